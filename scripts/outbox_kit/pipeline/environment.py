@@ -1,0 +1,101 @@
+"""The environment file: addresses, credentials and replication of one target. Pure data, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from outbox_kit.pipeline.model import Identifier, Model, TopicPart
+
+
+class Login(Model):
+    """A user that the kit itself logs in as."""
+
+    user: str = Field(min_length=1)
+    password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
+
+
+class ConnectorLogin(Model):
+    """How the Connect worker reaches the database; passed on verbatim, resolved by the worker."""
+
+    host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
+    port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
+    user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
+    password: str = Field(description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}.")
+
+
+class SourceDatabase(Model):
+    """The PostgreSQL database that holds the outbox table."""
+
+    host: str = Field(description="As this tool sees it.")
+    port: int = Field(default=5432, ge=1, le=65535)
+    database: str = Field(min_length=1)
+    admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
+    connector: ConnectorLogin
+
+
+class Kafka(Model):
+    """The Kafka cluster."""
+
+    bootstrap_servers: str = Field(min_length=1, description="host:port,...")
+    client: dict[str, str] = Field(default={}, description="Further librdkafka settings (security.protocol, ...).")
+    replication_factor: int = Field(default=3, ge=1)
+    min_insync_replicas: int = Field(default=2, ge=1)
+
+
+class HttpService(Model):
+    """An HTTP service: the registry or Kafka Connect."""
+
+    url: str = Field(pattern=r"^https?://", description="Base URL.")
+    username: str | None = None
+    password: SecretStr | None = None
+
+
+class ConnectorSettings(Model):
+    """What differs by environment in the connector itself."""
+
+    exactly_once: Literal["required", "requested"] = Field(
+        default="required", description="Connect's exactly.once.support; `required` refuses a worker without it."
+    )
+    heartbeat_interval_ms: int = Field(default=10_000, ge=100, description="Moves the slot on a quiet outbox.")
+    poll_interval_ms: int = Field(default=5, ge=1, description="Debezium waits this long for more rows, ms.")
+    max_record_bytes: int = Field(default=1_000_000, ge=10_000, description="A larger row is a dead letter.")
+
+
+class PostgresTarget(Model):
+    """A PostgreSQL schema that tables are materialized into."""
+
+    kind: Literal["postgres"]
+    host: str
+    port: int = Field(default=5432, ge=1, le=65535)
+    database: str
+    user: str
+    password: SecretStr
+    target_schema: Identifier = Field(default="public", alias="schema")
+
+
+class DeltaTarget(Model):
+    """A folder (or object store prefix) of Delta tables."""
+
+    kind: Literal["delta"]
+    path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
+
+
+Target = Annotated[PostgresTarget | DeltaTarget, Field(discriminator="kind")]
+
+
+class Environment(Model):
+    """One place that a pipeline is deployed to."""
+
+    name: TopicPart
+    source: SourceDatabase
+    kafka: Kafka
+    registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
+    connect: HttpService = Field(description="Kafka Connect REST API.")
+    connector: ConnectorSettings = Field(default=ConnectorSettings())
+    targets: dict[str, Target] = Field(default={})
+    lock: Path | None = Field(
+        default=None, description="Lock file. Default: connectors/<environment>.lock.json; commit that one."
+    )

@@ -1,0 +1,175 @@
+"""Reads the pipeline and environment files; every error says which file, which key and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from jinja2 import Environment as JinjaEnvironment
+from jinja2 import StrictUndefined, TemplateError
+from pydantic import BaseModel, ValidationError
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.environment import DeltaTarget, Environment
+from outbox_kit.pipeline.model import Aggregate, Pipeline
+
+STACK_STATE = Path("build/stack/state.json")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def project_folder(pipeline_file: Path) -> Path:
+    """The folder that paths in the files are relative to: the one that holds `connectors/`."""
+    return pipeline_file.resolve().parent.parent
+
+
+def load_pipeline(path: Path) -> Pipeline:
+    """Read a pipeline file; schema paths become absolute. Raises ConfigurationError."""
+    pipeline = _validate(Pipeline, _mapping(_parse(path, _read(path)), path), path)
+    root = project_folder(path)
+    aggregates = {name: _with_schema(entry, root) for name, entry in pipeline.aggregates.items()}
+    return pipeline.model_copy(update={"aggregates": aggregates})
+
+
+def load_environment(
+    name: str,
+    pipeline_file: Path,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    needs: Collection[str] | None = None,
+) -> Environment:
+    """Read connectors/environments/NAME.yaml beside the pipeline file, secrets filled in from `environ`.
+
+    In its values `{{ env.NAME }}` is an environment variable and `{{ stack.NAME }}` a value of the running
+    embedded stack. `needs` names the sections whose variables must be set (default: all): who schedules
+    Spark jobs does not hold the database owner's password. Raises ConfigurationError for an unset variable,
+    a stack that is not up, a wrong key.
+    """
+    root = project_folder(pipeline_file)
+    folder = pipeline_file.resolve().parent / "environments"
+    path = folder / f"{name}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
+        raise ConfigurationError(f"environment {name!r}: no file {path}", f"environments here: {known}")
+    data = _mapping(_parse(path, _read(path)), path)
+    values = {
+        key: _fill(value, key, path, root, _Variables(environ, path, strict=needs is None or key in needs))
+        for key, value in data.items()
+    }
+    environment = _validate(Environment, values, path)
+    lock = environment.lock or Path("connectors") / f"{environment.name}.lock.json"
+    targets = {key: _absolute(target, root) for key, target in environment.targets.items()}
+    return environment.model_copy(update={"lock": root / lock, "targets": targets})
+
+
+def _with_schema(aggregate: Aggregate, root: Path) -> Aggregate:
+    return aggregate.model_copy(update={"schema_file": root / aggregate.schema_file})
+
+
+def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the Target union, returned as it came
+    if isinstance(target, DeltaTarget) and "://" not in target.path:
+        return target.model_copy(update={"path": str(root / target.path)})
+    return target
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", "name the pipeline file with -p/--pipeline"
+        ) from None
+
+
+def _parse(path: Path, text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: not valid YAML: {error}", "correct the file at that line") from None
+
+
+def _mapping(data: object, path: Path) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
+    return data
+
+
+class _StackValues:
+    """`stack` in an environment file: values of the running embedded stack, read when first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._state_file = root / STACK_STATE
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
+        try:
+            state = json.loads(self._state_file.read_text(encoding="utf-8"))
+        except OSError:
+            raise ConfigurationError(
+                f"the embedded stack is not up: no {self._state_file}", "start it with `outbox stack up`"
+            ) from None
+        if name not in state:
+            raise ConfigurationError(
+                f"the embedded stack has no value {name!r}", f"it has: {', '.join(sorted(state))}"
+            )
+        return state[name]
+
+
+class _Variables:
+    """`env` in an environment file: environment variables, with an error that names the unset one."""
+
+    def __init__(self, environ: Mapping[str, str], path: Path, *, strict: bool) -> None:
+        self._environ = environ
+        self._path = path
+        self._strict = strict
+
+    def __getattr__(self, name: str) -> str:
+        value = self._environ.get(name, "")
+        if not value and self._strict:
+            raise ConfigurationError(
+                f"{self._path}: environment variable {name} is not set", f"export {name}=... and run again"
+            )
+        return value
+
+
+def _fill(value: Any, where: str, path: Path, root: Path, variables: _Variables) -> Any:  # noqa: ANN401 - YAML
+    """Expand the expressions in values, after the YAML is parsed: a secret can hold any character."""
+    if isinstance(value, dict):
+        return {key: _fill(item, f"{where}.{key}", path, root, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill(item, f"{where}[{index}]", path, root, variables) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    jinja = JinjaEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - no HTML here
+    try:
+        return jinja.from_string(value).render(env=variables, stack=_StackValues(root))
+    except TemplateError as error:
+        message = f"{path}: {where}: {error}"
+        raise ConfigurationError(message, "only {{ env.NAME }} and {{ stack.NAME }} can be used") from None
+
+
+def _validate(model: type[ModelT], data: Mapping[str, Any], path: Path) -> ModelT:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])) from None
+
+
+def _suggest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """The nearest known key, for a key that is unknown; else where the keys are described."""
+    key = str(location[-1]) if location else ""
+    near = difflib.get_close_matches(key, sorted(_keys(model.model_json_schema())), n=1)
+    if near and near[0] != key:
+        return f"did you mean {near[0]!r}? Keys are described in docs/pipeline.md"
+    return "keys and allowed values are described in docs/pipeline.md"
+
+
+def _keys(schema: dict[str, Any]) -> set[str]:
+    definitions = [schema, *schema.get("$defs", {}).values()]
+    return {key for definition in definitions for key in definition.get("properties", {})}

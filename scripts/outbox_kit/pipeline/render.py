@@ -1,0 +1,86 @@
+"""Renders connector configs from Jinja templates. Pure: what is not known before `apply` says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+from jinja2 import Environment as JinjaEnvironment
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.avro import read_schema, without_docs
+from outbox_kit.pipeline.environment import Environment
+from outbox_kit.pipeline.lock import Lock
+from outbox_kit.pipeline.model import Pipeline
+
+UNKNOWN = "(known after apply)"
+
+
+def render_connector(
+    pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
+) -> dict[str, str]:
+    """The connector's config: every value text, placeholders of the worker intact, sorted by key.
+
+    Before the first apply schema ids are not known and stand as UNKNOWN. Raises ConfigurationError.
+    """
+    name = f"{pipeline.connector.template}.json.j2"
+    jinja = JinjaEnvironment(  # noqa: S701 - JSON; the templates quote with tojson
+        loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=False
+    )
+    # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    try:
+        text = jinja.get_template(name).render(_context(pipeline, environment, lock))
+    except TemplateNotFound:
+        known = ", ".join(sorted(path.name.removesuffix(".json.j2") for path in templates.glob("*.json.j2")))
+        raise ConfigurationError(f"no template {templates / name}", f"templates here: {known}") from None
+    except TemplateError as error:
+        raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
+    return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
+
+
+def _parse(text: str, path: Path) -> dict[str, str]:
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = text.splitlines()[error.lineno - 1].strip()
+        message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
+        raise ConfigurationError(message, "correct the template; quote values with tojson") from None
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+
+
+def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) -> dict[str, Any]:
+    return {
+        "pipeline": pipeline,
+        "environment": environment,
+        "source": environment.source,
+        "settings": environment.connector,
+        "columns": pipeline.source.columns,
+        "source_epoch": str(lock.source_epoch if lock else 1),
+        "aggregates": [_route(pipeline, lock, name) for name in pipeline.routed],
+    }
+
+
+def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
+    """What the template needs of one aggregate: topic, partitions, schema versions newest first."""
+    aggregate = pipeline.routed[name]
+    return {
+        "name": name,
+        "topic": pipeline.topic_of(name),
+        "partitions": str(aggregate.partitions),
+        "partition_field": aggregate.partition_field,
+        "versions": _versions(aggregate.schema_file, lock.schemas.get(name, []) if lock else []),
+    }
+
+
+def _versions(schema_file: Path, locked: list[Any]) -> list[dict[str, str]]:
+    if not locked:
+        return [{"label": "1", "id": UNKNOWN, "text": _safe(read_schema(schema_file))}]
+    return [{"label": str(entry.version), "id": str(entry.id), "text": _safe(entry.text)} for entry in locked]
+
+
+def _safe(schema: str) -> str:
+    """A schema text that Connect leaves alone: `${` in a value would be read as a placeholder."""
+    return without_docs(schema).replace("${", "\\u0024{")

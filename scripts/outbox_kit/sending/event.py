@@ -1,0 +1,113 @@
+"""One event, and the outbox row that it becomes; everything refused here is refused before any SQL runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.sending.values import UnfitError, text_reason, to_json
+
+RESERVED_HEADERS = frozenset({"event_id", "event_type", "aggregate_type", "event_time", "source_sequence"})
+"""Headers that the relay writes itself, out of the row's other columns."""
+
+Row = dict[str, str | None]
+"""One outbox row as text: id, aggregate_type, aggregate_id, event_type, payload, headers."""
+
+
+class InvalidEventError(RefusedError):
+    """An event that the outbox table or the relay could not take as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutboxEvent:
+    """What happened to one aggregate, with its whole state afterwards.
+
+    `aggregate_id` becomes the record key: the same text for the same aggregate, always (a UUID is
+    written in its canonical form). `payload` None says that the aggregate is gone. `headers` are
+    copied to the record. `event_id` identifies the event for consumers that deduplicate; writing
+    the same one twice fails on the primary key.
+    """
+
+    aggregate_type: str
+    aggregate_id: str | UUID
+    event_type: str
+    # Not in the repr: an exception report that lists local variables must not show business data.
+    payload: Mapping[str, Any] | None = field(repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    event_id: UUID = field(default_factory=uuid4)
+
+    def to_row(self) -> Row:
+        """The event as an outbox row; raises InvalidEventError naming what is wrong, never its value."""
+        return {
+            "id": str(_event_id(self.event_id)),
+            "aggregate_type": _required_text("aggregate_type", self.aggregate_type),
+            "aggregate_id": _required_text("aggregate_id", _plain(self.aggregate_id)),
+            "event_type": _required_text("event_type", self.event_type),
+            "payload": _payload(self.payload),
+            "headers": _headers(self.headers),
+        }
+
+
+def _plain(aggregate_id: str | UUID) -> str:
+    return str(aggregate_id) if isinstance(aggregate_id, UUID) else aggregate_id
+
+
+def _event_id(value: object) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    message = f"event_id must be a UUID, not {type(value).__name__}"
+    raise InvalidEventError(message)
+
+
+def _required_text(name: str, value: object) -> str:
+    """The value when it is text that PostgreSQL can store and that is not empty."""
+    if not isinstance(value, str):
+        message = f"{name} must be text, not {type(value).__name__}"
+        raise InvalidEventError(message)
+    if not value:
+        message = f"{name} is empty"
+        hint = "the aggregate's id is the record key: without one, no consumer could keep its state apart"
+        raise InvalidEventError(message, hint if name == "aggregate_id" else "")
+    if reason := text_reason(value):
+        message = f"{name} {reason}"
+        raise InvalidEventError(message)
+    return str.__str__(value)  # of a text Enum, the value
+
+
+def _payload(payload: object) -> str | None:
+    if payload is None:
+        return None
+    if not isinstance(payload, Mapping):
+        message = (
+            f"payload must be a mapping of the aggregate's fields, or None, not {type(payload).__name__}"
+        )
+        raise InvalidEventError(message)
+    try:
+        return to_json(payload)
+    except UnfitError as error:
+        message = f"{error.where('payload')} {error.reason}"
+        raise InvalidEventError(message) from None  # the cause's frames hold the value
+
+
+def _headers(headers: object) -> str | None:
+    """Headers as JSON text; None when there are none, so that the column stays NULL."""
+    if headers is None or headers == {}:
+        return None
+    if not isinstance(headers, Mapping):
+        message = f"headers must be a mapping of text to text, not {type(headers).__name__}"
+        raise InvalidEventError(message)
+    for name, value in headers.items():
+        _required_text("a header's name", name)
+        if name in RESERVED_HEADERS:
+            message = f"header {name} is written by the relay and cannot be set"
+            raise InvalidEventError(message, "choose another name for it")
+        if not isinstance(value, str):
+            message = f"header {name} must be text, not {type(value).__name__}"
+            raise InvalidEventError(message)
+        if reason := text_reason(value):
+            message = f"header {name} {reason}"
+            raise InvalidEventError(message)
+    return to_json(headers)

@@ -1,0 +1,61 @@
+"""Outbox rows through a psycopg 3 connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
+from psycopg.pq import TransactionStatus
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.sending.event import Row
+from outbox_kit.sending.table import TableName
+
+
+def insert(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:
+    """Insert rows in the connection's transaction; raises RefusedError where each would be its own."""
+    refuse_autocommit(connection)
+    # The plain cursor class: the connection's own may be a server-side one or expect $1 parameters.
+    with Cursor(connection) as cursor:
+        if len(rows) == 1:
+            cursor.execute(statement(table), rows[0])
+        else:
+            cursor.executemany(statement(table), rows)
+
+
+async def insert_async(connection: AsyncConnection[Any], rows: Sequence[Row], table: TableName) -> None:
+    """As `insert`."""
+    refuse_autocommit(connection)
+    async with AsyncCursor(connection) as cursor:
+        if len(rows) == 1:
+            await cursor.execute(statement(table), rows[0])
+        else:
+            await cursor.executemany(statement(table), rows)
+
+
+def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Raise RefusedError when a statement would commit by itself.
+
+    Without autocommit, psycopg opens a transaction at the first statement. With it, only an open
+    transaction will do; in pipeline mode one shows only once the server has answered.
+    """
+    open_now = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    if connection.autocommit and not open_now:
+        raise RefusedError(
+            "the psycopg connection is in autocommit mode and no transaction is open: "
+            "the outbox row would be committed apart from the business rows",
+            "write both inside `with connection.transaction():`",
+        )
+
+
+@lru_cache(maxsize=64)
+def statement(table: TableName) -> sql.Composed:
+    """The insert, with named parameters; casts, because a connection may send text as type text."""
+    parts = [table.name] if table.schema is None else [table.schema, table.name]
+    return sql.SQL(
+        "insert into {} (id, aggregate_type, aggregate_id, event_type, payload, headers) values"
+        " (%(id)s::uuid, %(aggregate_type)s::text, %(aggregate_id)s::text, %(event_type)s::text,"
+        " %(payload)s::jsonb, %(headers)s::jsonb)"
+    ).format(sql.Identifier(*parts))

@@ -1,0 +1,57 @@
+"""Outbox rows through SQLAlchemy 2, with any of its PostgreSQL drivers.
+
+Imported only once a service has handed over an object of SQLAlchemy's: the kit does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Text, bindparam, cast, column, insert, quoted_name
+from sqlalchemy import table as table_clause
+from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.orm import Session, scoped_session
+
+from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.sending.event import Row
+from outbox_kit.sending.table import TableName
+
+COLUMNS = {"id": UUID, "aggregate_type": Text, "aggregate_id": Text, "event_type": Text} | {
+    "payload": JSONB,
+    "headers": JSONB,
+}
+
+
+def insert_rows(
+    bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName
+) -> None:
+    """Insert rows in the transaction of a Connection or Session, which begins one where none is open.
+
+    A Session is not flushed: the order of statements inside one transaction does not matter.
+    Raises RefusedError for an AUTOCOMMIT isolation level, ConfigurationError for another database.
+    """
+    connection = bind if isinstance(bind, Connection) else bind.connection()
+    if connection.dialect.name != "postgresql":
+        message = f"the outbox table is in PostgreSQL; this connection is to {connection.dialect.name}"
+        raise ConfigurationError(message)
+    # Asked of the driver: the level may come from the engine, the connection or create_engine().
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise RefusedError(
+            "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
+            "the outbox row would be committed apart from the business rows",
+            "use a connection or session with a transactional isolation level",
+        )
+    connection.execute(statement(table), list(rows))
+
+
+@lru_cache(maxsize=64)
+def statement(table: TableName) -> Insert:
+    """The insert. JSON goes in as text and is cast, past any JSON serializer set on the engine."""
+    schema = None if table.schema is None else quoted_name(table.schema, quote=True)
+    clause = table_clause(
+        quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema
+    )
+    values = {name: cast(bindparam(name, type_=Text), kind) for name, kind in COLUMNS.items()}
+    return insert(clause).values(values)
