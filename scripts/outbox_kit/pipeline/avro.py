@@ -7,7 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fastavro.schema import SchemaParseException, UnknownType, fullname, parse_schema, to_parsing_canonical_form
+from fastavro.schema import (
+    SchemaParseException,
+    UnknownType,
+    fullname,
+    parse_schema,
+    to_parsing_canonical_form,
+)
 
 from outbox_kit.errors import ConfigurationError
 
@@ -23,7 +29,9 @@ def read_schema(path: Path) -> str:
     try:
         definition = json.loads(text)
     except json.JSONDecodeError as error:
-        message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        message = (
+            f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        )
         raise ConfigurationError(message, "correct the file") from None
     _check(definition, path)
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
@@ -41,8 +49,7 @@ def _check(definition: Any, path: Path) -> None:  # noqa: ANN401 - any JSON valu
 
 def same_schema(left: str, right: str) -> bool:
     """Whether two schema texts say the same, whatever their white space and order of keys."""
-    first: object = json.loads(left)
-    return first == json.loads(right)
+    return bool(json.loads(left) == json.loads(right))
 
 
 def record_name(text: str) -> str:

@@ -23,7 +23,9 @@ class ConnectorLogin(Model):
     host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
     port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
-    password: str = Field(description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}.")
+    password: str = Field(
+        description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
+    )
 
 
 class SourceDatabase(Model):
@@ -40,7 +42,9 @@ class Kafka(Model):
     """The Kafka cluster."""
 
     bootstrap_servers: str = Field(min_length=1, description="host:port,...")
-    client: dict[str, str] = Field(default={}, description="Further librdkafka settings (security.protocol, ...).")
+    client: dict[str, str] = Field(
+        default={}, description="Further librdkafka settings (security.protocol, ...)."
+    )
     replication_factor: int = Field(default=3, ge=1)
     min_insync_replicas: int = Field(default=2, ge=1)
 
@@ -57,9 +61,12 @@ class ConnectorSettings(Model):
     """What differs by environment in the connector itself."""
 
     exactly_once: Literal["required", "requested"] = Field(
-        default="required", description="Connect's exactly.once.support; `required` refuses a worker without it."
+        default="required",
+        description="Connect's exactly.once.support; `required` refuses a worker without it.",
     )
-    heartbeat_interval_ms: int = Field(default=10_000, ge=100, description="Moves the slot on a quiet outbox.")
+    heartbeat_interval_ms: int = Field(
+        default=10_000, ge=100, description="Moves the slot on a quiet outbox."
+    )
     poll_interval_ms: int = Field(default=5, ge=1, description="Debezium waits this long for more rows, ms.")
     max_record_bytes: int = Field(default=1_000_000, ge=10_000, description="A larger row is a dead letter.")
 
@@ -92,7 +99,9 @@ class Environment(Model):
     name: TopicPart
     source: SourceDatabase
     kafka: Kafka
-    registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
+    registry: HttpService = Field(
+        description="Confluent-compatible API, for instance http://host/apis/ccompat/v7."
+    )
     connect: HttpService = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings())
     targets: dict[str, Target] = Field(default={})

@@ -89,12 +89,16 @@ def _parse(path: Path, text: str) -> object:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: not valid YAML: {error}", "correct the file at that line") from None
+        raise ConfigurationError(
+            f"{path}: not valid YAML: {error}", "correct the file at that line"
+        ) from None
 
 
 def _mapping(data: object, path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
+        raise ConfigurationError(
+            f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md"
+        )
     return data
 
 
@@ -105,17 +109,20 @@ class _StackValues:
         self._state_file = root / STACK_STATE
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
+        values = self._values()
+        if name not in values:
+            known = ", ".join(sorted(values))
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"it has: {known}")
+        return values[name]
+
+    def _values(self) -> dict[str, Any]:
         try:
             state = json.loads(self._state_file.read_text(encoding="utf-8"))
         except OSError:
-            raise ConfigurationError(
-                f"the embedded stack is not up: no {self._state_file}", "start it with `outbox stack up`"
-            ) from None
-        if name not in state:
-            raise ConfigurationError(
-                f"the embedded stack has no value {name!r}", f"it has: {', '.join(sorted(state))}"
-            )
-        return state[name]
+            state = {}
+        if not state.get("parts"):
+            raise ConfigurationError("the embedded stack is not up", "start it with `outbox stack up`")
+        return dict(state["environment"])
 
 
 class _Variables:
@@ -158,7 +165,9 @@ def _validate(model: type[ModelT], data: Mapping[str, Any], path: Path) -> Model
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top level)"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])) from None
+        raise ConfigurationError(
+            f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])
+        ) from None
 
 
 def _suggest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

@@ -35,7 +35,9 @@ class LockedSource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     system_identifier: str
     slot: str
-    slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was made; offsets are seeded with it.")
+    slot_lsn: str = Field(
+        description="confirmed_flush_lsn when the slot was made; offsets are seeded with it."
+    )
     publication_oid: int
 
 
@@ -47,9 +49,7 @@ class Lock(BaseModel):
     environment: str
     source_epoch: int = 1
     source: LockedSource | None = None
-    schemas: dict[str, list[LockedSchema]] = Field(
-        default={}, description="By aggregate type, newest first."
-    )
+    schemas: dict[str, list[LockedSchema]] = Field(default={}, description="By aggregate type, newest first.")
 
 
 def read_lock(path: Path) -> Lock | None:
@@ -64,7 +64,8 @@ def read_lock(path: Path) -> Lock | None:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"lock file {path}: {where}: {first['msg']}", "take it from version control; do not edit it by hand"
+            f"lock file {path}: {where}: {first['msg']}",
+            "take it from version control; do not edit it by hand",
         ) from None
 
 

@@ -34,7 +34,9 @@ class Columns(Model):
     aggregate_type: Identifier = Field(default="aggregate_type", description="Routes the row to its topic.")
     aggregate_id: Identifier = Field(default="aggregate_id", description="Becomes the record key.")
     event_type: Identifier = Field(default="event_type", description="Copied into a header.")
-    payload: Identifier = Field(default="payload", description="Whole state as jsonb; null: aggregate is gone.")
+    payload: Identifier = Field(
+        default="payload", description="Whole state as jsonb; null: aggregate is gone."
+    )
     headers: Identifier = Field(default="headers", description="JSON object, copied into record headers.")
     created_at: Identifier = Field(default="created_at", description="Event time.")
 
@@ -45,7 +47,9 @@ class Source(Model):
     table: QualifiedTable = Field(default="public.outbox_event", description="Outbox table, schema.table.")
     publication: Identifier = Field(description="Publication of the outbox table; made by `outbox apply`.")
     slot: SlotName = Field(description="Logical replication slot; one per connector, in the whole cluster.")
-    columns: Columns = Field(default=Columns(), description="Column names, where they differ from the contract.")
+    columns: Columns = Field(
+        default=Columns(), description="Column names, where they differ from the contract."
+    )
 
 
 class Aggregate(Model):
@@ -86,7 +90,9 @@ class Connector(Model):
     transaction_metadata: bool = Field(
         default=False, description="Also publish transaction boundaries to <prefix>.transaction."
     )
-    overrides: dict[str, str] = Field(default={}, description="Connector settings that win over the template.")
+    overrides: dict[str, str] = Field(
+        default={}, description="Connector settings that win over the template."
+    )
 
 
 class Materialization(Model):

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
 from jinja2 import Environment as JinjaEnvironment
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import read_schema, without_docs
@@ -26,9 +26,8 @@ def render_connector(
     Before the first apply schema ids are not known and stand as UNKNOWN. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
-    jinja = JinjaEnvironment(  # noqa: S701 - JSON; the templates quote with tojson
-        loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=False
-    )
+    loader = FileSystemLoader(templates)
+    jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
     jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     try:

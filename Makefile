@@ -1,0 +1,66 @@
+# outbox-kit: `make demo` shows the main job, `make test` runs everything that CI runs.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := build/stamps
+MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B
+WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
+SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
+RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
+
+.PHONY: help setup demo check lint format unit test test-full clean prerequisites
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt ## Virtual environment, JVM parts, transforms. Skips what has not changed.
+
+prerequisites:
+	@PYTHON=$(PYTHON) scripts/prerequisites.sh
+
+$(STAMPS)/venv: pyproject.toml constraints.txt | prerequisites
+	@echo "setting up $(VENV) (about 500 MB the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
+	@echo "resolving Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars into build/runtime (about 220 MB)"
+	@rm -rf build/runtime
+	@$(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
+	@echo "building the transforms (smt/)"
+	@$(MVN) -f smt/pom.xml package -DskipTests
+	@mkdir -p $(STAMPS) && touch $@
+
+demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
+	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
+
+check: setup lint unit ## Lint, types, unit tests; no stack.
+
+lint:
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MVN) -f smt/pom.xml spotless:check
+
+format: ## Format Python and Java.
+	@$(BIN)/ruff check --fix -q . && $(BIN)/ruff format -q .
+	@$(MVN) -f smt/pom.xml spotless:apply
+
+unit:
+	@$(MVN) -f smt/pom.xml test
+	@$(BIN)/pytest -q tests/unit
+
+test: check ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
+	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
+
+test-full: test ## The long ones too.
+
+clean: ## Stop the stack; delete what was built.
+	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
+	@rm -rf build $(VENV) smt/target

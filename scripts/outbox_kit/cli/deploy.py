@@ -1,0 +1,66 @@
+"""render, plan, apply."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import typer
+
+from outbox_kit import deployment
+from outbox_kit.changes import Change
+from outbox_kit.cli.console import print_json, print_table, say
+from outbox_kit.cli.options import Common, Output
+
+CHANGES_PENDING = 3
+
+
+def render(context: typer.Context) -> None:
+    """Print the connector config as JSON; no network. Placeholders of the worker stay as they are."""
+    common: Common = context.obj
+    target = common.deployment()
+    print_json({"name": target.pipeline.connector.name, "config": target.render(target.lock())})
+
+
+def plan(context: typer.Context) -> None:
+    """Show what apply would change. Exit code 3 when there is something."""
+    common: Common = context.obj
+    changes = deployment.make_plan(common.deployment())
+    _show(changes, common.output)
+    if changes:
+        raise typer.Exit(CHANGES_PENDING)
+
+
+def apply(context: typer.Context) -> None:
+    """Bring database, topics, schemas and connector to what the files say."""
+    common: Common = context.obj
+    target = common.deployment()
+    if not common.yes:
+        changes = deployment.make_plan(target)
+        if changes:
+            _show(changes, Output.TABLE)
+            _confirm(len(changes))
+    done = deployment.apply(target, say)
+    if common.output is Output.JSON:
+        _show(done, common.output)
+    say(f"{len(done)} changes made" if done else "nothing to change")
+
+
+def _confirm(count: int) -> None:
+    """Ask a person; never wait for an answer that cannot come."""
+    if not sys.stdin.isatty():
+        say("error: not a terminal, and --yes was not given\nhint:  look at `outbox plan`, then `outbox apply --yes`")
+        raise typer.Exit(1)
+    if not typer.confirm(f"Make {count} changes?", err=True):
+        raise typer.Exit(1)
+
+
+def _show(changes: list[Change], output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"changes": [dataclasses.asdict(change) for change in changes]})
+        return
+    if not changes:
+        say("no changes: everything is as the files say")
+        return
+    rows = [[c.system, c.object, c.action, " → ".join(filter(None, (c.before, c.after))), c.why] for c in changes]
+    print_table(["system", "object", "action", "change", "why"], rows)

@@ -1,0 +1,124 @@
+"""Creates or updates the connector, with its offsets seeded, and waits until it really runs."""
+
+from __future__ import annotations
+
+from outbox_kit.changes import Change
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
+from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.progress import Progress
+from outbox_kit.waiting import Seen, wait_for
+
+RUN_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+# After an update the old RUNNING is still served for a moment, and REST shows no generation:
+# so only a state that stays is believed.
+STABLE_LOOKS = 4
+LOOK_EVERY_S = 0.5
+
+
+def refuse_invalid(client: ConnectClient, config: dict[str, str]) -> None:
+    """Let the worker validate the config before anything is written. Raises RefusedError."""
+    missing = sorted({config["connector.class"], config["transforms.outbox.type"]} - set(client.plugins()))
+    if missing:
+        raise RefusedError(
+            f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}",
+            "install it under the worker's plugin.path and restart the worker; see docs/smt.md",
+        )
+    errors = client.validate(config)
+    if errors:
+        listed = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(errors.items()))
+        raise RefusedError(
+            f"Kafka Connect refuses the connector config: {listed}",
+            "correct the environment file, or what the worker resolves placeholders from",
+        )
+
+
+def apply(
+    client: ConnectClient,
+    name: str,
+    config: dict[str, str],
+    changes: list[Change],
+    *,
+    prefix: str,
+    seed: dict[str, int],
+    progress: Progress,
+) -> None:
+    """Make `changes`, which diff() found: create STOPPED, seed the offsets, start; or update.
+
+    Without a seed, a restart before the first message starts at the server's position of that time: rows
+    written since the slot was made are lost, and nothing says so (debezium PostgresOffsetContext).
+    """
+    for change in changes:
+        progress(f"{change.action} {change.object}")
+        if change.object.startswith("connector ") and change.action == "create":
+            client.create_stopped(name, config)
+            _seed_and_start(client, name, prefix=prefix, seed=seed)
+        elif change.object.startswith("connector "):
+            client.update(name, config)
+        else:
+            _seed_and_start(client, name, prefix=prefix, seed=seed)
+
+
+def _seed_and_start(client: ConnectClient, name: str, *, prefix: str, seed: dict[str, int]) -> None:
+    """Give a stopped connector the slot's first position; an offset that is there is never overwritten."""
+    wait_for(
+        f"connector {name} to be STOPPED without tasks",
+        lambda: _stopped(client.status(name)),
+        seconds=STOP_TIMEOUT_S,
+        hint="look at the Connect worker's log",
+    )
+    if not client.offsets(name):
+        client.patch_offsets(name, {"server": prefix}, seed)
+    client.resume(name)
+
+
+def wait_running(client: ConnectClient, name: str, *, seconds: float = RUN_TIMEOUT_S) -> None:
+    """Wait until connector and tasks are RUNNING and stay so. Raises WaitTimeoutError, RejectedError."""
+    looks = 0
+
+    def look() -> Seen[bool]:
+        nonlocal looks
+        status = client.status(name)
+        refuse_failed(name, status)
+        looks = looks + 1 if is_running(status) else 0
+        words = status.words if status else "no status yet"
+        return Seen(True if looks >= STABLE_LOOKS else None, words)
+
+    wait_for(
+        f"connector {name} and its tasks to be RUNNING",
+        look,
+        seconds=seconds,
+        every=LOOK_EVERY_S,
+        hint="look at the Connect worker's log; after the loss of a worker, tasks wait for the rebalance delay",
+    )
+
+
+def is_running(status: ConnectorStatus | None) -> bool:
+    """RUNNING with at least one task, all of them RUNNING. No task yet is a normal state in between."""
+    return bool(
+        status
+        and status.connector == "RUNNING"
+        and status.tasks
+        and all(task == "RUNNING" for task in status.tasks)
+    )
+
+
+def refuse_failed(name: str, status: ConnectorStatus | None) -> None:
+    """A failed task stays failed until somebody restarts it, so waiting is no use. Raises RejectedError."""
+    if status and "FAILED" in (status.connector, *status.tasks):
+        raise RejectedError(f"connector {name} FAILED: {root_cause(status.traces)}", "see docs/operations.md")
+
+
+def root_cause(traces: tuple[str, ...]) -> str:
+    """The last `Caused by` of a Java stack trace, without the frames."""
+    if not traces:
+        return "no trace"
+    lines = traces[0].splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else lines[0]
+
+
+def _stopped(status: ConnectorStatus | None) -> Seen[bool]:
+    if status is None:
+        return Seen(None, "no status yet")
+    return Seen(True if status.connector == "STOPPED" and not status.tasks else None, status.words)

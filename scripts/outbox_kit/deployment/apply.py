@@ -1,0 +1,84 @@
+"""Brings database, topics, registry and connector to what the files say, in dependency order.
+
+Safe to interrupt and to run again: every step looks before it acts, and the lock file is written as soon as
+something is known that cannot be found out later.
+"""
+
+from __future__ import annotations
+
+from outbox_kit.changes import Change
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.plan import make_plan, plan_connect
+from outbox_kit.kafka import apply as kafka_apply
+from outbox_kit.kafka import state as kafka_state
+from outbox_kit.pipeline import Lock
+from outbox_kit.postgres import apply as postgres_apply
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.progress import Progress
+from outbox_kit.registry import apply as registry_apply
+from outbox_kit.registry import state as registry_state
+
+
+def apply(deployment: Deployment, progress: Progress) -> list[Change]:
+    """Make every pending change and wait until the connector runs; returns what was changed.
+
+    The plan is made first, over all systems: what would be refused is refused before anything is touched.
+    Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    """
+    changes = make_plan(deployment)
+    lock = _apply_postgres(deployment, _of("postgres", changes), progress)
+    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    kafka_apply.apply(deployment.kafka, deployment.environment, topics, _of("kafka", changes), progress)
+    lock = _apply_registry(deployment, lock, _of("registry", changes), progress)
+    connector = _apply_connect(deployment, lock, progress)
+    return [*(change for change in changes if change.system != "connect"), *connector]
+
+
+def _of(system: str, changes: list[Change]) -> list[Change]:
+    return [change for change in changes if change.system == system]
+
+
+def _apply_postgres(deployment: Deployment, changes: list[Change], progress: Progress) -> Lock:
+    pipeline, environment = deployment.pipeline, deployment.environment
+    lock = deployment.lock() or deployment.new_lock()
+    with postgres_client.connected(environment.source) as connection:
+        postgres_apply.apply(connection, pipeline, environment, changes, progress)
+        source = postgres_apply.identity(connection, pipeline, environment, lock.source)
+    lock = lock.model_copy(update={"source": source})
+    deployment.write_lock(lock)
+    return lock
+
+
+def _apply_registry(deployment: Deployment, lock: Lock, changes: list[Change], progress: Progress) -> Lock:
+    subjects = registry_state.desired_subjects(deployment.pipeline)
+    registry_apply.apply(deployment.registry, subjects, changes, progress)
+    schemas = registry_apply.locked_schemas(deployment.registry, subjects)
+    lock = lock.model_copy(update={"schemas": schemas})
+    deployment.write_lock(lock)
+    return lock
+
+
+def _apply_connect(deployment: Deployment, lock: Lock, progress: Progress) -> list[Change]:
+    if lock.source is None:
+        msg = "the database comes before the connector"
+        raise ValueError(msg)
+    name = deployment.pipeline.connector.name
+    config = deployment.render(lock)
+    changes = plan_connect(deployment, lock, [])
+    if changes:
+        connect_apply.refuse_invalid(deployment.connect, config)
+    connect_apply.apply(
+        deployment.connect,
+        name,
+        config,
+        changes,
+        prefix=deployment.pipeline.prefix,
+        seed=connect_state.seed_offset(lock.source.slot_lsn),
+        progress=progress,
+    )
+    if changes:
+        progress(f"wait for connector {name} to run")
+        connect_apply.wait_running(deployment.connect, name)
+    return changes

@@ -1,0 +1,75 @@
+"""One pipeline in one environment, and the clients that reach its systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.pipeline import (
+    Environment,
+    Lock,
+    Pipeline,
+    load_environment,
+    load_pipeline,
+    read_lock,
+    render_connector,
+    write_lock,
+)
+from outbox_kit.registry.client import RegistryClient
+
+DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One pipeline in one environment. The clients connect when first used."""
+
+    pipeline: Pipeline
+    environment: Environment
+    templates: Path
+    kafka: KafkaClient = field(init=False)
+    registry: RegistryClient = field(init=False)
+    connect: ConnectClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kafka", KafkaClient(self.environment.kafka))
+        object.__setattr__(self, "registry", RegistryClient(self.environment.registry))
+        object.__setattr__(self, "connect", ConnectClient(self.environment.connect))
+
+    @property
+    def lock_file(self) -> Path:
+        if self.environment.lock is None:
+            raise ConfigurationError("this environment was not read from a file", "use load_environment()")
+        return self.environment.lock
+
+    def lock(self) -> Lock | None:
+        """The lock file as it is now; None before the first apply."""
+        lock = read_lock(self.lock_file)
+        if lock is not None and lock.pipeline != self.pipeline.name:
+            raise ConfigurationError(
+                f"lock file {self.lock_file} is of pipeline {lock.pipeline!r}, not {self.pipeline.name!r}",
+                "give each pipeline its own lock file: `lock:` in the environment file",
+            )
+        return lock
+
+    def write_lock(self, lock: Lock) -> None:
+        write_lock(self.lock_file, lock)
+
+    def new_lock(self) -> Lock:
+        return Lock(pipeline=self.pipeline.name, environment=self.environment.name)
+
+    def render(self, lock: Lock | None) -> dict[str, str]:
+        """The connector's config under `lock`."""
+        return render_connector(self.pipeline, self.environment, lock, self.templates)
+
+
+def load_deployment(pipeline_file: Path, environment: str) -> Deployment:
+    """Read the files of a deployment. Raises ConfigurationError."""
+    return Deployment(
+        load_pipeline(pipeline_file),
+        load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS),
+        pipeline_file.resolve().parent / "templates",
+    )

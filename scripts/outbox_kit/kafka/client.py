@@ -1,0 +1,113 @@
+"""Kafka's admin API, one method per call, no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from confluent_kafka.admin import ConfigSource as Origin
+
+from outbox_kit.errors import RejectedError, UnreachableError
+from outbox_kit.pipeline import Kafka
+
+REQUEST_TIMEOUT_S = 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """One topic as the cluster has it; `config` holds every setting with its effective value."""
+
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+
+
+def client_settings(kafka: Kafka) -> dict[str, Any]:
+    """librdkafka settings of the environment. Its own log lines are off: errors arrive as exceptions."""
+    return {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "log_level": 0,
+        "socket.connection.setup.timeout.ms": 10_000,
+        "topic.metadata.refresh.interval.ms": 5_000,
+        **kafka.client,
+    }
+
+
+class KafkaClient:
+    """Topics and their settings. Every call is bounded; raises UnreachableError and RejectedError."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._address = kafka.bootstrap_servers
+        self._admin = AdminClient(client_settings(kafka))
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """Partition count and replication factor of every topic, by name."""
+        try:
+            metadata = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise UnreachableError(
+                f"cannot reach Kafka at {self._address}: {error.args[0].str()}",
+                "check kafka.bootstrap_servers and kafka.client in the environment file",
+            ) from None
+        return {
+            name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
+            for name, topic in metadata.topics.items()
+        }
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """State of those of `names` that exist."""
+        existing = self.topics()
+        wanted = [name for name in names if name in existing]
+        if not wanted:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+        futures = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        states = {}
+        for resource, future in futures.items():
+            entries = self._result(future, f"settings of topic {resource.name}")
+            partitions, replicas = existing[resource.name]
+            config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
+            states[resource.name] = TopicState(partitions, replicas, config)
+        return states
+
+    def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        """Create a topic."""
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication_factor, config=config
+        )
+        futures = self._admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[name], f"create topic {name}")
+
+    def set_config(self, name: str, config: dict[str, str]) -> None:
+        """Set these settings of a topic and leave its others alone."""
+        entries = [
+            ConfigEntry(
+                key,
+                value,
+                source=Origin.DYNAMIC_TOPIC_CONFIG,
+                incremental_operation=AlterConfigOpType.SET,
+            )
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[resource], f"change topic {name}")
+
+    def _result(self, future: Future[T], what: str) -> T:
+        try:
+            return future.result(timeout=REQUEST_TIMEOUT_S + 5)
+        except KafkaException as error:
+            raise RejectedError(f"Kafka at {self._address}: {what}: {error.args[0].str()}", "") from None

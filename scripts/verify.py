@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""Verifies the pipeline: `outbox verify`, for those who run a file. Takes the same options."""
+
+import sys
+
+from outbox_kit.cli import main
+
+if __name__ == "__main__":
+    sys.argv[1:1] = ["verify"]
+    main()
