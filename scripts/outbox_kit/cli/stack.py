@@ -10,7 +10,9 @@ from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.stack import Stack
 
-app = typer.Typer(help="The embedded stack: PostgreSQL, Kafka, registry, Connect as local processes.", no_args_is_help=True)
+app = typer.Typer(
+    help="The embedded stack: PostgreSQL, Kafka, registry, Connect as local processes.", no_args_is_help=True
+)
 
 
 @app.command()

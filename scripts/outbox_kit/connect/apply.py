@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
+from outbox_kit.connect.state import INSTALL, missing_plugins
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for
@@ -16,14 +17,15 @@ STABLE_LOOKS = 4
 LOOK_EVERY_S = 0.5
 
 
-def refuse_invalid(client: ConnectClient, config: dict[str, str]) -> None:
-    """Let the worker validate the config before anything is written. Raises RefusedError."""
-    missing = sorted({config["connector.class"], config["transforms.outbox.type"]} - set(client.plugins()))
+def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
+    """Every class that the config names must be installed. Raises RefusedError."""
+    missing = missing_plugins(config, client.plugins())
     if missing:
-        raise RefusedError(
-            f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}",
-            "install it under the worker's plugin.path and restart the worker; see docs/smt.md",
-        )
+        raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
+
+
+def refuse_invalid(client: ConnectClient, config: dict[str, str]) -> None:
+    """Let the worker validate the config before it is written. Raises RefusedError."""
     errors = client.validate(config)
     if errors:
         listed = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(errors.items()))

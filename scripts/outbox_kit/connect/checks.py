@@ -6,7 +6,7 @@ from typing import Any
 
 from outbox_kit.checking import Check, check
 from outbox_kit.connect.apply import is_running, root_cause
-from outbox_kit.connect.state import ActualConnector, different_keys
+from outbox_kit.connect.state import INSTALL, ActualConnector, different_keys, missing_plugins
 
 
 def run(
@@ -26,14 +26,13 @@ def run(
 
 
 def _plugins(desired: dict[str, str], plugins: list[str]) -> Check:
-    wanted = [desired["connector.class"], desired["transforms.outbox.type"]]
-    missing = [name for name in wanted if name not in plugins]
+    missing = missing_plugins(desired, plugins)
     return check(
         "connect.plugins",
         not missing,
-        seen=f"missing: {', '.join(missing)}" if missing else ", ".join(wanted),
-        expected=", ".join(wanted),
-        remedy="install it under the worker's plugin.path and restart the worker; see docs/smt.md",
+        seen=f"missing: {', '.join(missing)}" if missing else "all installed",
+        expected="every class that the config names",
+        remedy=INSTALL,
     )
 
 

@@ -16,6 +16,15 @@ MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 SERVER_KEYS = frozenset({"name"})
 
 
+INSTALL = "install it under the worker's plugin.path and restart the worker; see docs/smt.md"
+
+
+def missing_plugins(config: dict[str, str], installed: list[str]) -> list[str]:
+    """Classes that the config names and the worker does not list."""
+    keys = ["connector.class", *(key for key in config if re.fullmatch(r"transforms\.\w+\.type", key))]
+    return sorted({config[key] for key in keys} - set(installed))
+
+
 @dataclass(frozen=True)
 class ActualConnector:
     """The connector as Connect has it; `config` is None where there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_kit.changes import Change
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.kafka import state as kafka_state
@@ -52,7 +53,10 @@ def plan_connect(deployment: Deployment, lock: Lock | None, before: list[Change]
     name = deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)
     seed = connect_state.seed_offset(lock.source.slot_lsn) if lock and lock.source else None
-    changes = connect_state.diff(name, deployment.render(lock), actual, seed=seed)
+    config = deployment.render(lock)
+    changes = connect_state.diff(name, config, actual, seed=seed)
+    if changes:
+        connect_apply.refuse_missing_plugins(deployment.connect, config)
     new_schema = any(change.object.startswith("schema ") for change in before)
     if new_schema and not changes:
         after = "schema versions and ids (known after apply)"

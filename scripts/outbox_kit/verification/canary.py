@@ -12,25 +12,21 @@ import re
 import struct
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import fastavro
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 from psycopg import sql
 
 from outbox_kit.checking import Check, check
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
-from outbox_kit.pipeline import CANARY_AGGREGATE, Kafka, Lock, Source
+from outbox_kit.kafka.reader import POLL_S, reader_at_end
+from outbox_kit.pipeline import CANARY_AGGREGATE, Lock, Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.waiting import Seen, wait_for
 
 KEY = "outbox-canary"
-POLL_S = 0.2
 # docs/contract.md: 4 hex source epoch, 16 hex commit LSN, 16 hex event LSN.
 SEQUENCE = re.compile(r"^[0-9a-f]{4}:[0-9a-f]{16}-[0-9a-f]{16}$")
 FRAME = struct.Struct(">bI")
@@ -50,7 +46,7 @@ def run(deployment: Deployment, lock: Lock | None, *, seconds: float) -> list[Ch
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
     payload = {"token": token, "written_at": datetime.now(UTC).isoformat()}
-    with _reader(deployment.environment.kafka, topic) as consumer:
+    with reader_at_end(deployment.environment.kafka, topic) as consumer:
         event = _send(deployment, "canary_sent", payload)
         state = _receive(consumer, event, seconds)
         removal = _send(deployment, "canary_removed", None)
@@ -148,30 +144,6 @@ def _insert(source: Source) -> sql.Composed:
     return sql.SQL(
         "insert into {} ({}) values (%(id)s, %(type)s, %(key)s, %(event)s, %(payload)s::jsonb)"
     ).format(_table(source), sql.SQL(", ").join(map(sql.Identifier, names)))
-
-
-@contextmanager
-def _reader(kafka: Kafka, topic: str) -> Iterator[Consumer]:
-    """A consumer that stands at the end of the topic's only partition; it joins no group and commits nothing."""
-    consumer = Consumer(
-        {
-            **client_settings(kafka),
-            "group.id": "outbox-kit-canary",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    try:
-        partition = TopicPartition(topic, 0)
-        _, end = consumer.get_watermark_offsets(partition, timeout=REQUEST_TIMEOUT_S)
-        consumer.assign([TopicPartition(topic, 0, end)])
-        yield consumer
-    except KafkaException as error:
-        raise UnreachableError(
-            f"cannot read topic {topic}: {error.args[0].str()}", "run `outbox apply`; see kafka.topics above"
-        ) from None
-    finally:
-        consumer.close()
 
 
 def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:

@@ -1,0 +1,186 @@
+"""The main job from end to end: stack, apply, workload, verify, Spark, comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from outbox_kit.checking import Status
+from outbox_kit.demo import library, workload
+from outbox_kit.demo.compare import compare, json_rows, read_schema, table_rows
+from outbox_kit.demo.report import DemoReport
+from outbox_kit.deployment import Deployment, apply, load_deployment
+from outbox_kit.errors import OutboxKitError, RejectedError
+from outbox_kit.kafka.reader import read_all
+from outbox_kit.pipeline import PostgresTarget, load_environment
+from outbox_kit.progress import Progress
+from outbox_kit.stack import Stack, StackState
+from outbox_kit.stack.java import find_java
+from outbox_kit.verification import verify
+
+ENVIRONMENT = "local"
+# A killed worker comes back within a quarter of a minute; the backlog then needs a moment.
+CANARY_SECONDS = 150
+SPARK_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One run of the demo on the embedded stack of a project."""
+
+    pipeline_file: Path
+    transactions: int
+    seed: int
+    progress: Progress
+
+    @property
+    def root(self) -> Path:
+        return self.pipeline_file.resolve().parent.parent
+
+    @property
+    def result_file(self) -> Path:
+        return self.root / "build" / "demo" / "result.json"
+
+    def run(self, *, keep: bool) -> DemoReport:
+        """Run every step and write result.json. The stack is stopped at the end, also after a failure.
+
+        With `keep` it stays up, and a next run goes on with its data. Raises OutboxKitError.
+        """
+        self.result_file.parent.mkdir(parents=True, exist_ok=True)
+        self.result_file.unlink(missing_ok=True)
+        report = DemoReport()
+        with self._stack(report, keep=keep) as state:
+            self._steps(report, state)
+        self.result_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+        return report
+
+    @contextmanager
+    def _stack(self, report: DemoReport, *, keep: bool) -> Iterator[StackState]:
+        stack = Stack(self.root)
+        state = stack.state()
+        kept = False
+        try:
+            if state is None:
+                with report.step("stack"):
+                    stack.down(self.progress, purge=True)
+                    state = stack.up(self.progress)
+            yield state
+            kept = keep
+        finally:
+            if not kept:
+                with report.step("stop"):
+                    stack.down(self.progress)
+
+    def _steps(self, report: DemoReport, state: StackState) -> None:
+        deployment = load_deployment(self.pipeline_file, ENVIRONMENT)
+        with report.step("apply"):
+            self._apply(deployment, state)
+        refused = self._dead_letters(deployment)
+        with report.step("workload"), psycopg.connect(state.postgres) as connection:
+            report.workload = workload.run(
+                state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
+            )
+            workload.write_invalid(connection)
+            report.dead_letters_expected = 2
+        with report.step("verify"):
+            self._verify(deployment)
+        report.dead_letters = self._dead_letters(deployment) - refused
+        with report.step("spark"):
+            self._materialize()
+        with report.step("compare"):
+            self._compare(deployment, report, state)
+
+    def _apply(self, deployment: Deployment, state: StackState) -> None:
+        with psycopg.connect(state.postgres) as connection:
+            library.create(connection)
+        apply(deployment, self.progress)
+        again = apply(deployment, self.progress)
+        if again:
+            objects = ", ".join(change.object for change in again)
+            raise RejectedError(f"a second apply made changes: {objects}", "please report this as a bug")
+        self.progress("a second apply changed nothing")
+
+    def _dead_letters(self, deployment: Deployment) -> int:
+        pipeline = deployment.pipeline
+        return len(
+            read_all(
+                deployment.environment.kafka, pipeline.dead_letter_topic, pipeline.dead_letter.partitions
+            )
+        )
+
+    def _verify(self, deployment: Deployment) -> None:
+        checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)
+        failed = [check for check in checks if check.status is Status.FAIL]
+        if failed:
+            seen = "; ".join(f"{check.id}: {check.seen}" for check in failed)
+            raise RejectedError(f"verify: {seen}", failed[0].remedy)
+        self.progress(f"{len(checks)} checks passed, the canary among them")
+
+    def _materialize(self) -> None:
+        """Run the Spark job as a data engineer would: as its own process."""
+        self.progress("Spark reads the topics and writes the tables")
+        command = [
+            sys.executable,
+            "-m",
+            "outbox_spark.jobs",
+            "-p",
+            str(self.pipeline_file),
+            "-e",
+            ENVIRONMENT,
+        ]
+        command += ["--output", "json", "--export", str(self._exported)]
+        java_home = find_java().resolve().parent.parent
+        environment = {**os.environ, "JAVA_HOME": str(java_home)}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.root,
+                env=environment,
+                stdout=subprocess.PIPE,
+                timeout=SPARK_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise OutboxKitError(
+                f"the Spark job took more than {SPARK_SECONDS} s", "run it by hand"
+            ) from None
+        if done.returncode != 0:
+            raise OutboxKitError(
+                f"the Spark job ended with exit code {done.returncode}", "its words are above"
+            )
+
+    @property
+    def _exported(self) -> Path:
+        return self.root / "build" / "demo" / "rows"
+
+    def _compare(self, deployment: Deployment, report: DemoReport, state: StackState) -> None:
+        """Hold every row of both targets against the source tables."""
+        pipeline = deployment.pipeline
+        targets = load_environment(ENVIRONMENT, self.pipeline_file).targets
+        with psycopg.connect(state.postgres) as source, psycopg.connect(state.target) as warehouse:
+            for entry in pipeline.materializations:
+                self.progress(f"compare {entry.target}.{entry.table} with library.{entry.aggregate}")
+                target = targets[entry.target]
+                rows: Any
+                if isinstance(target, PostgresTarget):
+                    rows = table_rows(warehouse, target.target_schema, entry.table)
+                else:
+                    rows = json_rows(self._exported / entry.target / entry.table)
+                comparison = compare(
+                    entry.aggregate,
+                    entry.target,
+                    schema=read_schema(pipeline.aggregates[entry.aggregate].schema_file),
+                    source=table_rows(source, library.SCHEMA, entry.aggregate),
+                    rows=rows,
+                )
+                report.comparisons.append(comparison)
+                report.rows.setdefault(entry.target, {})[entry.table] = comparison.target_rows
