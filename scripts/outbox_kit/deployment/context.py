@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
@@ -41,19 +40,11 @@ class Deployment:
 
     @property
     def lock_file(self) -> Path:
-        if self.environment.lock is None:
-            raise ConfigurationError("this environment was not read from a file", "use load_environment()")
-        return self.environment.lock
+        return self.environment.lock_folder / f"{self.pipeline.name}.{self.environment.name}.lock.json"
 
     def lock(self) -> Lock | None:
         """The lock file as it is now; None before the first apply."""
-        lock = read_lock(self.lock_file)
-        if lock is not None and lock.pipeline != self.pipeline.name:
-            raise ConfigurationError(
-                f"lock file {self.lock_file} is of pipeline {lock.pipeline!r}, not {self.pipeline.name!r}",
-                "give each pipeline its own lock file: `lock:` in the environment file",
-            )
-        return lock
+        return read_lock(self.lock_file)
 
     def write_lock(self, lock: Lock) -> None:
         write_lock(self.lock_file, lock)

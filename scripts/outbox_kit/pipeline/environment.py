@@ -105,6 +105,7 @@ class Environment(Model):
     connect: HttpService = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings())
     targets: dict[str, Target] = Field(default={})
-    lock: Path | None = Field(
-        default=None, description="Lock file. Default: connectors/<environment>.lock.json; commit that one."
+    lock_folder: Path = Field(
+        default=Path("connectors"),
+        description="Where <pipeline>.<environment>.lock.json is kept, relative to the project folder.",
     )

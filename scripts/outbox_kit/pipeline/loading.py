@@ -61,9 +61,8 @@ def load_environment(
         for key, value in data.items()
     }
     environment = _validate(Environment, values, path)
-    lock = environment.lock or Path("connectors") / f"{environment.name}.lock.json"
     targets = {key: _absolute(target, root) for key, target in environment.targets.items()}
-    return environment.model_copy(update={"lock": root / lock, "targets": targets})
+    return environment.model_copy(update={"lock_folder": root / environment.lock_folder, "targets": targets})
 
 
 def _with_schema(aggregate: Aggregate, root: Path) -> Aggregate:

@@ -1,6 +1,6 @@
 """The lock file: what `apply` found out and what later runs hold the world against.
 
-`connectors/<environment>.lock.json`: schema ids as registered, the identity of the database and of the slot,
+`connectors/<pipeline>.<environment>.lock.json`: schema ids as registered, the identity of the database and of the slot,
 and the source epoch. Commit it; the embedded stack keeps its own under build/stack/.
 """
 

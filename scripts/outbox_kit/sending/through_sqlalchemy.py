@@ -13,14 +13,19 @@ from sqlalchemy import Connection, Insert, Text, bindparam, cast, column, insert
 from sqlalchemy import table as table_clause
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.types import TypeEngine
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.sending.event import Row
 from outbox_kit.sending.table import TableName
 
-COLUMNS = {"id": UUID, "aggregate_type": Text, "aggregate_id": Text, "event_type": Text} | {
-    "payload": JSONB,
-    "headers": JSONB,
+COLUMNS: dict[str, TypeEngine[Any]] = {
+    "id": UUID(),
+    "aggregate_type": Text(),
+    "aggregate_id": Text(),
+    "event_type": Text(),
+    "payload": JSONB(),
+    "headers": JSONB(),
 }
 
 

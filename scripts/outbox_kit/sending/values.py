@@ -62,103 +62,35 @@ def text_reason(value: str) -> str:
     return ""
 
 
-@singledispatch
-def _encode(value: object, depth: int) -> str:  # noqa: ARG001  (the containers use it)
-    reason = f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}"
-    raise UnfitError(reason)
-
-
-@_encode.register
-def _(value: None, depth: int) -> str:  # noqa: ARG001
-    return "null"
-
-
-@_encode.register
-def _(value: bool, depth: int) -> str:  # noqa: ARG001, FBT001
-    return "true" if value else "false"
-
-
-@_encode.register
-def _(value: str, depth: int) -> str:  # noqa: ARG001
-    if reason := text_reason(value):
+def _encode(value: object, depth: int) -> str:
+    if not isinstance(value, dict | list | tuple | Mapping):
+        return _scalar(value)
+    if depth >= MAX_DEPTH:
+        reason = f"is nested more than {MAX_DEPTH} levels deep"
         raise UnfitError(reason)
-    return _quoted(value)
-
-
-@_encode.register
-def _(value: int, depth: int) -> str:  # noqa: ARG001
-    try:
-        return int.__repr__(value)  # an IntEnum's own repr is not a number
-    except ValueError:  # Python's own bound on converting long integers
-        raise UnfitError("is an integer of too many digits") from None
-
-
-@_encode.register
-def _(value: float, depth: int) -> str:  # noqa: ARG001
-    if not math.isfinite(value):
-        raise UnfitError("is not a finite number")
-    return float.__repr__(value)
-
-
-@_encode.register
-def _(value: Decimal, depth: int) -> str:  # noqa: ARG001
-    exponent = value.as_tuple().exponent
-    if not isinstance(exponent, int):
-        raise UnfitError("is not a finite number")
-    if value.adjusted() >= _MAX_WHOLE_DIGITS or -exponent > _MAX_SCALE:
-        raise UnfitError("is a decimal beyond what PostgreSQL's numeric can hold")
-    return Decimal.__str__(value)  # "1E+3" is a JSON number too
-
-
-@_encode.register
-def _(value: datetime, depth: int) -> str:  # noqa: ARG001
-    if value.utcoffset() is None:
-        raise UnfitError("is a datetime without a time zone: give it one, UTC for instance")
-    try:
-        return f'"{value.astimezone(UTC).isoformat()}"'
-    except OverflowError:
-        raise UnfitError("is a datetime outside the years 1 to 9999 in UTC") from None
-
-
-@_encode.register
-def _(value: date, depth: int) -> str:  # noqa: ARG001
-    return f'"{value.isoformat()}"'
-
-
-@_encode.register
-def _(value: UUID, depth: int) -> str:  # noqa: ARG001
-    return f'"{value}"'
-
-
-@_encode.register
-def _(value: Enum, depth: int) -> str:
-    return _encode(value.value, depth)
-
-
-@_encode.register(list)
-@_encode.register(tuple)
-def _(value: list[object] | tuple[object, ...], depth: int) -> str:
+    if isinstance(value, Mapping):
+        return _object(value, depth)
     return f"[{','.join(_items(enumerate(value), depth))}]"
 
 
-@_encode.register
-def _(value: Mapping, depth: int) -> str:  # type: ignore[type-arg]  # singledispatch wants the bare class
-    for key in value:
-        if not isinstance(key, str):
-            reason = f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}"
-            raise UnfitError(reason)
-        if reason := text_reason(key):
-            reason = f"has a key that {reason}"
-            raise UnfitError(reason)
-    items = _items(value.items(), depth)
-    return f"{{{','.join(f'{_quoted(key)}:{item}' for key, item in zip(value, items, strict=True))}}}"
+def _object(value: Mapping[object, object], depth: int) -> str:
+    keys = [_key(key) for key in value]
+    texts = _items(zip(keys, value.values(), strict=True), depth)
+    return f"{{{','.join(f'{_quoted(key)}:{text}' for key, text in zip(keys, texts, strict=True))}}}"
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        reason = f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}"
+        raise UnfitError(reason)
+    if reason := text_reason(key):
+        reason = f"has a key that {reason}"
+        raise UnfitError(reason)
+    return str.__str__(key)  # of a text Enum, the value
 
 
 def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
     """The JSON text of each item of a container; an error learns the step that leads to the item."""
-    if depth >= MAX_DEPTH:
-        reason = f"is nested more than {MAX_DEPTH} levels deep"
-        raise UnfitError(reason)
     texts: list[str] = []
     for step, item in items:
         try:
@@ -167,3 +99,76 @@ def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
             error.path.append(f".{step}" if isinstance(step, str) else f"[{step}]")
             raise
     return texts
+
+
+@singledispatch
+def _scalar(value: object) -> str:
+    reason = f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}"
+    raise UnfitError(reason)
+
+
+@_scalar.register
+def _(_nothing: None) -> str:
+    return "null"
+
+
+@_scalar.register
+def _(value: bool) -> str:
+    return "true" if value else "false"
+
+
+@_scalar.register
+def _(value: str) -> str:
+    if reason := text_reason(value):
+        raise UnfitError(reason)
+    return _quoted(value)
+
+
+@_scalar.register
+def _(value: int) -> str:
+    try:
+        return int.__repr__(value)  # an IntEnum's own repr is not a number
+    except ValueError:  # Python's own bound on converting long integers
+        raise UnfitError("is an integer of too many digits") from None
+
+
+@_scalar.register
+def _(value: float) -> str:
+    if not math.isfinite(value):
+        raise UnfitError("is not a finite number")
+    return float.__repr__(value)
+
+
+@_scalar.register
+def _(value: Decimal) -> str:
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise UnfitError("is not a finite number")
+    if value.adjusted() >= _MAX_WHOLE_DIGITS or -exponent > _MAX_SCALE:
+        raise UnfitError("is a decimal beyond what PostgreSQL's numeric can hold")
+    return Decimal.__str__(value)  # "1E+3" is a JSON number too
+
+
+@_scalar.register
+def _(value: datetime) -> str:
+    if value.utcoffset() is None:
+        raise UnfitError("is a datetime without a time zone: give it one, UTC for instance")
+    try:
+        return f'"{value.astimezone(UTC).isoformat()}"'
+    except OverflowError:
+        raise UnfitError("is a datetime outside the years 1 to 9999 in UTC") from None
+
+
+@_scalar.register
+def _(value: date) -> str:
+    return f'"{value.isoformat()}"'
+
+
+@_scalar.register
+def _(value: UUID) -> str:
+    return f'"{value}"'
+
+
+@_scalar.register
+def _(value: Enum) -> str:
+    return to_json(value.value)
