@@ -13,7 +13,7 @@ from outbox_kit.pipeline.model import Identifier, Model, TopicPart
 class Login(Model):
     """A user that the kit itself logs in as."""
 
-    user: str = Field(min_length=1)
+    user: str = Field(min_length=1, description="Role to log in as.")
     password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
 
 
@@ -32,10 +32,10 @@ class SourceDatabase(Model):
     """The PostgreSQL database that holds the outbox table."""
 
     host: str = Field(description="As this tool sees it.")
-    port: int = Field(default=5432, ge=1, le=65535)
-    database: str = Field(min_length=1)
+    port: int = Field(default=5432, ge=1, le=65535, description="As this tool sees it.")
+    database: str = Field(min_length=1, description="Database that holds the outbox table.")
     admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
-    connector: ConnectorLogin
+    connector: ConnectorLogin = Field(description="How the Connect worker logs in.")
 
 
 class Kafka(Model):
@@ -45,16 +45,16 @@ class Kafka(Model):
     client: dict[str, str] = Field(
         default={}, description="Further librdkafka settings (security.protocol, ...)."
     )
-    replication_factor: int = Field(default=3, ge=1)
-    min_insync_replicas: int = Field(default=2, ge=1)
+    replication_factor: int = Field(default=3, ge=1, description="Of topics that the kit creates.")
+    min_insync_replicas: int = Field(default=2, ge=1, description="Of topics that the kit creates.")
 
 
 class HttpService(Model):
     """An HTTP service: the registry or Kafka Connect."""
 
     url: str = Field(pattern=r"^https?://", description="Base URL.")
-    username: str | None = None
-    password: SecretStr | None = None
+    username: str | None = Field(default=None, description="Basic authentication, where it is asked for.")
+    password: SecretStr | None = Field(default=None, description='Never written down: "{{ env.NAME }}".')
 
 
 class ConnectorSettings(Model):
@@ -74,19 +74,21 @@ class ConnectorSettings(Model):
 class PostgresTarget(Model):
     """A PostgreSQL schema that tables are materialized into."""
 
-    kind: Literal["postgres"]
-    host: str
-    port: int = Field(default=5432, ge=1, le=65535)
-    database: str
-    user: str
-    password: SecretStr
-    target_schema: Identifier = Field(default="public", alias="schema")
+    kind: Literal["postgres"] = Field(description="Chooses the sink.")
+    host: str = Field(description="As the Spark driver and its executors see it.")
+    port: int = Field(
+        default=5432, ge=1, le=65535, description="As the Spark driver and its executors see it."
+    )
+    database: str = Field(description="Database of the target tables.")
+    user: str = Field(description="Owner of the target tables.")
+    password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
+    target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")
 
 
 class DeltaTarget(Model):
     """A folder (or object store prefix) of Delta tables."""
 
-    kind: Literal["delta"]
+    kind: Literal["delta"] = Field(description="Chooses the sink.")
     path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
 
 
@@ -96,15 +98,15 @@ Target = Annotated[PostgresTarget | DeltaTarget, Field(discriminator="kind")]
 class Environment(Model):
     """One place that a pipeline is deployed to."""
 
-    name: TopicPart
-    source: SourceDatabase
-    kafka: Kafka
+    name: TopicPart = Field(description="Name of the environment, as the file is called.")
+    source: SourceDatabase = Field(description="The database with the outbox table.")
+    kafka: Kafka = Field(description="The Kafka cluster.")
     registry: HttpService = Field(
         description="Confluent-compatible API, for instance http://host/apis/ccompat/v7."
     )
     connect: HttpService = Field(description="Kafka Connect REST API.")
-    connector: ConnectorSettings = Field(default=ConnectorSettings())
-    targets: dict[str, Target] = Field(default={})
+    connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
+    targets: dict[str, Target] = Field(default={}, description="Where tables are materialized, by name.")
     lock_folder: Path = Field(
         default=Path("connectors"),
         description="Where <pipeline>.<environment>.lock.json is kept, relative to the project folder.",

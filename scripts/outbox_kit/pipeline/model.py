@@ -108,10 +108,10 @@ class Pipeline(Model):
 
     name: TopicPart = Field(description="Name of the pipeline.")
     prefix: TopicPart = Field(description="Topic prefix; also Debezium's topic.prefix. Unique per cluster.")
-    source: Source
+    source: Source = Field(description="The outbox table, its publication and slot.")
     aggregates: dict[TopicPart, Aggregate] = Field(min_length=1, description="By aggregate type.")
-    dead_letter: DeadLetter = Field(default=DeadLetter())
-    connector: Connector
+    dead_letter: DeadLetter = Field(default=DeadLetter(), description="Topic of rows that fit no route.")
+    connector: Connector = Field(description="The Debezium connector.")
     materializations: list[Materialization] = Field(default=[], description="Tables made of the topics.")
 
     @model_validator(mode="after")

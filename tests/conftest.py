@@ -1,0 +1,63 @@
+"""What every test can ask for: a project folder of its own, and one embedded stack per run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.stack import Stack, StackState
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder."""
+    for item in items:
+        folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
+        if folder in ("spark", "integration"):
+            item.add_marker(folder)
+
+
+def make_project(folder: Path) -> Path:
+    """A project as a user has it: the example's files, and the parts that `make setup` resolved."""
+    for name in ("connectors", "schemas"):
+        shutil.copytree(REPOSITORY / name, folder / name)
+    (folder / "build").mkdir()
+    (folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
+    (folder / "smt" / "target").mkdir(parents=True)
+    (folder / "smt" / "target" / "plugin").symlink_to(REPOSITORY / "smt" / "target" / "plugin")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project folder that the run's stack belongs to."""
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def stack(project: Path) -> Iterator[Stack]:
+    """The embedded stack, started once per run and deleted at its end."""
+    stack = Stack(project)
+    progress = print if "CI" in os.environ else (lambda _: None)
+    stack.up(progress)
+    yield stack
+    stack.down(progress, purge=True)
+
+
+@pytest.fixture(scope="session")
+def state(stack: Stack) -> StackState:
+    """Addresses of the running stack."""
+    found = stack.state()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def source_dsn(state: StackState) -> str:
+    """The source database, as administrator."""
+    return state.postgres

@@ -1,0 +1,70 @@
+"""The command line, pipelines and topics of the run's stack."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.support import Finished, Outbox
+
+from outbox_kit.deployment import Deployment, apply, load_deployment
+from outbox_kit.progress import silent
+from outbox_kit.stack import Stack
+
+COMMAND_SECONDS = 240
+
+
+@pytest.fixture(scope="session")
+def outbox(project: Path, stack: Stack) -> Outbox:
+    """Run the command `outbox` on the run's project, as an operator does."""
+    del stack  # only has to be up
+
+    def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
+        command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+        command += ["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments]
+        done = subprocess.run(
+            command,
+            cwd=project,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def library(project: Path, stack: Stack) -> Deployment:
+    """The worked example, applied."""
+    del stack
+    deployment = load_deployment(project / "connectors" / "library.yaml", "local")
+    apply(deployment, silent)
+    return deployment
+
+
+@pytest.fixture(scope="session")
+def make_pipeline(project: Path) -> Callable[..., Path]:
+    """Write a pipeline file of its own names (topics, slot, table), so that tests do not meet."""
+
+    def make(name: str, **changes: object) -> Path:
+        data = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
+        data |= {
+            "name": name,
+            "prefix": name,
+            "source": {"table": f"public.{name}_event", "publication": f"{name}_p", "slot": f"{name}_s"},
+            "connector": {"name": name, "template": "outbox-postgres"},
+            "materializations": [],
+            **changes,
+        }
+        path = project / "connectors" / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return path
+
+    return make

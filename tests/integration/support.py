@@ -1,0 +1,72 @@
+"""What integration tests share: commands that have ended, and readers of topics."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+from confluent_kafka import Message
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.reader import read_all
+from outbox_kit.waiting import Seen, wait_for
+
+ARRIVE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def words(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+Outbox = Callable[..., Finished]
+
+
+def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:
+    """Every committed record of a topic."""
+    return read_all(deployment.environment.kafka, topic, partitions)
+
+
+def headers(message: Message) -> dict[str, str]:
+    """Headers as text."""
+    found = message.headers() or []
+    assert isinstance(found, list)
+    return {str(key): value.decode() for key, value in found if isinstance(value, bytes)}
+
+
+def arrived(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
+    """Wait for the record of an event."""
+
+    def look() -> Seen[Message]:
+        found = records(deployment, topic, partitions)
+        mine = [message for message in found if headers(message).get("event_id") == event_id]
+        return Seen(mine[0] if mine else None, f"{len(found)} other records")
+
+    return wait_for(f"event {event_id} on {topic}", look, seconds=ARRIVE_SECONDS)
+
+
+def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str, Any]:
+    """The value, by the schema that the lock file has under its id."""
+    value = message.value()
+    assert isinstance(value, bytes)
+    assert value[0] == 0
+    lock = deployment.lock()
+    assert lock is not None
+    schemas = {entry.id: json.loads(entry.text) for entry in lock.schemas[aggregate]}
+    decoded = fastavro.schemaless_reader(
+        io.BytesIO(value[5:]), schemas[int.from_bytes(value[1:5], "big")], None
+    )
+    assert isinstance(decoded, dict)
+    return decoded

@@ -1,0 +1,160 @@
+"""apply, plan and verify against the real systems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from tests.integration.support import Outbox
+
+from outbox_kit.deployment import Deployment, apply, load_deployment
+from outbox_kit.progress import silent
+
+EXPECTED_CHECKS = {
+    "postgres.slot",
+    "postgres.publication",
+    "postgres.publication-older-than-slot",
+    "postgres.identity",
+    "postgres.table",
+    "postgres.connector-role",
+    "postgres.wal-level",
+    "kafka.topics",
+    "kafka.partitions",
+    "kafka.topic-settings",
+    "registry.schemas",
+    "registry.ids",
+    "registry.compatibility",
+    "connect.plugins",
+    "connect.running",
+    "connect.config",
+    "connect.offsets",
+    "canary.delivered",
+    "canary.record",
+    "canary.tombstone",
+}
+
+
+def test_a_second_apply_changes_nothing(outbox: Outbox, library: Deployment) -> None:
+    del library
+    planned = outbox("plan", "--output", "json")
+    assert planned.code == 0, planned.words
+    assert json.loads(planned.stdout) == {"changes": []}
+    applied = outbox("apply", "--yes")
+    assert applied.code == 0, applied.words
+    assert "nothing to change" in applied.stderr
+
+
+def test_verify_passes_every_check(outbox: Outbox, library: Deployment) -> None:
+    del library
+    done = outbox("verify", "--output", "json")
+    assert done.code == 0, done.words
+    checks = json.loads(done.stdout)["checks"]
+    assert {check["id"]: check["status"] for check in checks} == dict.fromkeys(EXPECTED_CHECKS, "pass")
+
+
+def test_plan_shows_pending_changes_with_exit_code_3(
+    outbox: Outbox, make_pipeline: Callable[..., Path]
+) -> None:
+    make_pipeline("planned")
+    done = outbox("plan", "--output", "json", pipeline="planned")
+    assert done.code == 3, done.words
+    objects = [change["object"] for change in json.loads(done.stdout)["changes"]]
+    # The order is the promise: a publication made after the slot loses rows.
+    assert objects[:4] == [
+        "table public.planned_event",
+        "grant to outbox_connector",
+        "publication planned_p",
+        "slot planned_s",
+    ]
+    assert objects[-1] == "connector planned"
+
+
+def test_verify_finds_what_was_changed_behind_the_kits_back(
+    outbox: Outbox, make_pipeline: Callable[..., Path], source_dsn: str
+) -> None:
+    path = make_pipeline("tampered")
+    apply(load_deployment(path, "local"), silent)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter publication tampered_p set (publish = 'insert, update')")
+    done = outbox("verify", "--output", "json", pipeline="tampered")
+    assert done.code == 1, done.words
+    failed = {check["id"]: check for check in json.loads(done.stdout)["checks"] if check["status"] == "fail"}
+    assert list(failed) == ["postgres.publication"]
+    assert failed["postgres.publication"]["seen"] == "insert, update of public.tampered_event, via root"
+
+
+def test_apply_refuses_when_the_slot_is_gone(
+    outbox: Outbox, make_pipeline: Callable[..., Path], source_dsn: str
+) -> None:
+    deployment = load_deployment(make_pipeline("slotless"), "local")
+    apply(deployment, silent)
+    deployment.connect.stop("slotless")
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(active_pid, 10000) from pg_replication_slots where slot_name = 'slotless_s'"
+        )
+        connection.execute("select pg_drop_replication_slot('slotless_s')")
+    done = outbox("apply", "--yes", pipeline="slotless")
+    assert done.code == 1, done.words
+    assert "slot 'slotless_s' is gone" in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_an_incompatible_schema_is_refused_before_anything_is_touched(
+    outbox: Outbox, make_pipeline: Callable[..., Path], project: Path
+) -> None:
+    path = make_pipeline("narrowed")
+    apply(load_deployment(path, "local"), silent)
+    schema = json.loads((project / "schemas" / "book.avsc").read_text())
+    schema["fields"].append({"name": "isbn", "type": "string"})  # no default: old records cannot be read
+    (project / "schemas" / "narrowed.avsc").write_text(json.dumps(schema))
+    data = yaml.safe_load(path.read_text())
+    data["aggregates"]["book"]["schema"] = "schemas/narrowed.avsc"
+    data["aggregates"]["book"]["topic"] = {"delete.retention.ms": "123456789"}
+    path.write_text(yaml.safe_dump(data))
+    done = outbox("apply", "--yes", pipeline="narrowed")
+    assert done.code == 1, done.words
+    assert "schema of book is not BACKWARD with version 1 of narrowed.book-value" in done.stderr
+    topics = load_deployment(path, "local").kafka.describe(["narrowed.book"])
+    assert topics["narrowed.book"].config["delete.retention.ms"] != "123456789"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"port": 1}, "cannot connect to PostgreSQL at 127.0.0.1:1/library"),
+        ({"admin": {"user": "outbox_admin", "password": "wrong"}}, "password authentication failed"),
+    ],
+)
+def test_an_unreachable_database_is_a_clear_error(
+    outbox: Outbox, project: Path, change: dict[str, object], message: str
+) -> None:
+    data = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
+    data["name"] = "broken"
+    data["source"] |= change
+    (project / "connectors" / "environments" / "broken.yaml").write_text(yaml.safe_dump(data))
+    done = outbox("apply", "--yes", environment="broken")
+    assert done.code == 1, done.words
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_connector_password_is_found_before_the_connector_is_written(
+    outbox: Outbox, make_pipeline: Callable[..., Path], project: Path
+) -> None:
+    make_pipeline("unresolved")
+    data = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
+    data["name"] = "unresolved"
+    data["source"]["connector"]["password"] = "${env:OUTBOX_NOT_SET}"
+    (project / "connectors" / "environments" / "unresolved.yaml").write_text(yaml.safe_dump(data))
+    done = outbox("apply", "--yes", pipeline="unresolved", environment="unresolved")
+    assert done.code == 1, done.words
+    assert "Kafka Connect refuses the connector config: database." in done.stderr
+    planned = outbox("plan", "--output", "json", pipeline="unresolved", environment="unresolved")
+    assert [change["object"] for change in json.loads(planned.stdout)["changes"]] == ["connector unresolved"]

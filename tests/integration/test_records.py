@@ -1,0 +1,203 @@
+"""What arrives on the topics: docs/contract.md, in the live worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Message
+from tests.integration.support import arrived, decode, headers, records
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment import Deployment, apply, load_deployment, make_plan, prepare
+from outbox_kit.progress import silent
+from outbox_kit.sending import emit
+from outbox_kit.waiting import Seen, wait_for
+
+
+def book(key: str, **changes: object) -> dict[str, object]:
+    """A valid payload."""
+    return {
+        "id": key,
+        "author_id": str(uuid4()),
+        "title": "Il nome della rosa — “1”",
+        "subtitle": None,
+        "tags": ["roman", "abbey"],
+        "price": Decimal("9999999999.99"),
+        "published_on": "1980-01-01",
+        "status": "AVAILABLE",
+        "pages": 503,
+        "updated_at": "2026-11-20T18:31:38.123456+00:00",
+        **changes,
+    }
+
+
+def send(dsn: str, kind: str, key: str, payload: object, *, table: str = "public.outbox_event") -> str:
+    """One event in a transaction of its own."""
+    with psycopg.connect(dsn) as connection:
+        event = emit(
+            connection,
+            aggregate_type=kind,
+            aggregate_id=key,
+            event_type=f"{kind}_changed",
+            payload=payload,  # type: ignore[arg-type]
+            headers={"traceparent": "00-1-2-01"},
+            table=table,
+        )
+    return str(event)
+
+
+def murmur2_partition(key: bytes, partitions: int) -> int:
+    """Kafka's default partitioner (org.apache.kafka.common.utils.Utils.murmur2), written from its definition."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    for i in range(0, len(key) // 4 * 4, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    tail = key[len(key) // 4 * 4 :]
+    if tail:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return ((h ^ h >> 15) & 0x7FFFFFFF) % partitions
+
+
+def test_a_row_becomes_the_record_of_the_contract(library: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    event = send(source_dsn, "book", key, book(key))
+    message = arrived(library, "library.book", 4, event)
+    assert message.key() == key.encode()
+    assert message.partition() == murmur2_partition(key.encode(), 4)
+    assert before.timestamp() * 1000 < message.timestamp()[1] < datetime.now(UTC).timestamp() * 1000 + 5000
+    found = headers(message)
+    assert found["aggregate_type"] == "book"
+    assert found["event_type"] == "book_changed"
+    assert found["traceparent"] == "00-1-2-01"
+    assert len(found["source_sequence"]) == 38
+    assert found["event_time"].endswith("Z")
+    decoded = decode(library, "book", message)
+    assert decoded["title"] == "Il nome della rosa — “1”"
+    assert decoded["price"] == Decimal("9999999999.99")
+    assert decoded["published_on"].isoformat() == "1980-01-01"
+    assert decoded["updated_at"] == datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
+    assert decoded["subtitle"] is None
+
+
+def test_a_null_payload_becomes_a_tombstone_in_the_same_partition(
+    library: Deployment, source_dsn: str
+) -> None:
+    key = str(uuid4())
+    first = arrived(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
+    gone = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
+    assert gone.value() is None
+    assert (gone.key(), gone.partition()) == (first.key(), first.partition())
+    assert headers(gone)["source_sequence"] > headers(first)["source_sequence"]
+
+
+def test_a_rolled_back_row_never_arrives(library: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        emit(connection, aggregate_type="book", aggregate_id=key, event_type="x", payload=book(key))
+        connection.rollback()
+    after = str(uuid4())
+    arrived(library, "library.book", 4, send(source_dsn, "book", after, book(after)))
+    assert key.encode() not in [message.key() for message in records(library, "library.book", 4)]
+
+
+def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(
+    library: Deployment, source_dsn: str
+) -> None:
+    broken, unknown, good = str(uuid4()), str(uuid4()), str(uuid4())
+    events = {
+        send(source_dsn, "book", broken, book(broken, pages="many")): "payload-invalid",
+        send(source_dsn, "magazine", unknown, {"id": unknown}): "unknown-aggregate-type",
+    }
+    arrived(library, "library.book", 4, send(source_dsn, "book", good, book(good)))
+    letters: dict[str, Message] = {
+        headers(message)["event_id"]: message for message in records(library, "library.dead-letter", 1)
+    }
+    for event, reason in events.items():
+        found = headers(letters[event])
+        assert found["dead_letter_reason"] == reason
+        assert "many" not in found["dead_letter_message"]
+        row = json.loads(letters[event].value() or b"")
+        assert {
+            "id",
+            "aggregate_type",
+            "aggregate_id",
+            "payload",
+            "created_at",
+            "source_sequence",
+        } <= row.keys()
+        assert row["id"] == event
+    assert library.connect.status("library-outbox").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+
+
+def test_heartbeats_and_transaction_metadata_pass_the_transform(
+    make_pipeline: Callable[..., Path], source_dsn: str
+) -> None:
+    """Guards two traps: ByteArrayConverter dies on a heartbeat, and a dropped heartbeat stalls the slot."""
+    connector = {"name": "beating", "template": "outbox-postgres", "transaction_metadata": True}
+    deployment = load_deployment(make_pipeline("beating", connector=connector), "local")
+    assert deployment.environment.connector.heartbeat_interval_ms == 1000
+    apply(deployment, silent)
+    key = str(uuid4())
+    arrived(
+        deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event")
+    )
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(
+            "create table unpublished as select repeat('x', 1000) from generate_series(1, 5000)"
+        )
+        written = connection.execute("select pg_current_wal_lsn()").fetchone()
+        assert written is not None
+
+        def look() -> Seen[bool]:
+            row = connection.execute(
+                "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
+                "from pg_replication_slots where slot_name = 'beating_s'",
+                written,
+            ).fetchone()
+            assert row is not None
+            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+    assert records(deployment, "__debezium-heartbeat.beating", 1)
+    statuses = [json.loads(m.value() or b"")["status"] for m in records(deployment, "beating.transaction", 1)]
+    assert statuses[:2] == ["BEGIN", "END"]
+    assert deployment.connect.status("beating").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+
+
+def test_seeded_offsets_survive_a_restart_before_the_first_message(
+    make_pipeline: Callable[..., Path], source_dsn: str
+) -> None:
+    """A backlog of unpublished WAL, a row, and a restart right after the start: the row must arrive.
+
+    Unseeded, the first heartbeat stores the server's position of that moment, and the row is lost.
+    """
+    deployment = load_deployment(make_pipeline("seeded"), "local")
+    name = deployment.pipeline.connector.name
+    # Everything but the start, as an apply that dies there leaves it.
+    lock = prepare(deployment, make_plan(deployment), silent)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(
+            "create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i"
+        )
+    key = str(uuid4())
+    event = send(source_dsn, "book", key, book(key), table="public.seeded_event")
+    config = deployment.render(lock)
+    assert lock.source is not None
+    seed = connect_state.seed_offset(lock.source.slot_lsn)
+    actual = connect_state.read_actual(deployment.connect, name)
+    changes = connect_state.diff(name, config, actual, seed=seed)
+    connect_apply.apply(
+        deployment.connect, name, config, changes, prefix="seeded", seed=seed, progress=silent
+    )
+    deployment.connect.restart(name)
+    arrived(deployment, "seeded.book", 4, event)
