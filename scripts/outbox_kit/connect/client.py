@@ -103,9 +103,13 @@ class ConnectClient:
     def resume(self, name: str) -> None:
         self._call("PUT", f"/connectors/{name}/resume")
 
-    def restart_failed(self, name: str) -> None:
-        """Restart the connector and its tasks where they failed."""
-        self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+    def stop(self, name: str) -> None:
+        """Stop the connector and give up its tasks; its config and offsets stay."""
+        self._call("PUT", f"/connectors/{name}/stop")
+
+    def restart(self, name: str) -> None:
+        """Restart the connector and its tasks."""
+        self._call("POST", f"/connectors/{name}/restart?includeTasks=true")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """[{partition, offset}], empty before the first commit."""

@@ -28,12 +28,17 @@ def apply(deployment: Deployment, progress: Progress) -> list[Change]:
     Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     changes = make_plan(deployment)
+    lock = prepare(deployment, changes, progress)
+    connector = _apply_connect(deployment, lock, progress)
+    return [*(change for change in changes if change.system != "connect"), *connector]
+
+
+def prepare(deployment: Deployment, changes: list[Change], progress: Progress) -> Lock:
+    """Everything that the connector needs before it can start: database, topics, schemas; returns the lock."""
     lock = _apply_postgres(deployment, _of("postgres", changes), progress)
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     kafka_apply.apply(deployment.kafka, deployment.environment, topics, _of("kafka", changes), progress)
-    lock = _apply_registry(deployment, lock, _of("registry", changes), progress)
-    connector = _apply_connect(deployment, lock, progress)
-    return [*(change for change in changes if change.system != "connect"), *connector]
+    return _apply_registry(deployment, lock, _of("registry", changes), progress)
 
 
 def _of(system: str, changes: list[Change]) -> list[Change]:

@@ -85,7 +85,7 @@ def _default(value: object) -> str:
     return "none" if value is None or value in ([], {}) else f"`{value}`"
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
     """A JSON Schema type in a word or two."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]

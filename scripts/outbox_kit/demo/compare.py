@@ -1,0 +1,281 @@
+"""Compare the state that a service committed with what a target shows, row by row and column by column.
+
+Rows come from anywhere: a PostgreSQL table, or JSON lines that some reader of a lake table wrote.
+Both sides are brought to canonical values by the type that the aggregate's Avro schema gives each
+field; then they are equal or they are not. Results name keys and columns, never their values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection, Cursor, sql
+from psycopg.rows import dict_row
+
+from outbox_kit.errors import ConfigurationError
+
+KEY = "aggregate_id"
+"""The column of a target that holds the record key; a source row without it is known by its `id`."""
+
+FIRST = 10
+
+TargetRows = Iterable[Mapping[str, Any]]
+"""Rows by column name. A value may be Python's own, or text: decimals, ISO dates, ISO times with an
+offset, JSON arrays. A null must be there as None: a column that is left out counts as different."""
+
+Canonical = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Different:
+    """A row that both sides have, and the columns whose values differ."""
+
+    key: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one aggregate's rows in one target differ from the source; the counts are of rows.
+
+    missing: in the source only. unexpected: in the target only. duplicated: keys that the target
+    has more than once. different: rows with other values. Of each, the first ten in order of key.
+    """
+
+    aggregate: str
+    target: str
+    source_rows: int
+    target_rows: int
+    missing_count: int
+    unexpected_count: int
+    duplicated_count: int
+    different_count: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    duplicated: tuple[str, ...]
+    different: tuple[Different, ...]
+
+    @property
+    def match(self) -> bool:
+        """Whether the target shows exactly what the source has committed."""
+        return not (
+            self.missing_count or self.unexpected_count or self.duplicated_count or self.different_count
+        )
+
+    def words(self) -> str:
+        """The result in one line, for a person."""
+        counts = {
+            "missing": self.missing_count,
+            "unexpected": self.unexpected_count,
+            "duplicated": self.duplicated_count,
+            "different": self.different_count,
+        }
+        found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"{self.target} {self.aggregate}: {self.source_rows} rows, {found or 'all equal'}"
+
+
+class _Unreadable:
+    """Stands for a value that is not of its column's type; equal to nothing, itself included."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def compare(
+    aggregate: str,
+    target: str,
+    *,
+    schema: Mapping[str, Any],
+    source: TargetRows,
+    rows: TargetRows,
+) -> Comparison:
+    """Compare the source's rows of an aggregate with a target's; `schema` is the parsed .avsc.
+
+    Columns that are no field of the schema are left alone. Reads both sides into memory.
+    Raises ConfigurationError for a schema with a type that has no canonical form.
+    """
+    kinds = canonical_forms(schema)
+    expected = {key: row for key, row in _keyed(source, kinds)}
+    actual: dict[str, dict[str, Any]] = {}
+    seen: Counter[str] = Counter()
+    for key, row in _keyed(rows, kinds):
+        actual[key] = row
+        seen[key] += 1
+    missing = sorted(expected.keys() - actual.keys())
+    unexpected = sorted(actual.keys() - expected.keys())
+    duplicated = sorted(key for key, count in seen.items() if count > 1)
+    different = [
+        Different(key, columns)
+        for key in sorted(expected.keys() & actual.keys())
+        if (columns := _differing(expected[key], actual[key], kinds))
+    ]
+    return Comparison(
+        aggregate=aggregate,
+        target=target,
+        source_rows=len(expected),
+        target_rows=seen.total(),
+        missing_count=len(missing),
+        unexpected_count=len(unexpected),
+        duplicated_count=len(duplicated),
+        different_count=len(different),
+        missing=tuple(missing[:FIRST]),
+        unexpected=tuple(unexpected[:FIRST]),
+        duplicated=tuple(duplicated[:FIRST]),
+        different=tuple(different[:FIRST]),
+    )
+
+
+def table_rows(connection: Connection[Any], schema: str, table: str) -> list[dict[str, Any]]:
+    """All rows of a PostgreSQL table, with the values as psycopg reads them."""
+    query = sql.SQL("select * from {}").format(sql.Identifier(schema, table))
+    with Cursor(connection, row_factory=dict_row) as cursor:
+        return cursor.execute(query).fetchall()
+
+
+def json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a file of JSON lines, or of all `*.json` files in a folder, as Spark writes them.
+
+    Raises ConfigurationError when nothing is there.
+    """
+    if not path.exists():
+        message = f"there are no exported rows at {path}"
+        raise ConfigurationError(message, "run the job that exports them first")
+    for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+        with file.open(encoding="utf-8", newline="\n") as lines:
+            # Not str.splitlines: a text may hold U+2028, which JSON leaves as it is.
+            for line in lines:
+                if line.strip():
+                    yield json.loads(line, parse_float=Decimal)
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """The schema of an aggregate, out of its .avsc file."""
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
+
+
+def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
+    """For each field of a record schema, the function that brings its values to canonical form."""
+    return {field["name"]: _form(field["name"], field["type"]) for field in schema["fields"]}
+
+
+def _keyed(rows: TargetRows, kinds: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for row in rows:
+        key = row[KEY] if KEY in row else row["id"]
+        yield str(key), {name: _canonical(kinds[name], value) for name, value in row.items() if name in kinds}
+
+
+def _canonical(form: Canonical, value: Any) -> Any:  # noqa: ANN401
+    if value is None:
+        return None
+    try:
+        return form(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return _Unreadable()
+
+
+def _differing(expected: dict[str, Any], actual: dict[str, Any], kinds: Iterable[str]) -> tuple[str, ...]:
+    absent = _Unreadable()
+    return tuple(name for name in kinds if expected.get(name, absent) != actual.get(name, absent))
+
+
+def _form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
+    if isinstance(avro, list):
+        others = [branch for branch in avro if branch != "null"]
+        if len(others) == 1:
+            return _form(name, others[0])
+    kind = avro if isinstance(avro, str) else None
+    if isinstance(avro, dict):
+        kind = avro.get("logicalType", avro["type"])
+        if kind == "array":
+            item = _form(name, avro["items"])
+            return lambda value: [_item(item, part) for part in _list(value)]
+    form = _FORMS.get(kind) if isinstance(kind, str) else None
+    if form is None:
+        message = f"field {name} has an Avro type that the comparison does not know"
+        raise ConfigurationError(message)
+    return form
+
+
+def _item(form: Canonical, value: Any) -> Any:  # noqa: ANN401
+    return None if value is None else form(value)
+
+
+def _list(value: Any) -> list[Any]:  # noqa: ANN401
+    items = json.loads(value, parse_float=Decimal) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise TypeError("not an array")
+    return list(items)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError("not text")
+
+
+def _uuid(value: Any) -> str:  # noqa: ANN401
+    return str(value if isinstance(value, UUID) else UUID(_text(value)))
+
+
+def _integer(value: Any) -> int:  # noqa: ANN401
+    if isinstance(value, bool | float | Decimal):
+        raise TypeError("not an integer")
+    return int(value)
+
+
+def _number(value: Any) -> Decimal:  # noqa: ANN401
+    if isinstance(value, bool | float):  # a float has lost digits already
+        raise TypeError("not an exact number")
+    return Decimal(value)
+
+
+def _boolean(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, bool):
+        return value
+    raise TypeError("not a boolean")
+
+
+def _float(value: Any) -> float:  # noqa: ANN401
+    if isinstance(value, bool):
+        raise TypeError("not a number")
+    return float(value)
+
+
+def _date(value: Any) -> date:  # noqa: ANN401
+    if isinstance(value, datetime):
+        raise TypeError("not a date")
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _instant(value: Any) -> datetime:  # noqa: ANN401
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if moment.utcoffset() is None:
+        raise ValueError("no offset")
+    return moment.astimezone(UTC)
+
+
+_FORMS: dict[str, Canonical] = {
+    "string": _text,
+    "enum": _text,
+    "uuid": _uuid,
+    "int": _integer,
+    "long": _integer,
+    "float": _float,
+    "double": _float,
+    "boolean": _boolean,
+    "decimal": _number,
+    "date": _date,
+    "timestamp-millis": _instant,
+    "timestamp-micros": _instant,
+}

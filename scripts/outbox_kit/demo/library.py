@@ -1,0 +1,245 @@
+"""The example service: a library that keeps authors and books, and announces each change.
+
+Each function writes the business row and the outbox row in one transaction: the caller's, where
+one is open, else its own. The payload is built from the row as the database returns it, so that
+defaults, rounding and other sessions' changes to the same row are in it. Every function takes the
+row's lock before it writes the event: events of one aggregate are committed in the order of its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, LiteralString, TypedDict, Unpack
+from uuid import UUID, uuid4
+
+from psycopg import Connection, Cursor, sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row, scalar_row
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.sending import OutboxEvent, emit, emit_many
+
+SCHEMA = "library"
+
+DDL = """
+create schema if not exists library;
+
+create table if not exists library.author (
+  id          uuid primary key,
+  name        text not null,
+  country     text check (country ~ '^[A-Z]{2}$'),
+  born        date,
+  pen_names   text[] not null default '{}',
+  updated_at  timestamptz not null
+);
+
+create table if not exists library.book (
+  id            uuid primary key,
+  author_id     uuid not null references library.author,
+  title         text not null,
+  subtitle      text,
+  tags          text[] not null default '{}',
+  price         numeric(12, 2) not null,
+  published_on  date,
+  status        text not null check (status in ('AVAILABLE', 'LENT', 'LOST')),
+  pages         integer,
+  updated_at    timestamptz not null
+);
+
+create index if not exists book_author_id on library.book (author_id);
+"""
+
+# Business columns are the schema's fields, by name; listed, so that a column added to a table later
+# does not slip into the events.
+COLUMNS = {
+    "author": ("id", "name", "country", "born", "pen_names", "updated_at"),
+    "book": (
+        *("id", "author_id", "title", "subtitle", "tags"),
+        *("price", "published_on", "status", "pages", "updated_at"),
+    ),
+}
+
+
+class BookStatus(StrEnum):
+    """Where a book is."""
+
+    AVAILABLE = "AVAILABLE"
+    LENT = "LENT"
+    LOST = "LOST"
+
+
+class AuthorChanges(TypedDict, total=False):
+    """Fields of an author that can be set."""
+
+    name: str
+    country: str | None
+    born: date | None
+    pen_names: Sequence[str]
+
+
+class BookChanges(TypedDict, total=False):
+    """Fields of a book that can be set."""
+
+    author_id: UUID
+    title: str
+    subtitle: str | None
+    tags: Sequence[str]
+    price: Decimal
+    published_on: date | None
+    status: BookStatus
+    pages: int | None
+
+
+def create(connection: Connection[Any]) -> None:
+    """Create the business tables where they are missing."""
+    with connection.transaction():
+        connection.execute(DDL)
+
+
+def add_author(
+    connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]
+) -> UUID:
+    """Add an author, who needs at least a name; return the id."""
+    with _joined(connection):
+        return _add(connection, "author", author_id, dict(fields))
+
+
+def change_author(connection: Connection[Any], author_id: UUID, **changes: Unpack[AuthorChanges]) -> bool:
+    """Change an author; False, and no event, when there is none of this id."""
+    with _joined(connection):
+        return _change(connection, "author", author_id, dict(changes))
+
+
+def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | None:
+    """Remove an author's books, then the author, each with an event of its own.
+
+    Returns the ids of the books; None, and no event, when there is no such author.
+    """
+    with _joined(connection):
+        # Before the books: the lock keeps others from adding one meanwhile, and all who lock
+        # both an author and books do it in this order, so that no two wait for each other.
+        if not _lock_author(connection, author_id, "for update"):
+            return None
+        query = sql.SQL("select id from library.book where author_id = %s order by id for update")
+        books = _ids(connection, query, [author_id])
+        connection.execute("delete from library.book where id = any(%s)", [books])
+        emit_many(connection, [_gone("book", book) for book in books])
+        _remove(connection, "author", author_id)
+        return books
+
+
+def add_book(
+    connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]
+) -> UUID | None:
+    """Add a book, which needs author, title and price; return the id, or None when the author is gone."""
+    with _joined(connection):
+        # Else the foreign key would find out, with an error that ends the whole transaction.
+        if not _lock_author(connection, fields["author_id"], "for key share"):
+            return None
+        return _add(connection, "book", book_id, {"status": BookStatus.AVAILABLE, **fields})
+
+
+def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[BookChanges]) -> bool:
+    """Change a book; False, and no event, when the book, or the author it is to get, is gone."""
+    with _joined(connection):
+        author = changes.get("author_id")
+        if author is not None and not _lock_author(connection, author, "for key share"):
+            return False
+        return _change(connection, "book", book_id, dict(changes))
+
+
+def remove_book(connection: Connection[Any], book_id: UUID) -> bool:
+    """Remove a book; False, and no event, when there is none of this id."""
+    with _joined(connection):
+        return _remove(connection, "book", book_id)
+
+
+@contextmanager
+def _joined(connection: Connection[Any]) -> Iterator[None]:
+    """The transaction that is open, or one for this block; no savepoint, unlike `transaction()` alone."""
+    if connection.info.transaction_status == TransactionStatus.IDLE:
+        with connection.transaction():
+            yield
+    else:
+        yield
+
+
+def _lock_author(connection: Connection[Any], author_id: UUID, strength: LiteralString) -> bool:
+    query = sql.SQL("select id from library.author where id = %s ") + sql.SQL(strength)
+    return bool(_ids(connection, query, [author_id]))
+
+
+def _ids(connection: Connection[Any], query: sql.Composed | sql.SQL, values: list[UUID]) -> list[UUID]:
+    with Cursor(connection, row_factory=scalar_row) as cursor:
+        return cursor.execute(query, values).fetchall()
+
+
+def _add(connection: Connection[Any], kind: str, key: UUID | None, fields: dict[str, Any]) -> UUID:
+    values = {"id": uuid4() if key is None else key, **fields}
+    [row] = _write(
+        connection,
+        sql.SQL("insert into {table} ({names}, updated_at) values ({places}, clock_timestamp())").format(
+            table=sql.Identifier(SCHEMA, kind),
+            names=_names(kind, values),
+            places=sql.SQL(", ").join(sql.Placeholder(name) for name in values),
+        ),
+        kind,
+        values,
+    )
+    return _announce(connection, kind, "added", row)
+
+
+def _change(connection: Connection[Any], kind: str, key: UUID, changes: dict[str, Any]) -> bool:
+    places = [sql.SQL("{} = {}").format(_names(kind, [name]), sql.Placeholder(name)) for name in changes]
+    rows = _write(
+        connection,
+        # clock_timestamp, not now(): two changes in one transaction get two times.
+        sql.SQL("update {table} set {places} where id = %(id)s").format(
+            table=sql.Identifier(SCHEMA, kind),
+            places=sql.SQL(", ").join([*places, sql.SQL("updated_at = clock_timestamp()")]),
+        ),
+        kind,
+        {"id": key, **changes},
+    )
+    for row in rows:
+        _announce(connection, kind, "changed", row)
+    return bool(rows)
+
+
+def _remove(connection: Connection[Any], kind: str, key: UUID) -> bool:
+    statement = sql.SQL("delete from {} where id = %s").format(sql.Identifier(SCHEMA, kind))
+    if connection.execute(statement, [key]).rowcount == 0:
+        return False
+    emit_many(connection, [_gone(kind, key)])
+    return True
+
+
+def _write(
+    connection: Connection[Any], statement: sql.Composed, kind: str, values: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Run a statement on at most one business row; return the row as it is now."""
+    returning = sql.SQL("{} returning {}").format(statement, _names(kind, COLUMNS[kind]))
+    with Cursor(connection, row_factory=dict_row) as cursor:
+        return cursor.execute(returning, values).fetchall()
+
+
+def _names(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
+    unknown = sorted(set(names) - set(COLUMNS[kind]))
+    if unknown:
+        message = f"a {kind} has no field {', '.join(unknown)}"
+        raise ConfigurationError(message)
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _announce(connection: Connection[Any], kind: str, what: str, row: dict[str, Any]) -> UUID:
+    key: UUID = row["id"]
+    emit(connection, aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_{what}", payload=row)
+    return key
+
+
+def _gone(kind: str, key: UUID) -> OutboxEvent:
+    return OutboxEvent(aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_removed", payload=None)

@@ -1,0 +1,86 @@
+"""Values for the example library that are easy to get wrong on the way to a table."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+from random import Random
+
+from outbox_kit.demo.library import AuthorChanges, BookChanges, BookStatus
+
+TEXTS = (
+    "The Left Hand of Darkness",
+    "Сто лет одиночества",
+    "紅樓夢 📚 第一回",
+    "\u202bשלום עולם\u202c",  # noqa: RUF001  (right to left, on purpose)
+    "Zoe\u0308 and Zo\u00eb",  # the same to the eye, not to a comparison
+    'He said "it\'s" \\ and left',
+    "C:\\new\\table \\N \\u0041 \\.",
+    "tab\there, line\nbreak, carriage\r\nreturn, \x01 \x7f",
+    "\u2028 \ufeff \ufffd \U0010ffff",
+    "  surrounded by blanks  ",
+    "{} [] null NaN ; -- %s ${env:HOME}",
+    "long " * 400,
+)
+PRICES = tuple(
+    map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3"))
+)
+# From the first full year of the Gregorian calendar on: about earlier days, Java, Spark and the
+# readers of Parquet disagree.
+DAYS = (
+    date(1583, 1, 1),
+    date(1900, 2, 28),
+    date(1969, 12, 31),
+    date(1970, 1, 1),
+    date(2024, 2, 29),
+    date(9999, 12, 31),
+)
+COUNTRIES = ("BR", "GB", "JP", "US", None)
+PAGES = (0, 1, 2**31 - 1, -(2**31), None)
+
+AWKWARD = 0.25  # of the values; the rest are ordinary
+
+
+def text(rng: Random) -> str:
+    """A title or a name; never empty."""
+    if rng.random() < AWKWARD:
+        return rng.choice(TEXTS)
+    start = rng.choice(("On", "Against", "Beyond", "A History of"))
+    return f"{start} {rng.choice(TEXTS[:3])}, {rng.randrange(10_000)}"
+
+
+def price(rng: Random) -> Decimal:
+    """A price of at most twelve digits, two of them behind the point."""
+    return rng.choice(PRICES) if rng.random() < AWKWARD else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
+
+
+def day(rng: Random) -> date | None:
+    """A day from 1583 to 9999, or none."""
+    if rng.random() < AWKWARD:
+        return rng.choice((*DAYS, None))
+    return date(1800, 1, 1) + timedelta(days=rng.randrange(80_000))
+
+
+def texts(rng: Random) -> list[str]:
+    """No, one or a few texts; an empty text among them at times."""
+    return [
+        rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))
+    ]
+
+
+def author(rng: Random) -> AuthorChanges:
+    """All fields of an author."""
+    return {"name": text(rng), "country": rng.choice(COUNTRIES), "born": day(rng), "pen_names": texts(rng)}
+
+
+def book(rng: Random) -> BookChanges:
+    """All fields of a book but the author."""
+    return {
+        "title": text(rng),
+        "subtitle": rng.choice((None, "", text(rng))),
+        "tags": texts(rng),
+        "price": price(rng),
+        "published_on": day(rng),
+        "status": rng.choice(tuple(BookStatus)),
+        "pages": rng.choice(PAGES) if rng.random() < AWKWARD else rng.randrange(1, 2000),
+    }

@@ -1,0 +1,172 @@
+"""A load of real transactions on the example library, by several writers at once.
+
+Each writer draws from a seeded generator of its own; what it picks also depends on what the others
+have committed by then. So a run repeats exactly only with one writer, on the same data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from random import Random
+from threading import Event, Lock
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from outbox_kit.demo.writer import Effects, Shelf, Writer
+from outbox_kit.progress import Progress, silent
+from outbox_kit.sending import emit
+
+Connect = Callable[[], psycopg.Connection[Any]]
+
+
+@dataclass(frozen=True)
+class WorkloadCounts:
+    """What a run did. `events` and what follows count committed outbox rows only."""
+
+    committed: int
+    rolled_back: int
+    savepoints_rolled_back: int
+    events: int
+    tombstones: int
+    events_by_aggregate: dict[str, int]
+    seconds: float
+
+    @property
+    def transactions(self) -> int:
+        """Transactions that wrote something, whether they were then committed or not."""
+        return self.committed + self.rolled_back
+
+
+@dataclass(frozen=True)
+class InvalidEvents:
+    """The two rows of `write_invalid`: (aggregate type, aggregate id) of each."""
+
+    broken_payload: tuple[str, str]
+    unknown_aggregate: tuple[str, str]
+
+
+def run(
+    source: str | Connect,
+    *,
+    transactions: int = 3000,
+    seed: int = 1,
+    writers: int = 3,
+    progress: Progress = silent,
+) -> WorkloadCounts:
+    """Run so many transactions, shared by concurrent writers, each over a connection of its own.
+
+    `source` is a DSN, or a function that opens a connection. The business tables and
+    the outbox must exist; what they hold already is used as well. The first writer that fails stops
+    the others, and its error is raised.
+    """
+    connect = _connector(source)
+    with closing(connect()) as connection:
+        shelf = Shelf.load(connection)
+    shares = [transactions // writers + (index < transactions % writers) for index in range(writers)]
+    tally = Tally()
+    started = time.monotonic()
+    with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
+        futures = [
+            pool.submit(_write_share, connect, Random(f"{seed}/{index}"), share, shelf, tally)  # noqa: S311
+            for index, share in enumerate(shares)
+        ]
+        _watch(futures, tally, transactions, progress)
+    return tally.counts(time.monotonic() - started)
+
+
+def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
+    """Write and commit two events that must end in the dead letter: see InvalidEvents.
+
+    They belong to no business row, so the tables stay comparable.
+    """
+    broken, unknown = str(uuid4()), str(uuid4())
+    with connection.transaction():
+        emit(
+            connection,
+            aggregate_type="book",
+            aggregate_id=broken,
+            event_type="book_added",
+            payload={"id": broken, "title": 42, "status": "BURNT"},
+        )
+        emit(
+            connection,
+            aggregate_type="magazine",
+            aggregate_id=unknown,
+            event_type="magazine_added",
+            payload={"id": unknown, "title": "no schema has been declared for magazines"},
+        )
+    return InvalidEvents(("book", broken), ("magazine", unknown))
+
+
+def _connector(source: str | Connect) -> Connect:
+    if not isinstance(source, str):
+        return source
+    return lambda: psycopg.connect(source, connect_timeout=10, application_name="outbox-demo-workload")
+
+
+def _watch(futures: list[Future[None]], tally: Tally, transactions: int, progress: Progress) -> None:
+    """Report once a second from this thread, so that `progress` need not be thread-safe."""
+    waiting = set(futures)
+    while waiting:
+        done, waiting = wait(waiting, timeout=1, return_when=FIRST_EXCEPTION)
+        progress(f"{tally.finished} of {transactions} transactions")
+        if any(future.exception() for future in done):
+            tally.stop.set()
+    for future in futures:
+        future.result()
+
+
+def _write_share(connect: Connect, rng: Random, share: int, shelf: Shelf, tally: Tally) -> None:
+    with closing(connect()) as connection:
+        writer = Writer(connection, rng, shelf)
+        for _ in range(share):
+            if tally.stop.is_set():
+                return
+            tally.add(*writer.transact())
+
+
+class Tally:
+    """Counts of all writers together."""
+
+    def __init__(self) -> None:
+        self.stop = Event()
+        self._lock = Lock()
+        self._states: Counter[str] = Counter()
+        self._tombstones: Counter[str] = Counter()
+        self._committed = self._rolled_back = self._savepoints = 0
+
+    @property
+    def finished(self) -> int:
+        """Transactions so far."""
+        return self._committed + self._rolled_back
+
+    def add(self, effects: Effects, committed: bool) -> None:
+        """Count one transaction."""
+        with self._lock:
+            if not committed:
+                self._rolled_back += 1
+                return
+            self._committed += 1
+            self._savepoints += effects.savepoints
+            self._states += effects.states
+            self._tombstones += effects.tombstones
+
+    def counts(self, seconds: float) -> WorkloadCounts:
+        """The sums, of a run that took so long."""
+        by_aggregate = self._states + self._tombstones
+        return WorkloadCounts(
+            committed=self._committed,
+            rolled_back=self._rolled_back,
+            savepoints_rolled_back=self._savepoints,
+            events=by_aggregate.total(),
+            tombstones=self._tombstones.total(),
+            events_by_aggregate=dict(sorted(by_aggregate.items())),
+            seconds=round(seconds, 3),
+        )

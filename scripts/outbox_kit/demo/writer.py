@@ -1,0 +1,253 @@
+"""One writer of the demo's load: what it knows of the library, and the kinds of transaction it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.rows import scalar_row
+
+from outbox_kit.demo import library, samples
+
+ROLLED_BACK = 0.08  # of all transactions, after both rows were written
+ATTEMPTS = 20
+
+
+class Ids:
+    """A set of ids shared by threads, with a random choice in constant time."""
+
+    def __init__(self, ids: list[UUID]) -> None:
+        self._lock = Lock()
+        self._ids = ids
+        self._places = {key: place for place, key in enumerate(ids)}
+
+    def add(self, key: UUID) -> None:
+        """Add an id that is not there yet."""
+        with self._lock:
+            if key not in self._places:
+                self._places[key] = len(self._ids)
+                self._ids.append(key)
+
+    def discard(self, key: UUID) -> None:
+        """Remove an id, where it is there."""
+        with self._lock:
+            self._discard(key)
+
+    def choose(self, rng: Random, count: int = 1) -> list[UUID]:
+        """At most `count` ids, in ascending order: that in which all writers lock rows."""
+        with self._lock:
+            return sorted({rng.choice(self._ids) for _ in range(count)}) if self._ids else []
+
+    def take(self, rng: Random) -> list[UUID]:
+        """At most one id, removed, so that no other thread gets it."""
+        with self._lock:
+            keys = [rng.choice(self._ids)] if self._ids else []
+            for key in keys:
+                self._discard(key)
+            return keys
+
+    def _discard(self, key: UUID) -> None:
+        if key in self._places:
+            place, last = self._places.pop(key), self._ids.pop()
+            if last != key:
+                self._ids[place] = last
+                self._places[last] = place
+
+
+@dataclass
+class Shelf:
+    """The committed state as far as the writers know it; a row may be gone by the time it is used."""
+
+    authors: Ids
+    books: Ids
+    removed_books: Ids
+
+    @classmethod
+    def load(cls, connection: psycopg.Connection[Any]) -> Shelf:
+        """What the business tables hold already."""
+        with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
+            authors = cursor.execute("select id from library.author order by id").fetchall()
+            books = cursor.execute("select id from library.book order by id").fetchall()
+        return cls(Ids(authors), Ids(books), Ids([]))
+
+
+Call = tuple[Callable[[UUID], None], UUID]
+
+
+@dataclass
+class Effects:
+    """What one transaction will have done once it is committed; events are counted by aggregate type."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    tombstones: Counter[str] = field(default_factory=Counter)
+    savepoints: int = 0
+    on_commit: list[Call] = field(default_factory=list)
+    on_rollback: list[Call] = field(default_factory=list)
+
+
+class Writer:
+    """Runs transactions over one connection. A step returns False when what it had picked is gone.
+
+    All steps lock authors before books, and books in ascending order: no two wait for each other.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shelf: Shelf) -> None:
+        self._connection = connection
+        self._rng = rng
+        self._shelf = shelf
+        self._steps: dict[Callable[[Effects], bool], int] = {
+            self._add_author: 8,
+            self._add_author_with_books: 8,
+            self._add_book: 22,
+            self._change_author: 8,
+            self._change_books: 24,
+            self._change_book_twice: 6,
+            self._change_beside_a_savepoint: 4,
+            self._move_book: 4,
+            self._remove_book: 8,
+            self._remove_author: 2,
+            self._replace_book: 3,
+            self._return_book: 3,
+        }
+
+    def transact(self) -> tuple[Effects, bool]:
+        """Run one transaction that writes something; tell what it did, and whether it was committed."""
+        roll_back = self._rng.random() < ROLLED_BACK
+        steps = self._drawn_steps()
+        while True:
+            wrote, effects = self._attempt(next(steps), roll_back=roll_back)
+            if wrote:
+                return effects, not roll_back
+
+    def _drawn_steps(self) -> Iterator[Callable[[Effects], bool]]:
+        yield from self._rng.choices(list(self._steps), list(self._steps.values()), k=ATTEMPTS)
+        yield self._add_author  # always possible
+
+    def _attempt(self, step: Callable[[Effects], bool], *, roll_back: bool) -> tuple[bool, Effects]:
+        effects, wrote = Effects(), False
+        try:
+            with self._connection.transaction():
+                wrote = step(effects)
+                if roll_back or not wrote:
+                    raise psycopg.Rollback
+        except (DeadlockDetected, SerializationFailure):  # sessions of others are in the way: draw again
+            wrote = False
+        for call, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
+            call(key)
+        return wrote, effects
+
+    def _add_author(self, effects: Effects) -> bool:
+        self._new_author(effects)
+        return True
+
+    def _add_author_with_books(self, effects: Effects) -> bool:
+        author = self._new_author(effects)
+        return all(self._new_book(effects, author) for _ in range(self._rng.randint(1, 4)))
+
+    def _add_book(self, effects: Effects) -> bool:
+        return any(self._new_book(effects, author) for author in self._shelf.authors.choose(self._rng))
+
+    def _change_author(self, effects: Effects) -> bool:
+        for author in self._shelf.authors.choose(self._rng):
+            if library.change_author(self._connection, author, **samples.author(self._rng)):
+                effects.states["author"] += 1
+        return bool(effects.states)
+
+    def _change_books(self, effects: Effects) -> bool:
+        """Change one to three books."""
+        for book in self._shelf.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
+            if library.change_book(self._connection, book, **samples.book(self._rng)):
+                effects.states["book"] += 1
+        return bool(effects.states)
+
+    def _change_book_twice(self, effects: Effects) -> bool:
+        """Two states of one book in one transaction: the second must win."""
+        for author in self._shelf.authors.choose(self._rng):
+            for book in self._shelf.books.choose(self._rng):
+                for _ in range(2):
+                    # With the author, whose lock then comes first. The second update would take it
+                    # anyway, after the book's: PostgreSQL checks the foreign key of a row that the
+                    # transaction itself has written even when the key is the same.
+                    fields = samples.book(self._rng)
+                    fields["author_id"] = author
+                    effects.states["book"] += library.change_book(self._connection, book, **fields)
+        return bool(effects.states.total())
+
+    def _change_beside_a_savepoint(self, effects: Effects) -> bool:
+        """Take back one part of the transaction, and leave the other."""
+        with self._connection.transaction():
+            self._new_author(Effects())
+            raise psycopg.Rollback
+        effects.savepoints += 1
+        return self._change_books(effects)
+
+    def _move_book(self, effects: Effects) -> bool:
+        for author in self._shelf.authors.choose(self._rng):
+            for book in self._shelf.books.choose(self._rng):
+                if library.change_book(self._connection, book, author_id=author):
+                    effects.states["book"] += 1
+        return bool(effects.states)
+
+    def _remove_book(self, effects: Effects) -> bool:
+        for book in self._shelf.books.choose(self._rng):
+            if library.remove_book(self._connection, book):
+                self._count_removed_book(effects, book)
+        return bool(effects.tombstones)
+
+    def _remove_author(self, effects: Effects) -> bool:
+        for author in self._shelf.authors.choose(self._rng):
+            books = library.remove_author(self._connection, author)
+            if books is None:
+                continue
+            effects.tombstones["author"] += 1
+            effects.on_commit.append((self._shelf.authors.discard, author))
+            for book in books:
+                self._count_removed_book(effects, book)
+        return bool(effects.tombstones)
+
+    def _replace_book(self, effects: Effects) -> bool:
+        """Change, remove and add again one book: the tombstone in the middle must not win."""
+        for author in self._shelf.authors.choose(self._rng):
+            for book in self._shelf.books.choose(self._rng):
+                # The change also locks the author, who is therefore still there for the new book.
+                if library.change_book(self._connection, book, author_id=author):
+                    effects.states["book"] += 1
+                    effects.tombstones["book"] += library.remove_book(self._connection, book)
+                    self._new_book(effects, author, book)
+        return bool(effects.tombstones)
+
+    def _return_book(self, effects: Effects) -> bool:
+        """Add a book again that an earlier transaction removed, under the same id."""
+        for author in self._shelf.authors.choose(self._rng):
+            for book in self._shelf.removed_books.take(self._rng):
+                effects.on_rollback.append((self._shelf.removed_books.add, book))
+                self._new_book(effects, author, book)
+        return bool(effects.states)
+
+    def _new_author(self, effects: Effects) -> UUID:
+        author = library.add_author(self._connection, **samples.author(self._rng))
+        effects.states["author"] += 1
+        effects.on_commit.append((self._shelf.authors.add, author))
+        return author
+
+    def _new_book(self, effects: Effects, author: UUID, key: UUID | None = None) -> bool:
+        fields = samples.book(self._rng)
+        fields["author_id"] = author
+        book = library.add_book(self._connection, book_id=key, **fields)
+        if book is None:
+            return False
+        effects.states["book"] += 1
+        effects.on_commit.append((self._shelf.books.add, book))
+        return True
+
+    def _count_removed_book(self, effects: Effects, book: UUID) -> None:
+        effects.tombstones["book"] += 1
+        effects.on_commit.append((self._shelf.books.discard, book))
+        effects.on_commit.append((self._shelf.removed_books.add, book))

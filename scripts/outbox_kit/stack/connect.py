@@ -1,0 +1,126 @@
+"""The Connect worker, in distributed mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import requests
+
+from outbox_kit.errors import StackError
+from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.options import Options
+from outbox_kit.stack.part import Context, Program
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.state import StackState
+from outbox_kit.stack.web import get
+from outbox_kit.waiting import Seen
+
+PASSWORD_VARIABLE = "OUTBOX_CONNECTOR_PASSWORD"  # noqa: S105 - a name
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+PROVIDERS = "org.apache.kafka.common.config.provider"
+
+
+def worker_settings(
+    state: StackState, plugins: tuple[Path, ...], discovery: str, secrets: Path
+) -> dict[str, str | int | bool]:
+    """Return connect.properties."""
+    return {
+        "bootstrap.servers": state.kafka,
+        "group.id": "outbox-connect",
+        "listeners": f"http://{HOST}:{state.ports['connect']}",
+        "rest.advertised.host.name": HOST,
+        "rest.advertised.port": state.ports["connect"],
+        "plugin.path": ",".join(map(str, plugins)),
+        "plugin.discovery": discovery,
+        "key.converter": JSON,
+        "value.converter": JSON,
+        **internal_topics(),
+        # Without it a connector with exactly.once.support=required is refused.
+        "exactly.once.source.support": "enabled",
+        "connector.client.config.override.policy": "All",
+        # A worker that was killed is taken for gone after 6 s (the least a broker allows by default), and
+        # its tasks are given out again after 1 s more instead of five minutes.
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 2000,
+        "scheduled.rebalance.max.delay.ms": 1000,
+        "offset.flush.interval.ms": 5000,
+        "config.providers": "env,file",
+        "config.providers.env.class": f"{PROVIDERS}.EnvVarConfigProvider",
+        "config.providers.env.param.allowlist.pattern": "OUTBOX_.*",
+        "config.providers.file.class": f"{PROVIDERS}.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(secrets),
+    }
+
+
+def internal_topics() -> dict[str, str | int | bool]:
+    """Return the worker's own topics, sized for one broker."""
+    return {
+        "config.storage.topic": "outbox-connect-configs",
+        "config.storage.replication.factor": 1,
+        "offset.storage.topic": "outbox-connect-offsets",
+        "offset.storage.replication.factor": 1,
+        "offset.storage.partitions": 1,
+        "status.storage.topic": "outbox-connect-status",
+        "status.storage.replication.factor": 1,
+        "status.storage.partitions": 1,
+    }
+
+
+def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
+    """Return the folders of plugin.path; StackError for one that is not there.
+
+    Connect itself only logs a missing folder, and then refuses the connectors that need it.
+    """
+    folders = tuple(layout.root / folder for folder in options.plugin_folders)
+    for folder in folders:
+        if not folder.is_dir() or not any(folder.iterdir()):
+            message = f"there are no Connect plugins in {folder}"
+            raise StackError(message, "run `make setup`")
+    return folders
+
+
+class Connect:
+    """The worker part."""
+
+    name = "connect"
+    after: tuple[str, ...] = ("kafka",)
+    seconds = 120.0
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.settings_file = context.layout.configuration / "connect.properties"
+
+    def prepare(self) -> None:
+        """Write connect.properties."""
+        layout, options = self.context.layout, self.context.options
+        folders = plugin_folders(layout, options)
+        settings = worker_settings(self.context.state, folders, options.plugin_discovery, layout.secrets)
+        write_properties(self.settings_file, settings)
+
+    def program(self) -> Program:
+        """Return the worker's process."""
+        layout = self.context.layout
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        command = jvm_command(
+            self.context,
+            self.name,
+            heap="768m",
+            options=logging_options(layout),
+            run=("-cp", kafka_class_path(layout), main, str(self.settings_file)),
+        )
+        return Program(command, {PASSWORD_VARIABLE: self.context.state.connector_password}, stop_seconds=30)
+
+    def look(self) -> Seen[bool]:
+        """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
+        try:
+            health = get(f"{self.context.state.connect}/health")
+            if not health.ok:
+                return Seen(None, f"GET /health answered {health.status_code}")
+            listing = get(f"{self.context.state.connect}/connector-plugins?connectorsOnly=false")
+            listing.raise_for_status()
+            classes = {plugin["class"] for plugin in listing.json()}
+        except requests.RequestException as error:
+            return Seen(None, f"no answer ({type(error).__name__})")
+        missing = [name for name in self.context.options.required_plugins if name not in classes]
+        return Seen(None if missing else True, f"plugins not found: {', '.join(missing) or 'none'}")

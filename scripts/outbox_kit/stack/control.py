@@ -1,0 +1,109 @@
+"""Supervisor's XML-RPC interface over its unix socket: one method per call, no policy."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from pathlib import Path
+from typing import Any, cast
+from xmlrpc.client import Fault, ProtocolError, ServerProxy, Transport
+
+from outbox_kit.errors import StackError
+from outbox_kit.stack.status import ProcessStatus
+
+CALL_SECONDS = 10
+NOT_RUNNING = 70  # supervisor.xmlrpc.Faults
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=CALL_SECONDS)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CALL_SECONDS)
+        try:
+            self.sock.connect(str(self.path))
+        except OSError:
+            self.close()
+            raise
+
+
+class _Transport(Transport):
+    """Supervisor's own needs its package installed, also where the stack is only asked about."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - the base's
+        # Kept where the base class looks for what it has to close.
+        connection = _Connection(self.path)
+        self._connection = (host, connection)
+        return connection
+
+
+class Control:
+    """A client of one supervisord."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - XML-RPC is untyped
+        """Call a method of the `supervisor` namespace. OSError when nobody answers, Fault when it refuses."""
+        with ServerProxy("http://localhost", transport=_Transport(self.path)) as proxy:
+            try:
+                return getattr(proxy.supervisor, method)(*arguments)
+            except (http.client.HTTPException, ProtocolError) as error:
+                message = f"supervisor did not answer {method}: {error}"
+                raise ConnectionError(message) from error
+
+    def supervisor_pid(self) -> int | None:
+        """Return supervisord's pid, None when nobody answers."""
+        try:
+            return cast(int, self.call("getPID"))
+        except (OSError, Fault):
+            return None
+
+    def processes(self) -> dict[str, ProcessStatus]:
+        """Return every process by name."""
+        try:
+            listing = self.call("getAllProcessInfo")
+        except (OSError, Fault) as error:
+            message = f"supervisor does not answer ({error})"
+            raise StackError(message, "`outbox stack down` cleans up") from error
+        return {info["name"]: _status(info) for info in listing}
+
+    def start(self, name: str) -> None:
+        """Start a process, without waiting for it; StackError when it cannot even be tried."""
+        try:
+            self.call("startProcess", name, False)
+        except (OSError, Fault) as error:
+            message = f"supervisor cannot start {name} ({error})"
+            raise StackError(message) from error
+
+    def stop(self, name: str) -> None:
+        """Stop a process, without waiting for it."""
+        try:
+            self.call("stopProcess", name, False)
+        except Fault as fault:
+            if fault.faultCode != NOT_RUNNING:
+                raise
+
+    def shutdown(self) -> None:
+        """End supervisord itself."""
+        self.call("shutdown")
+
+
+def _status(info: dict[str, Any]) -> ProcessStatus:
+    pid = info["pid"] or None
+    return ProcessStatus(
+        name=info["name"],
+        state=info["statename"].lower(),
+        pid=pid,
+        seconds=max(0, info["now"] - info["start"]) if pid else None,
+        detail=info["spawnerr"],
+    )

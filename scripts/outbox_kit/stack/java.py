@@ -1,0 +1,79 @@
+"""Finds a Java that Kafka, Connect, the registry and Spark all run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from outbox_kit.errors import ConfigurationError
+
+SUPPORTED = (17, 21)
+# The registry and the SMT are built for 17; Spark 4.1 is tested on 17 and 21 only.
+WELL_KNOWN = (
+    "/usr/lib/jvm/*17*/bin/java",
+    "/usr/lib/jvm/*21*/bin/java",
+    "/opt/homebrew/opt/openjdk@17/bin/java",
+    "/opt/homebrew/opt/openjdk@21/bin/java",
+    "/usr/local/opt/openjdk@17/bin/java",
+    "/usr/local/opt/openjdk@21/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+)
+INSTALL = {
+    "linux": "install one: apt-get install openjdk-17-jre-headless; or point JAVA_HOME at one",
+    "darwin": "install one: brew install openjdk@17; or point JAVA_HOME at one",
+}
+VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def parse_version(text: str) -> int | None:
+    """Return the major version in what `java -version` printed, None when it is not there."""
+    match = VERSION.search(text)
+    return int(match.group(1)) if match else None
+
+
+def version_of(java: Path) -> int | None:
+    """Run `java -version`; None when it does not run (macOS has a stub that only prints advice)."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stderr + done.stdout) if done.returncode == 0 else None
+
+
+def candidates() -> Iterator[Path]:
+    """Yield java executables in the order of preference: JAVA_HOME, PATH, the usual folders."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    for pattern in WELL_KNOWN:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+
+
+def find_java() -> Path:
+    """Return the first `java` of a supported version.
+
+    A JAVA_HOME of another version is passed over, not an error: machines carry it for other programs.
+    Raises ConfigurationError, naming what was found.
+    """
+    seen: dict[Path, str] = {}
+    for java in candidates():
+        if java.resolve() in seen or not java.exists():
+            continue
+        version = version_of(java)
+        if version in SUPPORTED:
+            return java
+        seen[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
+    wanted = " or ".join(map(str, SUPPORTED))
+    found = "; ".join(seen.values()) or "none was found in JAVA_HOME, on PATH or in the usual folders"
+    message = f"Java {wanted} is needed: {found}"
+    raise ConfigurationError(message, INSTALL.get(sys.platform, INSTALL["linux"]))

@@ -1,0 +1,129 @@
+"""Kafka: one node that is broker and controller."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from outbox_kit.stack.commands import run_tool
+from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.part import LOOK_SECONDS, Context, Program
+from outbox_kit.stack.ports import HOST, is_free
+from outbox_kit.waiting import Seen
+
+NODE_ID = 1
+FORMAT_SECONDS = 60
+# librdkafka would print every refused connection on stderr.
+QUIET = logging.getLogger("outbox_kit.stack.kafka")
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
+
+
+def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str | int | bool]:
+    """Return server.properties.
+
+    Few partitions for the internal topics: fifty each, the default, costs a single node seconds at start.
+    """
+    listener, controller = f"{HOST}:{ports['kafka']}", f"{HOST}:{ports['controller']}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": NODE_ID,
+        # Static, because the port may change between two starts over the same data.
+        "controller.quorum.voters": f"{NODE_ID}@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{listener}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(log_directory),
+        # A topic that nobody declared is a mistake to be seen, not to be made up for.
+        "auto.create.topics.enable": False,
+        "num.partitions": 1,
+        "default.replication.factor": 1,
+        "min.insync.replicas": 1,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 4,
+        # A restarted worker need not wait for members that do not exist.
+        "group.initial.rebalance.delay.ms": 0,
+        "log.cleaner.enable": True,
+        # The default, 128 MiB, is a quarter of the heap that the broker has here.
+        "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
+    }
+
+
+class Kafka:
+    """The broker part."""
+
+    name = "kafka"
+    after: tuple[str, ...] = ()
+    seconds = 90.0
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.settings_file = context.layout.configuration / "server.properties"
+        self.directory = context.layout.data / "kafka"
+
+    def prepare(self) -> None:
+        """Write server.properties; format the log directory the first time."""
+        write_properties(self.settings_file, broker_settings(self.context.state.ports, self.directory))
+        if not (self.directory / "meta.properties").exists():
+            self.format()
+
+    def format(self) -> None:
+        """Format a new log directory under another name, so that an interrupted one never counts."""
+        unfinished = self.directory.with_name("kafka.unfinished")
+        for leftover in (unfinished, self.directory):
+            shutil.rmtree(leftover, ignore_errors=True)
+        settings = self.settings_file.with_name("format.properties")
+        write_properties(settings, broker_settings(self.context.state.ports, unfinished))
+        run_tool(
+            "formatting Kafka's storage",
+            self.format_command(settings),
+            seconds=FORMAT_SECONDS,
+            folder=self.context.layout.home,
+        )
+        unfinished.rename(self.directory)
+
+    def format_command(self, settings: Path) -> tuple[str, ...]:
+        """Return the call of Kafka's storage tool."""
+        layout, cluster = self.context.layout, self.context.state.kafka_cluster_id
+        tool = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster)
+        return jvm_command(
+            self.context,
+            "format",
+            heap="256m",
+            options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *logging_options(layout)),
+            run=("-cp", kafka_class_path(layout), *tool),
+        )
+
+    def program(self) -> Program:
+        """Return the broker's process."""
+        layout = self.context.layout
+        command = jvm_command(
+            self.context,
+            self.name,
+            heap="512m",
+            options=logging_options(layout),
+            run=("-cp", kafka_class_path(layout), "kafka.Kafka", str(self.settings_file)),
+        )
+        return Program(command, stop_seconds=30)
+
+    def look(self) -> Seen[bool]:
+        """Ask for the cluster's description."""
+        if is_free(self.context.state.ports["kafka"]):  # spares a client that only fails to connect
+            return Seen(None, "nothing listens")
+        admin = AdminClient({"bootstrap.servers": self.context.state.kafka}, logger=QUIET)
+        try:
+            cluster = admin.describe_cluster(request_timeout=LOOK_SECONDS).result(timeout=LOOK_SECONDS + 1)
+        except (KafkaException, TimeoutError) as error:
+            return Seen(None, f"no answer to describe_cluster ({error})")
+        return Seen(True if cluster.nodes else None, f"{len(cluster.nodes)} brokers")

@@ -1,0 +1,162 @@
+"""PostgreSQL: the source database, the target database and the registry's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+
+from outbox_kit.errors import StackError
+from outbox_kit.stack.commands import run_tool
+from outbox_kit.stack.databases import create_databases
+from outbox_kit.stack.part import LOOK_SECONDS, Context, Program
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.postgres_home import create_home, give_to, unpack
+from outbox_kit.stack.processes import command_lines, mark
+from outbox_kit.waiting import Seen
+
+INITDB_SECONDS = 120
+# Passwords for every connection, those of the administrator and of replication included.
+HBA = """\
+host all all 127.0.0.1/32 scram-sha-256
+host replication all 127.0.0.1/32 scram-sha-256
+"""
+
+
+def server_settings(port: int, cluster_name: str) -> dict[str, str]:
+    """Return postgresql.conf. Durability is left as it is: the kit proves what survives a crash."""
+    return {
+        "listen_addresses": f"'{HOST}'",
+        "port": str(port),
+        # No socket: its path could be too long, and nobody needs one.
+        "unix_socket_directories": "''",
+        "cluster_name": f"'{cluster_name}'",
+        "wal_level": "logical",
+        "max_replication_slots": "20",
+        "max_wal_senders": "20",
+        # For sinks that prepare transactions; 0, the default, refuses them.
+        "max_prepared_transactions": "64",
+        "max_connections": "100",
+        "password_encryption": "'scram-sha-256'",
+        "shared_buffers": "'128MB'",
+        "max_wal_size": "'1GB'",
+        "timezone": "'UTC'",
+        "log_timezone": "'UTC'",
+        "log_line_prefix": "'%m [%p] %u@%d '",
+        # A failed statement is not written to the log: it may hold a password.
+        "log_min_error_statement": "'panic'",
+    }
+
+
+def render_settings(settings: Mapping[str, str]) -> str:
+    """Render postgresql.conf; the values are quoted already where they must be."""
+    return "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+
+class Postgres:
+    """The PostgreSQL part."""
+
+    name = "postgres"
+    after: tuple[str, ...] = ()
+    seconds = 60.0
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.home = context.state.postgres_home
+        self.data = self.home / "data"
+
+    def prepare(self) -> None:
+        """Unpack the binaries, make the data directory the first time, write the configuration."""
+        create_home(self.home, self.context.layout)
+        unpack(self.context.layout, self.home)
+        if not self.data.exists():
+            self.initialise()
+        self.drop_stale_pid_file()
+        name = mark(self.context.layout, self.name)
+        settings = server_settings(self.context.state.postgres_port, name)
+        for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", HBA)):
+            (self.data / file).write_text(text)
+
+    def initialise(self) -> None:
+        """Run initdb under another name, so that an interrupted one is never taken for done."""
+        unfinished = self.home / "data.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        password_file = self.home / ".initdb-password"
+        password_file.unlink(missing_ok=True)
+        password_file.touch(mode=0o600)
+        password_file.write_text(self.context.state.admin_password)
+        for path in (unfinished, password_file):
+            give_to(path, self.context.state.postgres_user)
+        try:
+            self.run_initdb(unfinished, password_file)
+        finally:
+            password_file.unlink()
+        unfinished.rename(self.data)
+
+    def run_initdb(self, directory: Path, password_file: Path) -> None:
+        """Make a cluster whose collation is the same on every platform."""
+        command = (
+            str(self.home / "dist" / "bin" / "initdb"),
+            f"--pgdata={directory}",
+            f"--username={self.context.state.admin_user}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--locale=C",
+        )
+        user = self.context.state.postgres_user
+        run_tool("PostgreSQL's initdb", command, seconds=INITDB_SECONDS, folder=self.home, user=user)
+
+    def drop_stale_pid_file(self) -> None:
+        """Remove the postmaster.pid of a server that was killed, when its pid is another program's now.
+
+        PostgreSQL would take that program for a server: pids come round quickly in containers.
+        """
+        file = self.data / "postmaster.pid"
+        if not file.exists():
+            return
+        first = file.read_text().partition("\n")[0].strip()
+        arguments = command_lines().get(int(first), "") if first.isdigit() else ""
+        if "postgres" not in arguments:
+            file.unlink()
+
+    def program(self) -> Program:
+        """Return the server's process."""
+        name = mark(self.context.layout, self.name)
+        command = (
+            str(self.home / "dist" / "bin" / "postgres"),
+            "-D",
+            str(self.data),
+            "-c",
+            f"cluster_name={name}",
+        )
+        # INT is the fast shutdown: it ends the sessions instead of waiting for them. The signal goes to
+        # the server alone, which ends its children in order.
+        return Program(
+            command,
+            environment={"PGDATA": str(self.data)},
+            user=self.context.state.postgres_user if os.geteuid() == 0 else None,
+            stop_signal="INT",
+            stop_seconds=30,
+            stop_group=False,
+        )
+
+    def look(self) -> Seen[bool]:
+        """Run a query; the first that answers also makes the roles and databases that are missing."""
+        state = self.context.state
+        dsn = state.dsn(state.admin_user, state.admin_password, "postgres")
+        try:
+            with psycopg.connect(dsn, connect_timeout=LOOK_SECONDS, autocommit=True) as connection:
+                create_databases(connection, state)
+        except psycopg.OperationalError as error:
+            return Seen(None, str(error).strip() or type(error).__name__)
+        except psycopg.Error as error:
+            message = f"the stack's roles and databases could not be made: {error}"
+            raise StackError(message, f"see {self.context.layout.log(self.name)}") from error
+        return Seen(True, "a query was answered")

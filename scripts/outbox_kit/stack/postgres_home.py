@@ -1,0 +1,126 @@
+"""Where PostgreSQL's binaries and data live, and as which user they run.
+
+PostgreSQL refuses to run as root. Started by root, it runs as an unprivileged user; when that user cannot
+reach the project (a checkout under /root, say), its files go to a folder of this project under /var/tmp.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import platform
+import pwd
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from outbox_kit.errors import ConfigurationError, StackError
+from outbox_kit.stack.layout import Layout, private_folder
+
+UNPRIVILEGED = "nobody"
+
+
+def postgres_user() -> str | None:
+    """Return the user that PostgreSQL must run as, None when the caller will do."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        pwd.getpwnam(UNPRIVILEGED)
+    except KeyError:
+        message = f"PostgreSQL refuses to run as root, and there is no user '{UNPRIVILEGED}' to run it as"
+        raise ConfigurationError(message, "run the stack as another user than root") from None
+    return UNPRIVILEGED
+
+
+def choose_home(layout: Layout, user: str | None, remembered: Path | None) -> Path:
+    """Return the folder for binaries and data: the one with data in it, else in the project if reachable."""
+    if remembered is not None and (remembered / "data").exists():
+        return remembered
+    inside = layout.data / "postgres"
+    return inside if user is None or can_enter(layout.data, user) else layout.outside
+
+
+def can_enter(folder: Path, user: str) -> bool:
+    """Ask the kernel, in the user's place, whether a folder can be reached: modes, ACLs and all."""
+    entry = pwd.getpwnam(user)
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)],
+            user=entry.pw_uid,
+            group=entry.pw_gid,
+            extra_groups=[],
+            capture_output=True,
+            cwd="/",
+            timeout=10,
+            check=False,
+        )
+    except PermissionError as error:  # root of a container that may not change its user
+        message = f"PostgreSQL refuses to run as root, and this root cannot become '{user}'"
+        raise ConfigurationError(message, "run the stack as another user than root") from error
+    return done.returncode == 0
+
+
+def create_home(home: Path, layout: Layout) -> None:
+    """Make the folder itself; binaries and data come later."""
+    if home == layout.outside:
+        private_folder(home, 0o755)
+    else:
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o755)
+
+
+def give_to(path: Path, user: str | None) -> None:
+    """Hand a file or folder to PostgreSQL's user."""
+    if user is not None:
+        entry = pwd.getpwnam(user)
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def archive_of(layout: Layout) -> Path:
+    """Return the archive of binaries for this machine; StackError when `make setup` has not run."""
+    folder = layout.runtime / "postgres"
+    archives = sorted(folder.glob("*.txz"))
+    if len(archives) > 1:
+        archives = [path for path in archives if fits_machine(path.name)]
+    if len(archives) != 1:
+        message = f"{folder} holds {len(archives)} archives of PostgreSQL for this machine; one is needed"
+        raise StackError(message, "run `make setup`")
+    return archives[0]
+
+
+def fits_machine(name: str) -> bool:
+    """Tell whether an archive's name, like postgres-linux-arm_64.txz, is for this machine."""
+    machine = "arm" if platform.machine().lower() in {"arm64", "aarch64"} else "x86"
+    return sys.platform in name.lower() and machine in name.lower()
+
+
+def unpack(layout: Layout, home: Path) -> None:
+    """Unpack the binaries into `home`/dist, unless this very archive is there already."""
+    archive = archive_of(layout)
+    seen = archive.stat()
+    stamp = f"{archive.name} {seen.st_size} {seen.st_mtime_ns}\n"
+    folder, stamp_file = home / "dist", home / "dist" / ".archive"
+    if stamp_file.exists() and stamp_file.read_text() == stamp:
+        return
+    unfinished = home / "dist.unfinished"
+    for old in (unfinished, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    extract(archive, unfinished)
+    unfinished.chmod(0o755)
+    (unfinished / ".archive").write_text(stamp)
+    unfinished.rename(folder)
+
+
+def extract(archive: Path, folder: Path) -> None:
+    """Extract an archive; StackError when it is damaged."""
+    try:
+        with tarfile.open(archive) as tar:
+            if hasattr(tarfile, "data_filter"):  # Python 3.11.4
+                tar.extractall(folder, filter="data")
+            else:
+                tar.extractall(folder)  # noqa: S202 - an archive that `make setup` resolved
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        message = f"{archive} cannot be unpacked: {error}"
+        raise StackError(message, "delete it and run `make setup`") from error

@@ -1,0 +1,220 @@
+"""The embedded stack as one object."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from outbox_kit import __version__
+from outbox_kit.errors import ConfigurationError, OutboxKitError, StackError
+from outbox_kit.progress import Progress, silent
+from outbox_kit.stack import logs, processes
+from outbox_kit.stack.control import Control
+from outbox_kit.stack.java import find_java
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.options import Options
+from outbox_kit.stack.part import Context
+from outbox_kit.stack.parts import PARTS, build, needs_java, select
+from outbox_kit.stack.ports import choose_ports
+from outbox_kit.stack.postgres_home import choose_home, postgres_user
+from outbox_kit.stack.shutdown import stop_all, uninterrupted
+from outbox_kit.stack.startup import Startup, prepare
+from outbox_kit.stack.state import StackState, read_state, write_state
+from outbox_kit.stack.status import ProcessStatus
+from outbox_kit.stack.supervisor import NAME, launch
+
+
+class Stack:
+    """PostgreSQL, Kafka, registry and Connect of one project, under one supervisord.
+
+    Nothing here prints; long steps report through `progress`.
+    """
+
+    def __init__(self, root: Path, options: Options | None = None) -> None:
+        self.layout = Layout.of(root)
+        self.options = options or Options()
+
+    def up(
+        self,
+        progress: Progress = silent,
+        ports: Mapping[str, int] | None = None,
+        parts: Iterable[str] | None = None,
+    ) -> StackState:
+        """Start the stack, or only some parts and what they need; return when every part answers.
+
+        Ports that are not given are those of the last run when still free, else free ones. The data of
+        the last run is used again. Whatever goes wrong, Ctrl-C included, everything started is stopped.
+
+        Raises StackError (already running, a port in use, a part that ended or does not answer) and
+        ConfigurationError (no Java, an unknown part or port).
+        """
+        names = select(parts)
+        with self.locked():
+            self.refuse_if_running()
+            java = find_java() if needs_java(names) else None
+            try:
+                return self.start(names, java, ports or {}, progress)
+            except BaseException as error:
+                self.stop_after(error, progress)
+                if isinstance(error, OSError):
+                    raise file_error(error) from error
+                raise
+
+    def start(
+        self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Progress
+    ) -> StackState:
+        """Start some parts on a clean field."""
+        self.layout.create()
+        stop_all(self.layout, progress)  # what a killed run left behind would hold the data and the ports
+        state = self.next_state(ports)
+        write_state(self.layout.state_file, state)
+        selected = build(names, Context(self.layout, state, self.options, java))
+        progress(f"preparing {', '.join(names)}")
+        prepare(selected)
+        logs.set_aside(self.layout, (*names, NAME))
+        control = launch(self.layout, {part.name: part.program() for part in selected})
+        progress(f"starting {', '.join(names)}")
+        Startup(self.layout, state, selected, control, progress).run()
+        running = state.model_copy(update={"parts": names, "supervisor_pid": control.supervisor_pid()})
+        write_state(self.layout.state_file, running)
+        return running
+
+    def stop_after(self, error: BaseException, progress: Progress) -> None:
+        """Stop what a failed start has started; what fails now must not hide why it failed."""
+        progress(f"stopping what was started, because of {type(error).__name__}")
+        with uninterrupted():
+            try:
+                self.stop(progress)
+            except OutboxKitError as second:
+                progress(f"{second.message} ({second.hint})")
+
+    def next_state(self, ports: Mapping[str, int]) -> StackState:
+        """Return the state to start with: last run's passwords and ports if there was one, else new ones."""
+        before = read_state(self.layout.state_file)
+        chosen = choose_ports(ports, before.ports if before else {})
+        user = postgres_user()
+        home = choose_home(self.layout, user, before.postgres_home if before else None)
+        if before is None:
+            self.refuse_data_without_state(home)
+            return StackState(ports=chosen, postgres_home=home, postgres_user=user)
+        changes = {
+            "version": __version__,
+            "ports": chosen,
+            "postgres_home": home,
+            "postgres_user": user,
+        }
+        return before.stopped().model_copy(update=changes)
+
+    def refuse_data_without_state(self, home: Path) -> None:
+        """Data whose passwords are lost cannot be used."""
+        if (home / "data").exists():
+            message = (
+                f"{home / 'data'} holds a database, but {self.layout.state_file} with its passwords is gone"
+            )
+            raise StackError(
+                message, "`outbox stack down --purge` deletes the data and lets the stack start over"
+            )
+
+    def refuse_if_running(self) -> None:
+        """Raise StackError when the stack runs already."""
+        running = self.state()
+        if running is not None:
+            message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
+            raise StackError(message, "use it, or stop it first with `outbox stack down`")
+
+    def down(self, progress: Progress = silent, purge: bool = False) -> None:
+        """Stop everything of this stack, also what a killed supervisor or a killed `up` left behind.
+
+        The data stays, unless `purge`. Raises StackError when a process does not end.
+        """
+        with self.locked(), uninterrupted():
+            self.stop(progress)
+            if purge:
+                progress("deleting the stack's data")
+                for folder in (self.layout.home, self.layout.outside):
+                    delete(folder)
+                if self.layout.socket.parent != self.layout.home:
+                    delete(self.layout.socket.parent)
+
+    def stop(self, progress: Progress) -> None:
+        """Stop every process and note in the state that nothing runs."""
+        stop_all(self.layout, progress)
+        try:
+            state = read_state(self.layout.state_file)
+        except StackError:  # a file that cannot be used says nothing that would have to be corrected
+            return
+        if state is not None and state != state.stopped():
+            write_state(self.layout.state_file, state.stopped())
+
+    def state(self) -> StackState | None:
+        """Return ports, addresses and passwords of the running stack, None when it is not (wholly) up."""
+        pid = Control(self.layout.socket).supervisor_pid()
+        if pid is None:
+            return None
+        state = read_state(self.layout.state_file)
+        return state if state is not None and state.supervisor_pid == pid else None
+
+    def status(self) -> list[ProcessStatus]:
+        """Return one entry per part that should run or does; empty when the stack is down."""
+        control = Control(self.layout.socket)
+        if control.supervisor_pid() is not None:
+            return list(control.processes().values())
+        left = {p.part: p.pid for p in processes.find(self.layout) if not p.is_backend}
+        detail = "its supervisor is gone; `outbox stack down` ends it"
+        return [ProcessStatus(name, "orphaned", pid, None, detail) for name, pid in sorted(left.items())]
+
+    def pid(self, name: str) -> int | None:
+        """Return the pid of a part, None when it does not run."""
+        self.check_name(name)
+        return next((status.pid for status in self.status() if status.name == name), None)
+
+    def logs(self, name: str, lines: int = 100) -> list[str]:
+        """Return the last lines of a part's log, or of `supervisor`'s."""
+        self.check_name(name, NAME)
+        return logs.tail(self.layout.log(name), lines)
+
+    def check_name(self, name: str, *more: str) -> None:
+        """Raise ConfigurationError for a part that does not exist."""
+        known = (*PARTS, *more)
+        if name not in known:
+            message = f"no such part: {name}"
+            raise ConfigurationError(message, f"parts: {', '.join(known)}")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the stack's lock; the kernel releases it when the process ends, however it ends."""
+        try:
+            self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise file_error(error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            message = f"another `outbox stack up` or `down` is at work on {self.layout.home}"
+            raise StackError(message, "wait for it to end, or interrupt it") from None
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def file_error(error: OSError) -> StackError:
+    """Explain a file that cannot be read, written or deleted."""
+    message = f"{error.filename or 'a file of the stack'}: {error.strerror or error}"
+    return StackError(message, "check the disk, and that you are the user who started the stack last")
+
+
+def delete(folder: Path) -> None:
+    """Delete a folder; StackError when something in it cannot be deleted."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise file_error(error) from error

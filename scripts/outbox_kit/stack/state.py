@@ -1,0 +1,170 @@
+"""What the stack remembers in build/stack/state.json, and where its parts answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from outbox_kit import __version__
+from outbox_kit.errors import StackError
+from outbox_kit.stack.ports import HOST
+
+START_OVER = "`outbox stack down --purge` deletes the stack's data and lets it start over"
+
+
+def password() -> str:
+    """Return a new password; its alphabet needs no quoting in a URI, a shell or a properties file."""
+    return secrets.token_urlsafe(24)
+
+
+def kafka_cluster_id() -> str:
+    """Return a new cluster id in Kafka's form: a UUID as 22 characters of URL-safe base64."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading dash reads as an option on the command line of the storage tool.
+        if not text.startswith("-"):
+            return text
+
+
+class StackState(BaseModel):
+    """Ports, names and passwords: what survives `down`, plus what runs now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    version: str = __version__
+    """Version of the kit that wrote this."""
+    ports: dict[str, int]
+    parts: tuple[str, ...] = ()
+    """The parts that `up` started; empty when the stack is down."""
+    supervisor_pid: int | None = None
+    """None when the stack is down."""
+    postgres_home: Path
+    """Folder of PostgreSQL's binaries and data."""
+    postgres_user: str | None = None
+    """Operating system user of PostgreSQL, when it is not the caller."""
+    kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
+
+    source_database: str = "library"
+    target_database: str = "warehouse"
+    registry_database: str = "registry"
+    admin_user: str = "outbox_admin"
+    admin_password: str = Field(default_factory=password, repr=False)
+    connector_user: str = "outbox_connector"
+    connector_password: str = Field(default_factory=password, repr=False)
+    materializer_user: str = "outbox_materializer"
+    materializer_password: str = Field(default_factory=password, repr=False)
+    registry_user: str = "outbox_registry"
+    registry_password: str = Field(default_factory=password, repr=False)
+
+    @property
+    def postgres_host(self) -> str:
+        """Address that PostgreSQL listens on."""
+        return HOST
+
+    @property
+    def postgres_port(self) -> int:
+        """Port that PostgreSQL listens on."""
+        return self.ports["postgres"]
+
+    @property
+    def postgres(self) -> str:
+        """DSN of the source database, as administrator; holds the password."""
+        return self.dsn(self.admin_user, self.admin_password, self.source_database)
+
+    @property
+    def target(self) -> str:
+        """DSN of the target database, as its owner; holds the password."""
+        return self.dsn(self.materializer_user, self.materializer_password, self.target_database)
+
+    @property
+    def kafka(self) -> str:
+        """Bootstrap server."""
+        return f"{HOST}:{self.ports['kafka']}"
+
+    @property
+    def connect(self) -> str:
+        """URL of the Connect worker."""
+        return f"http://{HOST}:{self.ports['connect']}"
+
+    @property
+    def registry(self) -> str:
+        """URL of the registry's Confluent API."""
+        return f"http://{HOST}:{self.ports['registry']}/apis/ccompat/v7"
+
+    def dsn(self, user: str, secret: str, database: str) -> str:
+        """Return a libpq URI for one login of the stack's server."""
+        return f"postgresql://{user}:{secret}@{HOST}:{self.postgres_port}/{database}"
+
+    def addresses(self) -> dict[str, str]:
+        """Return the addresses of the parts that were started, in the order of DESIGN's listing."""
+        everything = {
+            "postgres": ("postgres", self.postgres),
+            "target": ("postgres", self.target),
+            "kafka": ("kafka", self.kafka),
+            "connect": ("connect", self.connect),
+            "registry": ("registry", self.registry),
+        }
+        return {name: text for name, (part, text) in everything.items() if part in self.parts}
+
+    def template_values(self) -> dict[str, str | int]:
+        """Return what an environment file can name as `stack.NAME`."""
+        names = (
+            "postgres_host postgres_port admin_user admin_password source_database target_database "
+            "connector_user connector_password materializer_user materializer_password "
+            "kafka connect registry kafka_cluster_id"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+    def passwords(self) -> tuple[str, ...]:
+        """Return every secret, for the places that strip them from text."""
+        return (
+            self.admin_password,
+            self.connector_password,
+            self.materializer_password,
+            self.registry_password,
+        )
+
+    def stopped(self) -> StackState:
+        """Return what remains true when nothing runs."""
+        return self.model_copy(update={"parts": (), "supervisor_pid": None})
+
+
+def read_state(path: Path) -> StackState | None:
+    """Read the state file; None when there is none, StackError when it cannot be used."""
+    try:
+        return StackState.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise StackError(message, "run as the user who started the stack") from error
+    except ValidationError as error:
+        # Not the error's own text: it quotes the input, passwords included.
+        fields = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
+        message = f"{path} is not a state file of this version (see: {fields})"
+        raise StackError(message, START_OVER) from None
+
+
+def write_state(path: Path, state: StackState) -> None:
+    """Replace the state file in one step; nobody but the owner can read it at any moment."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # mkstemp makes it 0600
+    try:
+        with os.fdopen(handle, "w") as file:
+            # `environment` is for readers of environment files, who need not know this model.
+            json.dump(
+                {**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2
+            )
+            file.write("\n")
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

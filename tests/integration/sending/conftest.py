@@ -1,0 +1,68 @@
+"""A database of its own on the stack's server, with the outbox and the example's business tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from outbox_kit.demo import library
+
+# The contract of docs/contract.md, written out: what services rely on must not follow the code.
+OUTBOX = """
+create table public.outbox_event (
+  id             uuid primary key default gen_random_uuid(),
+  seq            bigint generated always as identity,
+  aggregate_type text not null,
+  aggregate_id   text not null check (aggregate_id <> ''),
+  event_type     text not null,
+  payload        jsonb,
+  headers        jsonb,
+  created_at     timestamptz not null default now()
+)
+"""
+
+
+@pytest.fixture(scope="session")
+def dsn(source_dsn: str) -> Iterator[str]:
+    """A DSN of a database that no other test uses."""
+    name = f"sending_{uuid4().hex[:12]}"
+    with psycopg.connect(source_dsn, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name))
+        )
+        try:
+            own = make_conninfo(source_dsn, dbname=name)
+            with psycopg.connect(own) as connection:
+                connection.execute(OUTBOX)
+                library.create(connection)
+            yield own
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def clean_dsn(dsn: str) -> str:
+    """The DSN, with empty tables."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("truncate outbox_event, library.book, library.author")
+    return dsn
+
+
+@pytest.fixture
+def connection(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection as a service opens it, to empty tables."""
+    with psycopg.connect(clean_dsn) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A second session: it sees what is committed, and nothing else."""
+    with psycopg.connect(clean_dsn, autocommit=True) as connection:
+        yield connection

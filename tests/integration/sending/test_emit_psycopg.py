@@ -1,0 +1,237 @@
+"""Events through psycopg: the caller's transaction, and nothing but the caller's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.rows import dict_row
+from psycopg.types.string import StrDumper
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.sending import InvalidEventError, OutboxEvent, emit, emit_async, emit_many
+
+pytestmark = pytest.mark.integration
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+EVENT: dict[str, Any] = {
+    "aggregate_type": "book",
+    "aggregate_id": "b-1",
+    "event_type": "book_added",
+    "payload": {"id": "b-1"},
+}
+
+
+def count(connection: Connection) -> int:
+    row = connection.execute("select count(*) from outbox_event").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_one_row_with_every_column(connection: Connection, other: Connection) -> None:
+    event_id = emit(connection, **EVENT, headers={"traceparent": "00-1-2-01"})
+    connection.commit()
+    with psycopg.Cursor(other, row_factory=dict_row) as cursor:
+        [row] = cursor.execute("select * from outbox_event").fetchall()
+    assert isinstance(row.pop("seq"), int)
+    assert (datetime.now(UTC) - row.pop("created_at")).total_seconds() < 60
+    assert row == {"id": event_id, **EVENT, "headers": {"traceparent": "00-1-2-01"}}
+
+
+def test_nothing_is_committed_by_the_library(connection: Connection, other: Connection) -> None:
+    emit(connection, **EVENT)
+    assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+    assert count(other) == 0
+    connection.rollback()
+    assert count(connection) == 0
+
+
+def test_a_removed_aggregate_is_sql_null_not_json_null(connection: Connection) -> None:
+    emit(connection, **{**EVENT, "payload": None})
+    row = connection.execute("select payload is null, headers is null from outbox_event").fetchone()
+    assert row == (True, True)
+
+
+def test_an_event_id_is_taken_once(connection: Connection) -> None:
+    key = uuid4()
+    assert emit(connection, **EVENT, event_id=key) == key
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        emit(connection, **EVENT, event_id=key)
+
+
+def test_many_keep_their_order(connection: Connection) -> None:
+    events = [OutboxEvent(**{**EVENT, "aggregate_id": str(number)}) for number in range(50)]
+    assert emit_many(connection, events) == [event.event_id for event in events]
+    rows = connection.execute("select aggregate_id from outbox_event order by seq").fetchall()
+    assert [row[0] for row in rows] == [str(number) for number in range(50)]
+
+
+def test_one_bad_event_of_many_stops_all(connection: Connection) -> None:
+    with pytest.raises(InvalidEventError):
+        emit_many(connection, [OutboxEvent(**EVENT), OutboxEvent(**{**EVENT, "aggregate_id": ""})])
+    assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert count(connection) == 0
+
+
+def test_no_events_are_no_statement(connection: Connection) -> None:
+    assert emit_many(connection, []) == []
+    assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def test_another_table(connection: Connection) -> None:
+    connection.execute(
+        'create schema "My App" create table "Out""box" (like public.outbox_event including all)'
+    )
+    emit(connection, **EVENT, table='My App.Out"box')
+    row = connection.execute('select count(*) from "My App"."Out""box"').fetchone()
+    assert row == (1,)
+    assert count(connection) == 0
+    connection.rollback()
+
+
+class TestAutocommit:
+    def test_refused_outside_a_transaction(self, other: Connection) -> None:
+        with pytest.raises(RefusedError, match="autocommit mode and no transaction is open") as raised:
+            emit(other, **EVENT)
+        assert "connection.transaction()" in raised.value.hint
+        assert count(other) == 0
+
+    def test_taken_inside_a_transaction(self, connection: Connection, other: Connection) -> None:
+        with other.transaction():
+            emit(other, **EVENT)
+            assert count(connection) == 0
+        assert count(connection) == 1
+
+    def test_taken_inside_begin(self, other: Connection) -> None:
+        other.execute("begin")
+        emit(other, **EVENT)
+        other.execute("rollback")
+        assert count(other) == 0
+
+    def test_refused_in_a_pipeline_without_a_transaction(self, other: Connection) -> None:
+        with other.pipeline():
+            other.execute("select 1")
+            with pytest.raises(RefusedError):
+                emit(other, **EVENT)
+        assert count(other) == 0
+
+
+def test_pipelines_work_in_the_implicit_transaction(connection: Connection, other: Connection) -> None:
+    with connection.pipeline():
+        connection.execute("select 1")
+        emit(connection, **EVENT)
+        emit_many(connection, [OutboxEvent(**EVENT), OutboxEvent(**EVENT)])
+    assert count(other) == 0
+    connection.commit()
+    assert count(other) == 3
+
+
+@pytest.mark.parametrize("cursor", [psycopg.ClientCursor, psycopg.RawCursor])
+def test_the_cursor_class_of_the_connection_does_not_matter(clean_dsn: str, cursor: Any) -> None:  # noqa: ANN401
+    with psycopg.connect(clean_dsn, cursor_factory=cursor, row_factory=dict_row) as connection:
+        connection.adapters.register_dumper(str, StrDumper)  # sends text as type text, not as unknown
+        emit(connection, **EVENT)
+        emit(connection, **{**EVENT, "payload": None})
+        connection.rollback()
+
+
+def test_a_savepoint_takes_the_event_back(connection: Connection) -> None:
+    emit(connection, **EVENT)
+    with connection.transaction():
+        emit(connection, **EVENT)
+        raise psycopg.Rollback
+    assert count(connection) == 1
+
+
+def test_numbers_and_times_arrive_exactly(connection: Connection) -> None:
+    payload = {
+        "price": Decimal("9999999999.99"),
+        "fine": Decimal("0.00"),
+        "long": Decimal("0.1234567890123456789012345678901234567890"),
+        "day": date(1583, 1, 1),
+        "at": datetime(2024, 5, 6, 7, 8, 9, 123456, UTC),
+        "author": UUID(int=1),
+    }
+    emit(connection, **{**EVENT, "payload": payload})
+    row = connection.execute(
+        "select (payload->>'price')::numeric, payload->>'fine', (payload->>'long')::numeric,"
+        " (payload->>'day')::date, (payload->>'at')::timestamptz, (payload->>'author')::uuid,"
+        " jsonb_typeof(payload->'price') from outbox_event"
+    ).fetchone()
+    assert row is not None
+    assert row[:6] == (
+        payload["price"],
+        "0.00",
+        payload["long"],
+        payload["day"],
+        payload["at"],
+        payload["author"],
+    )
+    assert row[6] == "number"
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@given(
+    payload=st.dictionaries(
+        TEXT,
+        TEXT
+        | st.integers()
+        | st.booleans()
+        | st.none()
+        | st.lists(TEXT)
+        | st.decimals(allow_nan=False, allow_infinity=False),
+    )
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_server_reads_what_was_meant(connection: Connection, payload: dict[str, Any]) -> None:
+    """Whatever passes the checks of the library, jsonb takes, and gives back with the same meaning."""
+    event_id = emit(connection, **{**EVENT, "payload": payload})
+    row = connection.execute("select payload from outbox_event where id = %s", [event_id]).fetchone()
+    connection.rollback()
+    assert row is not None
+    # psycopg reads numbers with a point as float; the next test compares those.
+    for name, value in payload.items():
+        if not isinstance(value, Decimal):
+            assert row[0][name] == value
+
+
+@given(value=st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**40), max_value=10**40))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_server_reads_decimals_exactly(connection: Connection, value: Decimal) -> None:
+    emit(connection, **{**EVENT, "payload": {"n": value}})
+    row = connection.execute("select (payload->>'n')::numeric from outbox_event").fetchone()
+    connection.rollback()
+    assert row == (value,)
+
+
+@pytest.mark.parametrize("value", [Decimal("9.9E+131071"), Decimal("1E-16383"), 10**4000])
+def test_the_widest_numbers_that_pass_are_stored(connection: Connection, value: Any) -> None:  # noqa: ANN401
+    emit(connection, **{**EVENT, "payload": {"n": value}})
+    assert count(connection) == 1
+
+
+def test_asynchronous_connections(clean_dsn: str, other: Connection) -> None:
+    async def write() -> list[UUID]:
+        async with await psycopg.AsyncConnection.connect(clean_dsn) as connection:
+            ids = await emit_async(connection, OutboxEvent(**EVENT))
+            ids += await emit_async(connection, OutboxEvent(**EVENT), OutboxEvent(**EVENT))
+            assert await emit_async(connection) == []
+            assert count(other) == 0
+        async with await psycopg.AsyncConnection.connect(clean_dsn, autocommit=True) as connection:
+            with pytest.raises(RefusedError):
+                await emit_async(connection, OutboxEvent(**EVENT))
+        return ids
+
+    ids = asyncio.run(write())
+    rows = other.execute("select id from outbox_event order by seq").fetchall()
+    assert [row[0] for row in rows] == ids

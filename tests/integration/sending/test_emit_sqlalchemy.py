@@ -1,0 +1,144 @@
+"""Events through SQLAlchemy: Connection, Session and scoped_session over a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.sending import OutboxEvent, emit, emit_many
+
+pytestmark = pytest.mark.integration
+
+EVENT: dict[str, Any] = {
+    "aggregate_type": "book",
+    "aggregate_id": "b-1",
+    "event_type": "book_added",
+    "payload": {"price": Decimal("9999999999.99"), "title": 'a "b" \\ %s :c'},
+}
+
+
+@pytest.fixture
+def engine(clean_dsn: str) -> Iterator[Engine]:
+    # A serializer that would do harm: the library's JSON must not pass through it.
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(clean_dsn),
+        json_serializer=lambda _: '"wrong"',
+    )
+    yield engine
+    engine.dispose()
+
+
+def rows(other: psycopg.Connection[Any]) -> list[Any]:
+    return other.execute("select id, payload::text, headers from outbox_event order by seq").fetchall()
+
+
+def test_connection(engine: Engine, other: psycopg.Connection[Any]) -> None:
+    with engine.begin() as connection:
+        event_id = emit(connection, **EVENT, headers={"a": "b"})
+        assert rows(other) == []
+    [(key, payload, headers)] = rows(other)
+    assert (key, headers) == (event_id, {"a": "b"})
+    assert json.loads(payload, parse_float=Decimal) == EVENT["payload"]
+
+
+def test_connection_begins_by_itself_and_commits_nothing(
+    engine: Engine, other: psycopg.Connection[Any]
+) -> None:
+    with engine.connect() as connection:
+        emit(connection, **EVENT)
+        assert connection.in_transaction()
+    assert rows(other) == []
+
+
+def test_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
+    with Session(engine) as session:
+        emit(session, **EVENT)
+        assert rows(other) == []
+        session.rollback()
+        emit(session, **{**EVENT, "payload": None})
+        session.commit()
+    [(_, payload, headers)] = rows(other)
+    assert (payload, headers) == (None, None)
+
+
+def test_session_and_business_rows_share_the_transaction(
+    engine: Engine, other: psycopg.Connection[Any]
+) -> None:
+    with Session(engine) as session, session.begin():
+        session.execute(
+            text("insert into library.author (id, name, updated_at) values (gen_random_uuid(), 'A', now())")
+        )
+        emit(session, **EVENT)
+        query = (
+            "select pg_current_xact_id()::text, (select xmin::text from outbox_event),"
+            " (select xmin::text from library.author)"
+        )
+        current, event, author = session.execute(text(query)).one()
+    assert current == event == author
+    assert len(rows(other)) == 1
+
+
+def test_scoped_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
+    session = scoped_session(sessionmaker(engine))
+    emit(session, **EVENT)
+    session.commit()
+    session.remove()
+    assert len(rows(other)) == 1
+
+
+def test_nested_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
+    with Session(engine) as session:
+        emit(session, **EVENT)
+        with session.begin_nested() as savepoint:
+            emit(session, **EVENT)
+            savepoint.rollback()
+        session.commit()
+    assert len(rows(other)) == 1
+
+
+def test_many(engine: Engine, other: psycopg.Connection[Any]) -> None:
+    events = [OutboxEvent(**EVENT) for _ in range(20)]
+    with engine.begin() as connection:
+        ids = emit_many(connection, events)
+        assert emit_many(connection, []) == []
+    assert [row[0] for row in rows(other)] == ids == [event.event_id for event in events]
+
+
+@pytest.mark.parametrize("where", ["engine", "connection", "create_engine"])
+def test_autocommit_is_refused(
+    engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str
+) -> None:
+    if where == "create_engine":
+        engine.dispose()
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(clean_dsn), isolation_level="AUTOCOMMIT"
+        )
+    elif where == "engine":
+        engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        if where == "connection":
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        with pytest.raises(RefusedError, match="isolation level AUTOCOMMIT"):
+            emit(connection, **EVENT)
+    with Session(engine) as session:
+        if where == "connection":
+            session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        with pytest.raises(RefusedError, match="isolation level AUTOCOMMIT"):
+            emit(session, **EVENT)
+    engine.dispose()
+    assert rows(other) == []
+
+
+def test_database_errors_are_sqlalchemys(engine: Engine) -> None:
+    with engine.connect() as connection, pytest.raises(sqlalchemy.exc.ProgrammingError):
+        emit(connection, **EVENT, table="no_such_table")

@@ -1,0 +1,40 @@
+"""docs/sending.md: its code runs as it stands, and its claims about rights hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from outbox_kit.sending import emit
+
+pytestmark = pytest.mark.integration
+
+GUIDE = Path(__file__).parents[3] / "docs" / "sending.md"
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_snippets() -> None:
+    assert len(SNIPPETS) > 5
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_snippets_run(clean_dsn: str, snippet: str) -> None:
+    # dont_inherit: this file's __future__ imports are not the reader's.
+    code = compile(snippet, GUIDE.name, "exec", dont_inherit=True)
+    exec(code, {"dsn": clean_dsn, "__name__": "snippet"})  # noqa: S102
+
+
+def test_the_right_to_insert_is_all_that_a_service_needs(connection: psycopg.Connection[Any]) -> None:
+    role = sql.Identifier(f"service_{uuid4().hex[:8]}")
+    # Rolled back in the end: a role belongs to the whole server.
+    connection.execute(sql.SQL("create role {}").format(role))
+    connection.execute(sql.SQL("grant insert on public.outbox_event to {}").format(role))
+    connection.execute(sql.SQL("set local role {}").format(role))
+    emit(connection, aggregate_type="a", aggregate_id="1", event_type="t", payload=None)
+    connection.rollback()

@@ -1,0 +1,182 @@
+"""The example service: each change is a business row and an outbox row, or neither."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import fastavro
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from outbox_kit.demo import library
+from outbox_kit.demo.compare import read_schema
+from outbox_kit.errors import ConfigurationError
+
+pytestmark = pytest.mark.integration
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+
+
+def events(connection: Connection) -> list[tuple[str, str, str, Any]]:
+    """(event type, aggregate type, aggregate id, payload) in the order of writing."""
+    query = "select event_type, aggregate_type, aggregate_id, payload from outbox_event order by seq"
+    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query).fetchall()]
+
+
+def kinds(connection: Connection) -> list[str]:
+    return [event[0] for event in events(connection)]
+
+
+def one_book(connection: Connection) -> tuple[UUID, UUID]:
+    author = library.add_author(connection, name="Ursula K. Le Guin")
+    book = library.add_book(connection, author_id=author, title="The Dispossessed", price=Decimal("12.30"))
+    assert book is not None
+    return author, book
+
+
+@pytest.mark.parametrize("kind", ["author", "book"])
+def test_columns_are_the_fields_of_the_schema(connection: Connection, kind: str) -> None:
+    schema = read_schema(SCHEMAS / f"{kind}.avsc")
+    fields = tuple(field["name"] for field in schema["fields"])
+    columns = connection.execute(
+        "select column_name::text, is_nullable = 'YES' from information_schema.columns"
+        " where table_schema = 'library' and table_name = %s order by ordinal_position",
+        [kind],
+    ).fetchall()
+    assert library.COLUMNS[kind] == fields
+    assert columns == [(field["name"], "null" in field["type"]) for field in schema["fields"]]
+
+
+def test_create_again_changes_nothing(connection: Connection) -> None:
+    one_book(connection)
+    library.create(connection)
+    assert len(events(connection)) == 2
+
+
+def test_payload_is_the_row_as_the_database_has_it(connection: Connection) -> None:
+    author, book = one_book(connection)
+    with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+        [row] = cursor.execute("select * from library.book").fetchall()
+    kind, aggregate, key, payload = events(connection)[1]
+    assert (kind, aggregate, key) == ("book_added", "book", str(book))
+    assert datetime.fromisoformat(payload.pop("updated_at")) == row["updated_at"]
+    assert payload == {
+        "id": str(book),
+        "author_id": str(author),
+        "title": "The Dispossessed",
+        "subtitle": None,
+        "tags": [],
+        "price": 12.30,
+        "published_on": None,
+        "status": "AVAILABLE",
+        "pages": None,
+    }
+
+
+def test_payloads_fit_the_schemas(connection: Connection) -> None:
+    """With the JSON forms turned into what the Avro writer takes."""
+    author, book = one_book(connection)
+    library.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
+    library.change_book(connection, book, published_on=date(1974, 5, 1), pages=341, tags=["a"], subtitle="x")
+    for _, aggregate, _, payload in events(connection):
+        datum = dict(payload, updated_at=datetime.fromisoformat(payload["updated_at"]))
+        for name in {"born", "published_on"} & datum.keys():
+            datum[name] = None if datum[name] is None else date.fromisoformat(datum[name])
+        if "price" in datum:
+            datum["price"] = Decimal(str(datum["price"]))
+        schema = fastavro.parse_schema(read_schema(SCHEMAS / f"{aggregate}.avsc"))
+        assert fastavro.validate(datum, schema, strict=True)
+
+
+def test_changes_carry_the_whole_state(connection: Connection) -> None:
+    _, book = one_book(connection)
+    assert library.change_book(connection, book, status=library.BookStatus.LENT)
+    kind, _, _, payload = events(connection)[2]
+    assert (kind, payload["status"], payload["title"]) == ("book_changed", "LENT", "The Dispossessed")
+
+
+def test_a_change_moves_the_time_even_inside_one_transaction(connection: Connection) -> None:
+    with connection.transaction():
+        author, _ = one_book(connection)
+        library.change_author(connection, author, name="U.")
+        library.change_author(connection, author, name="K.")
+    times = [event[3]["updated_at"] for event in events(connection) if event[1] == "author"]
+    assert len(set(times)) == 3
+    assert times == sorted(times)
+
+
+def test_removing_an_author_removes_the_books_first(connection: Connection) -> None:
+    author, book = one_book(connection)
+    second = library.add_book(connection, author_id=author, title="Lavinia", price=Decimal(1))
+    assert set(library.remove_author(connection, author) or []) == {book, second}
+    last = events(connection)[3:]
+    assert [event[:2] for event in last] == [
+        ("book_removed", "book"),
+        ("book_removed", "book"),
+        ("author_removed", "author"),
+    ]
+    assert {event[3] for event in last} == {None}
+    assert last[2][2] == str(author)
+
+
+def test_what_is_gone_has_no_event(connection: Connection) -> None:
+    nobody = uuid4()
+    _, book = one_book(connection)
+    assert not library.change_author(connection, nobody, name="x")
+    assert not library.change_book(connection, nobody, title="x")
+    assert not library.change_book(connection, book, author_id=nobody)
+    assert not library.remove_book(connection, nobody)
+    assert library.remove_author(connection, nobody) is None
+    assert library.add_book(connection, author_id=nobody, title="x", price=Decimal(1)) is None
+    assert kinds(connection) == ["author_added", "book_added"]
+
+
+def test_a_removed_book_can_come_back_under_its_id(connection: Connection) -> None:
+    author, book = one_book(connection)
+    library.remove_book(connection, book)
+    assert (
+        library.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
+    )
+    assert kinds(connection)[1:] == ["book_added", "book_removed", "book_added"]
+
+
+def test_unknown_fields_are_refused(connection: Connection) -> None:
+    with pytest.raises(ConfigurationError, match="author has no field isbn"):
+        library.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
+
+
+def test_each_call_is_a_transaction_of_its_own_where_none_is_open(
+    connection: Connection, other: Connection
+) -> None:
+    one_book(connection)
+    assert kinds(other) == ["author_added", "book_added"]
+    assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def test_calls_join_the_open_transaction(connection: Connection, other: Connection) -> None:
+    connection.execute("select 1")
+    one_book(connection)
+    assert kinds(other) == []
+    connection.rollback()
+    assert kinds(other) == []
+
+
+def test_neither_row_without_the_other(connection: Connection, other: Connection) -> None:
+    """When the outbox refuses its row, the business row goes too, also in autocommit mode."""
+    other.execute(
+        "alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid"
+    )
+    try:
+        for session in (connection, other):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                library.add_author(session, name="x")
+    finally:
+        other.execute("alter table outbox_event drop constraint no_more")
+    assert other.execute("select count(*) from library.author").fetchone() == (0,)

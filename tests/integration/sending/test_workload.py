@@ -1,0 +1,204 @@
+"""The demo's load: its counts are what is in the database, and the outbox ends where the tables end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from outbox_kit.demo import workload
+from outbox_kit.demo.compare import canonical_forms, compare, read_schema, table_rows
+from outbox_kit.demo.workload import WorkloadCounts
+from outbox_kit.demo.writer import Ids, Shelf, Writer
+
+pytestmark = pytest.mark.integration
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+
+
+def totals(connection: Connection) -> tuple[int, int, dict[str, int]]:
+    """Events, tombstones, and events by aggregate type, as the outbox has them."""
+    rows = connection.execute(
+        "select aggregate_type, count(*), count(*) filter (where payload is null)"
+        " from outbox_event group by 1 order by 1"
+    ).fetchall()
+    return sum(row[1] for row in rows), sum(row[2] for row in rows), {row[0]: row[1] for row in rows}
+
+
+def newest_states(connection: Connection, kind: str) -> list[dict[str, Any]]:
+    """The newest payload of each aggregate: what a compacted topic would keep. Prices as text."""
+    rows = connection.execute(
+        "select aggregate_id, payload, payload->>'price' from ("
+        "  select distinct on (aggregate_id) * from outbox_event where aggregate_type = %s"
+        "  order by aggregate_id, seq desc) newest where payload is not null",
+        [kind],
+    ).fetchall()
+    return [{"aggregate_id": row[0], **row[1], **({"price": row[2]} if row[2] else {})} for row in rows]
+
+
+def assert_outbox_ends_where_the_tables_end(connection: Connection) -> None:
+    for kind in ("author", "book"):
+        result = compare(
+            kind,
+            "outbox",
+            schema=read_schema(SCHEMAS / f"{kind}.avsc"),
+            source=table_rows(connection, "library", kind),
+            rows=newest_states(connection, kind),
+        )
+        assert result.match, result
+        assert result.source_rows > 0
+
+
+@pytest.fixture(scope="module")
+def counts(dsn: str) -> WorkloadCounts:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("truncate outbox_event, library.book, library.author")
+    return workload.run(dsn, transactions=600, seed=7, writers=4)
+
+
+class TestRun:
+    """One run; the tests read what it left."""
+
+    def test_counts_are_those_of_the_database(self, dsn: str, counts: WorkloadCounts) -> None:
+        with psycopg.connect(dsn) as connection:
+            assert totals(connection) == (counts.events, counts.tombstones, counts.events_by_aggregate)
+
+    def test_every_transaction_is_counted(self, counts: WorkloadCounts) -> None:
+        assert counts.transactions == 600
+        assert 10 < counts.rolled_back < 120
+
+    def test_there_is_something_of_everything(self, dsn: str, counts: WorkloadCounts) -> None:
+        with psycopg.connect(dsn) as connection:
+            kinds = connection.execute("select distinct event_type from outbox_event order by 1").fetchall()
+        assert [row[0] for row in kinds] == [
+            *("author_added", "author_changed", "author_removed"),
+            *("book_added", "book_changed", "book_removed"),
+        ]
+        assert counts.savepoints_rolled_back > 0
+        assert counts.tombstones > 10
+        assert counts.events > counts.committed
+
+    def test_outbox_ends_where_the_tables_end(self, dsn: str, counts: WorkloadCounts) -> None:
+        assert counts.committed
+        with psycopg.connect(dsn) as connection:
+            assert_outbox_ends_where_the_tables_end(connection)
+
+    def test_some_aggregates_come_back(self, dsn: str, counts: WorkloadCounts) -> None:
+        assert counts.committed
+        query = (
+            "select count(*) from outbox_event a join outbox_event b using (aggregate_id)"
+            " where a.payload is null and b.payload is not null and b.seq > a.seq"
+        )
+        with psycopg.connect(dsn) as connection:
+            row = connection.execute(query).fetchone()
+        assert row is not None
+        assert row[0] > 0
+
+    def test_a_second_run_goes_on_from_the_first(self, dsn: str, counts: WorkloadCounts) -> None:
+        again = workload.run(dsn, transactions=200, seed=7, writers=2)
+        with psycopg.connect(dsn) as connection:
+            assert totals(connection)[:2] == (
+                counts.events + again.events,
+                counts.tombstones + again.tombstones,
+            )
+            assert_outbox_ends_where_the_tables_end(connection)
+
+
+def test_one_writer_repeats_itself(clean_dsn: str) -> None:
+    def run() -> tuple[Any, ...]:
+        with psycopg.connect(clean_dsn) as connection:
+            connection.execute("truncate outbox_event, library.book, library.author")
+        counts = workload.run(clean_dsn, transactions=60, seed=3, writers=1)
+        with psycopg.connect(clean_dsn) as connection:
+            kinds = connection.execute("select event_type from outbox_event order by seq").fetchall()
+        return counts.rolled_back, kinds[:10]
+
+    assert run() == run()
+
+
+def test_writers_do_not_wait_for_each_other_in_a_circle(clean_dsn: str) -> None:
+    """Few rows, many writers. A second update of one book used to lock its author after the book."""
+    for seed in range(10):
+        with psycopg.connect(clean_dsn) as connection:
+            connection.execute("truncate outbox_event, library.book, library.author")
+        workload.run(clean_dsn, transactions=60, seed=seed, writers=6)
+    with psycopg.connect(clean_dsn) as connection:
+        row = connection.execute(
+            "select deadlocks from pg_stat_database where datname = current_database()"
+        ).fetchone()
+    assert row == (0,)
+
+
+def test_progress_ends_with_all(clean_dsn: str) -> None:
+    words: list[str] = []
+    workload.run(clean_dsn, transactions=10, seed=1, writers=3, progress=words.append)
+    assert words[-1] == "10 of 10 transactions"
+
+
+def test_connections_may_come_from_a_function(clean_dsn: str) -> None:
+    opened: list[Connection] = []
+
+    def connect() -> Connection:
+        opened.append(psycopg.connect(clean_dsn, autocommit=True))
+        return opened[-1]
+
+    assert workload.run(connect, transactions=12, seed=1, writers=2).transactions == 12
+    assert len(opened) == 3
+    assert all(connection.closed for connection in opened)
+
+
+def test_the_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
+    broken: list[Connection] = []
+
+    def connect() -> Connection:
+        connection = psycopg.connect(clean_dsn)
+        if broken:
+            connection.execute("set default_transaction_read_only = on")
+            connection.commit()
+        broken.append(connection)
+        return connection
+
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        workload.run(connect, transactions=100_000, seed=1, writers=2)
+    assert all(connection.closed for connection in broken)
+
+
+def test_a_writer_goes_on_when_all_it_knows_is_gone(connection: Connection) -> None:
+    """A step that picked ids that are gone is taken back, and another one is drawn."""
+    ghosts = Shelf(
+        Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)])
+    )
+    writer = Writer(connection, Random(1), ghosts)  # noqa: S311
+    done = [writer.transact() for _ in range(30)]
+    states = sum(effects.states.total() for effects, committed in done if committed)
+    assert all(effects.states or effects.tombstones for effects, _ in done)
+    connection.rollback()
+    assert totals(connection)[0] >= states > 0
+
+
+def test_invalid_events_break_schema_and_contract(connection: Connection, other: Connection) -> None:
+    invalid = workload.write_invalid(connection)
+    rows = other.execute(
+        "select aggregate_type, aggregate_id, payload from outbox_event order by seq"
+    ).fetchall()
+    assert [row[:2] for row in rows] == [invalid.broken_payload, invalid.unknown_aggregate]
+    fields = canonical_forms(read_schema(SCHEMAS / "book.avsc"))
+    assert fields.keys() - rows[0][2].keys()
+    assert not (SCHEMAS / f"{rows[1][0]}.avsc").exists()
+
+
+def test_prices_reach_the_outbox_exactly(dsn: str, counts: WorkloadCounts) -> None:
+    assert counts.committed
+    with psycopg.connect(dsn) as connection:
+        workload.run(dsn, transactions=200, seed=11)
+        row = connection.execute(
+            "select count(*) from outbox_event where payload->>'price' = '9999999999.99'"
+        ).fetchone()
+    assert row is not None
+    assert row[0] > 0

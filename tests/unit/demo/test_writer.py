@@ -1,0 +1,88 @@
+"""What the writers share, and the values that they draw."""
+
+# ruff: noqa: S311  (repeatable draws are the point)
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from decimal import Decimal
+from random import Random
+from uuid import UUID, uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox_kit.demo import samples
+from outbox_kit.demo.writer import Ids
+
+KEYS = st.integers(0, 9).map(lambda number: UUID(int=number))
+
+
+@given(st.lists(st.tuples(st.booleans(), KEYS), max_size=60))
+def test_ids_are_a_set(calls: list[tuple[bool, UUID]]) -> None:
+    ids, model = Ids([]), set[UUID]()
+    for add, key in calls:
+        (ids.add if add else ids.discard)(key)
+        (model.add if add else model.discard)(key)
+    drawn: set[UUID] = set()
+    while taken := ids.take(Random(0)):
+        assert taken[0] not in drawn
+        drawn.update(taken)
+    assert drawn == model
+
+
+def test_chosen_ids_are_different_and_in_order() -> None:
+    ids = Ids([uuid4() for _ in range(20)])
+    for seed in range(50):
+        chosen = ids.choose(Random(seed), 5)
+        assert chosen == sorted(set(chosen))
+        assert chosen
+
+
+def test_nothing_to_choose() -> None:
+    ids = Ids([])
+    assert ids.choose(Random(0), 3) == ids.take(Random(0)) == []
+
+
+def test_an_id_is_taken_by_one_thread_only() -> None:
+    ids = Ids([uuid4() for _ in range(2000)])
+
+    def take_all(seed: int) -> list[UUID]:
+        rng, mine = Random(seed), list[UUID]()
+        while taken := ids.take(rng):
+            mine += taken
+        return mine
+
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(take_all, range(4)))
+    assert len({key for part in parts for key in part}) == sum(map(len, parts)) == 2000
+
+
+@given(st.integers())
+def test_samples_fit_the_columns(seed: int) -> None:
+    rng = Random(seed)
+    author, book = samples.author(rng), samples.book(rng)
+    assert author["name"]
+    assert book["title"]
+    assert abs(book["price"]) <= Decimal("9999999999.99")
+    assert book["price"] == book["price"].quantize(Decimal("0.01"))
+    for day in (author["born"], book["published_on"]):
+        assert day is None or date(1583, 1, 1) <= day <= date(9999, 12, 31)
+    assert book["pages"] is None or -(2**31) <= book["pages"] < 2**31
+    for text in (author["name"], book["title"], *author["pen_names"], *book["tags"]):
+        assert "\0" not in text
+        text.encode()
+
+
+def test_samples_are_repeatable() -> None:
+    assert samples.book(Random(5)) == samples.book(Random(5))
+
+
+def test_every_awkward_text_and_price_turns_up() -> None:
+    rng = Random(1)
+    books = [samples.book(rng) for _ in range(3000)]
+    assert {book["title"] for book in books} >= set(samples.TEXTS)
+    assert {str(book["price"]) for book in books} >= set(map(str, samples.PRICES))
+    assert {book["published_on"] for book in books} >= {*samples.DAYS, None}
+    assert [] in [book["tags"] for book in books]

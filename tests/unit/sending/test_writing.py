@@ -1,0 +1,120 @@
+"""Choosing the way to write, and the SQL of each; nothing here needs a server."""
+
+# ruff: noqa: ANN401  (values of any type are what is tested)
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+import sqlalchemy
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.sending import (
+    InvalidEventError,
+    OutboxEvent,
+    emit,
+    emit_async,
+    emit_many,
+    through_psycopg,
+    through_sqlalchemy,
+)
+from outbox_kit.sending.table import TableName, parse_table
+
+EVENT: dict[str, Any] = {
+    "aggregate_type": "book",
+    "aggregate_id": "1",
+    "event_type": "book_added",
+    "payload": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("outbox_event", TableName(None, "outbox_event")),
+        ("public.outbox_event", TableName("public", "outbox_event")),
+        ('My Schema.Out"box', TableName("My Schema", 'Out"box')),
+    ],
+)
+def test_table_names(text: str, name: TableName) -> None:
+    assert parse_table(text) == name
+
+
+@pytest.mark.parametrize("text", ["", ".", "public.", ".outbox", "db.public.outbox", "a\0b"])
+def test_table_names_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"table or schema\.table"):
+        parse_table(text)
+
+
+def test_psycopg_quotes_the_table() -> None:
+    text = through_psycopg.statement(TableName("my schema", 'x"; drop table y; --')).as_string(None)
+    assert text.startswith('insert into "my schema"."x""; drop table y; --" (id, ')
+
+
+def test_sqlalchemy_quotes_the_table() -> None:
+    statement = through_sqlalchemy.statement(TableName("my schema", 'x"; :y %'))
+    text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    assert text.startswith('INSERT INTO "my schema"."x""; :y %%" (id, ')
+
+
+def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
+    statement = through_sqlalchemy.statement(TableName(None, "Outbox"))
+    assert 'INSERT INTO "Outbox" (' in str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("connection", [None, "postgresql://localhost/x", object()])
+def test_other_objects_are_refused(connection: Any) -> None:
+    with pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
+        emit(connection, **EVENT)
+    assert "psycopg 3 Connection" in raised.value.hint
+
+
+def test_an_engine_is_refused_with_the_way_out() -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
+    with pytest.raises(ConfigurationError, match="Engine") as raised:
+        emit(cast("Any", engine), **EVENT)
+    assert "engine.begin()" in raised.value.hint
+
+
+def test_an_async_session_is_refused_with_the_way_out() -> None:
+    # A stand-in: the real class cannot be imported without greenlet, which nothing else here needs.
+    kind = type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})
+    with pytest.raises(ConfigurationError, match="AsyncSession") as raised:
+        emit(cast("Any", kind()), **EVENT)
+    assert "run_sync(emit_many" in raised.value.hint
+
+
+def test_another_database_is_refused() -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
+    with engine.connect() as connection, pytest.raises(ConfigurationError, match="connection is to sqlite"):
+        emit(connection, **EVENT)
+    with Session(engine) as session, pytest.raises(ConfigurationError, match="connection is to sqlite"):
+        emit(session, **EVENT)
+    engine.dispose()
+
+
+def test_the_event_is_checked_before_the_connection() -> None:
+    with pytest.raises(InvalidEventError):
+        emit(cast("Any", None), **{**EVENT, "aggregate_id": ""})
+    with pytest.raises(InvalidEventError):
+        emit_many(cast("Any", None), [OutboxEvent(**EVENT), OutboxEvent(**{**EVENT, "event_type": ""})])
+
+
+def test_async_takes_no_sync_connection() -> None:
+    with pytest.raises(ConfigurationError, match="cannot write an event through"):
+        asyncio.run(emit_async(cast("Any", None), OutboxEvent(**EVENT)))
+
+
+def test_importing_the_library_loads_neither_sqlalchemy_nor_the_deploy_tool() -> None:
+    code = (
+        "import sys, outbox_kit.sending\n"
+        "print([m for m in ('sqlalchemy', 'confluent_kafka', 'pydantic', 'rich', 'typer') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "[]"
