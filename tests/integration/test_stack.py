@@ -21,8 +21,6 @@ from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
 from outbox_kit.waiting import Seen, wait_for
 
-pytestmark = pytest.mark.integration
-
 REPOSITORY = Path(__file__).parents[2]
 POSTGRES = ("postgres",)
 
@@ -133,6 +131,7 @@ def test_a_part_that_ends_is_reported_with_its_log_and_everything_is_stopped(sta
         stack.up(parts=POSTGRES)
     assert "postgres ended (exit status" in caught.value.message
     assert "pg_control" in caught.value.message
+    assert "pg_control" in stack.logs("postgres")
     assert processes_of(stack) == []
     assert stack.state() is None
 
@@ -205,9 +204,10 @@ def test_data_without_its_passwords_is_refused(stack: Stack) -> None:
 def test_a_missing_runtime_is_explained_before_anything_starts(stack: Stack) -> None:
     (stack.layout.root / "build" / "runtime").unlink()
     with pytest.raises(StackError) as caught:
-        stack.up(parts=("postgres",))
+        stack.up(parts=POSTGRES)
     assert caught.value.hint == "run `make setup`"
     assert processes_of(stack) == []
+    assert not stack.layout.outside.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")

@@ -24,9 +24,9 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
         raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
 
 
-def refuse_invalid(client: ConnectClient, config: dict[str, str]) -> None:
+def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str]) -> None:
     """Let the worker validate the config before it is written. Raises RefusedError."""
-    errors = client.validate(config)
+    errors = client.validate(name, config)
     if errors:
         listed = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(errors.items()))
         raise RefusedError(

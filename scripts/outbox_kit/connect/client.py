@@ -86,10 +86,10 @@ class ConnectClient:
             traces=tuple(part["trace"] for part in everything if part.get("trace")),
         )
 
-    def validate(self, config: dict[str, str]) -> dict[str, list[str]]:
+    def validate(self, name: str, config: dict[str, str]) -> dict[str, list[str]]:
         """Errors by key. The worker's answer also holds resolved values; they are dropped unread."""
         plugin = config["connector.class"]
-        body = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", config)
+        body = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", {"name": name, **config})
         values = [entry["value"] for entry in body["configs"] if entry.get("value")]
         return {value["name"]: value["errors"] for value in values if value["errors"]}
 

@@ -15,21 +15,24 @@ from typing import Any
 import psycopg
 
 from outbox_kit.checking import Status
+from outbox_kit.connect.apply import is_running
 from outbox_kit.demo import library, workload
 from outbox_kit.demo.compare import compare, json_rows, read_schema, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, load_deployment
-from outbox_kit.errors import OutboxKitError, RejectedError
+from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.kafka.reader import read_all
 from outbox_kit.pipeline import PostgresTarget, load_environment
 from outbox_kit.progress import Progress
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.java import find_java
 from outbox_kit.verification import verify
+from outbox_kit.waiting import Seen, wait_for
 
 ENVIRONMENT = "local"
 # A killed worker comes back within a quarter of a minute; the backlog then needs a moment.
-CANARY_SECONDS = 150
+RUNNING_SECONDS = 90
+CANARY_SECONDS = 120
 SPARK_SECONDS = 300
 
 
@@ -92,6 +95,7 @@ class Demo:
             workload.write_invalid(connection)
             report.dead_letters_expected = 2
         with report.step("verify"):
+            self._wait_running(deployment)
             self._verify(deployment)
         report.dead_letters = self._dead_letters(deployment) - refused
         with report.step("spark"):
@@ -115,6 +119,20 @@ class Demo:
             read_all(
                 deployment.environment.kafka, pipeline.dead_letter_topic, pipeline.dead_letter.partitions
             )
+        )
+
+    def _wait_running(self, deployment: Deployment) -> None:
+        """A worker that was killed during the workload comes back by itself; give it the time."""
+
+        def look() -> Seen[bool]:
+            try:
+                status = deployment.connect.status(deployment.pipeline.connector.name)
+            except UnreachableError as error:
+                return Seen(None, error.message)
+            return Seen(True if is_running(status) else None, status.words if status else "no status yet")
+
+        wait_for(
+            "the connector to run", look, seconds=RUNNING_SECONDS, hint="see `outbox stack logs connect`"
         )
 
     def _verify(self, deployment: Deployment) -> None:

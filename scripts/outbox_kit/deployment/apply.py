@@ -73,7 +73,7 @@ def _apply_connect(deployment: Deployment, lock: Lock, progress: Progress) -> li
     config = deployment.render(lock)
     changes = plan_connect(deployment, lock, [])
     if changes:
-        connect_apply.refuse_invalid(deployment.connect, config)
+        connect_apply.refuse_invalid(deployment.connect, name, config)
     connect_apply.apply(
         deployment.connect,
         name,

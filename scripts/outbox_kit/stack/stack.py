@@ -56,10 +56,13 @@ class Stack:
         with self.locked():
             self.refuse_if_running()
             java = find_java() if needs_java(names) else None
+            existed = self.layout.outside.exists()
             try:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
+                if not existed:  # outside the project nobody would look for the data of a start that failed
+                    delete(self.layout.outside)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
                 raise
@@ -172,10 +175,10 @@ class Stack:
         self.check_name(name)
         return next((status.pid for status in self.status() if status.name == name), None)
 
-    def logs(self, name: str, lines: int = 100) -> list[str]:
-        """Return the last lines of a part's log, or of `supervisor`'s."""
+    def logs(self, name: str, lines: int = 100) -> str:
+        """Return the last lines of a part's log, or of `supervisor`'s; empty when there is no log."""
         self.check_name(name, NAME)
-        return logs.tail(self.layout.log(name), lines)
+        return "\n".join(logs.tail(self.layout.log(name), lines))
 
     def check_name(self, name: str, *more: str) -> None:
         """Raise ConfigurationError for a part that does not exist."""

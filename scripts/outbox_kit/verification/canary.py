@@ -19,7 +19,7 @@ import fastavro
 from confluent_kafka import Consumer, Message
 from psycopg import sql
 
-from outbox_kit.checking import Check, check
+from outbox_kit.checking import Check, Status, check
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.reader import POLL_S, reader_at_end
 from outbox_kit.pipeline import CANARY_AGGREGATE, Lock, Source
@@ -69,6 +69,11 @@ def run(deployment: Deployment, lock: Lock | None, *, seconds: float) -> list[Ch
             remedy="check the value converter: it must pass null on",
         ),
     ]
+
+
+def not_sent() -> Check:
+    """The canary's check where it could not arrive anyway."""
+    return Check("canary.delivered", Status.FAIL, "not sent: see what failed above", "delivered", REMEDY)
 
 
 def _record_check(message: Message, lock: Lock | None, token: str) -> Check:
