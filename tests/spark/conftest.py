@@ -1,0 +1,74 @@
+"""One Spark session and one PostgreSQL server for all Spark tests; tables in either, as one fixture."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from outbox_spark.model import DeltaTarget, PostgresTarget
+from outbox_spark.session import start_session
+
+# The helper modules beside this file: test folders are not packages.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from postgres_server import running_postgres
+from tables import Target, job_for
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("outbox-tests")
+    # Cold code on few rows: more tasks only cost.
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[psycopg.conninfo.ConninfoDict]:
+    # Not in pytest's own folder: the unprivileged user of the server must reach it.
+    with tempfile.TemporaryDirectory(prefix="outbox-postgres-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with running_postgres(Path(folder)) as address:
+            yield address
+
+
+@pytest.fixture
+def postgres_target(
+    spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict, request: pytest.FixtureRequest
+) -> Target:
+    target = PostgresTarget(
+        host=str(postgres["host"]),
+        port=int(str(postgres["port"])),
+        database=str(postgres["dbname"]),
+        user=str(postgres["user"]),
+        password=str(postgres["password"]),
+        schema=f"t_{abs(hash(request.node.nodeid)):x}",
+    )
+    return Target(spark, job_for(target), postgres)
+
+
+@pytest.fixture
+def delta_target(spark: SparkSession, tmp_path: Path) -> Target:
+    return Target(spark, job_for(DeltaTarget(str(tmp_path / "lake"))))
+
+
+@pytest.fixture(params=["postgres", "delta"])
+def target(request: pytest.FixtureRequest) -> Target:
+    """Either target; a test that takes it says what holds for both."""
+    found: Target = request.getfixturevalue(f"{request.param}_target")
+    return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the sockets that results come through to the garbage collector."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -1,0 +1,155 @@
+"""Topics in memory: records as the Kafka source yields them, and the state that they add up to."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import fastavro
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.model import Committed, ReadRange
+
+SOURCE_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def sequence(commit: int, event: int = 0, epoch: int = 0) -> str:
+    """A source_sequence header."""
+    return f"{epoch:04x}:{commit:016x}-{event:016x}"
+
+
+def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) -> bytes:
+    """A value in Confluent wire format."""
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(dict(schema)), dict(value))
+    return b"\x00" + struct.pack(">I", schema_id) + body.getvalue()
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record; `state` is what its value means: a dict, None for a tombstone, or POISON."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    sequence: str | None
+    state: object = None
+
+    @property
+    def version(self) -> tuple[str, int]:
+        return (self.sequence or "", self.offset)
+
+
+POISON = object()
+
+
+@dataclass
+class Log:
+    """A topic with its whole history."""
+
+    topic: str
+    partitions: int = 2
+    topic_id: str = "topic-1"
+    records: list[Record] = field(default_factory=list)
+
+    def append(
+        self,
+        key: str | bytes | None,
+        value: bytes | None,
+        sequence: str | None,
+        state: object = None,
+        partition: int | None = None,
+    ) -> Record:
+        """Append to the key's partition, or the one given."""
+        raw = key.encode() if isinstance(key, str) else key
+        number = sum(raw or b"") % self.partitions if partition is None else partition
+        record = Record(number, self.end()[number], raw, value, sequence, state)
+        self.records.append(record)
+        return record
+
+    def end(self) -> dict[int, int]:
+        """By partition: the next offset."""
+        ends = dict.fromkeys(range(self.partitions), 0)
+        for record in self.records:
+            ends[record.partition] = max(ends[record.partition], record.offset + 1)
+        return ends
+
+    def range_from(self, committed: Committed | None, end: Mapping[int, int] | None = None) -> ReadRange:
+        """From where the table is, to `end` or the end of the log."""
+        start = dict(committed.offsets) if committed else dict.fromkeys(range(self.partitions), 0)
+        epoch = committed.partition_epoch if committed else 0
+        return ReadRange(self.topic, self.topic_id, epoch, start, dict(end or self.end()))
+
+    def read(self, spark: SparkSession, read: ReadRange) -> DataFrame:
+        """The records of a range, as the Kafka source yields them."""
+        return as_frame(spark, self.topic, self.within(read))
+
+    def within(self, read: ReadRange) -> list[Record]:
+        return [r for r in self.records if read.start[r.partition] <= r.offset < read.end[r.partition]]
+
+    def state(self, end: Mapping[int, int] | None = None) -> dict[str, dict[str, Any]]:
+        """The oracle: by key, the state of the newest readable record among those before `end`."""
+        limit = end or self.end()
+        return newest(record for record in self.records if record.offset < limit[record.partition])
+
+
+def newest(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
+    """Last record per key by the ordering rule, deleted keys left out. For logs without poison."""
+    last: dict[bytes, Record] = {}
+    for record in records:
+        assert record.key is not None
+        assert record.state is not POISON
+        if record.key not in last or last[record.key].version < record.version:
+            last[record.key] = record
+    return {key.decode(): record.state for key, record in last.items() if isinstance(record.state, dict)}
+
+
+def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> DataFrame:
+    """Records with the schema of the Kafka source."""
+    rows = [
+        (
+            record.key,
+            record.value,
+            topic,
+            record.partition,
+            record.offset,
+            START + timedelta(seconds=record.offset),
+            0,
+            _headers(record),
+        )
+        for record in records
+    ]
+    return spark.createDataFrame(rows, SOURCE_SCHEMA).repartition(2)
+
+
+def _headers(record: Record) -> list[tuple[str, bytes]]:
+    headers = [("event_type", b"Changed")]
+    if record.sequence is not None:
+        headers.append(("source_sequence", record.sequence.encode()))
+    return headers
+
+
+@dataclass
+class Schemas:
+    """A registry in memory: what SchemaRegistry answers, without the network."""
+
+    by_number: dict[int, dict[str, Any]]
+    newest: int
+
+    def latest(self, subject: str) -> str:
+        assert subject.endswith("-value")
+        return json.dumps(self.by_number[self.newest])
+
+    def by_id(self, schema_id: int) -> str | None:
+        schema = self.by_number.get(schema_id)
+        return None if schema is None else json.dumps(schema)

@@ -1,0 +1,79 @@
+"""A table under test, in either target: runs ranges of a log into it, and reads it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from kafka_log import Log, Schemas
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+
+from outbox_spark.jobs import apply
+from outbox_spark.model import (
+    Committed,
+    DeltaTarget,
+    MaterializeJob,
+    Outcome,
+    PostgresTarget,
+    ReadRange,
+    Registry,
+)
+from outbox_spark.sinks import TargetTable, open_table
+
+
+@dataclass
+class Target:
+    """The table `thing`; `dsn` is set when it is in PostgreSQL."""
+
+    spark: SparkSession
+    job: MaterializeJob
+    dsn: psycopg.conninfo.ConninfoDict | None = None
+
+    def open(self) -> TargetTable:
+        return open_table(self.spark, self.job)
+
+    def committed(self) -> Committed | None:
+        with self.open() as table:
+            return table.committed()
+
+    def run(self, log: Log, schemas: Schemas, end: dict[int, int] | None = None) -> Outcome:
+        """One run, from where the table is to `end` or the end of the log."""
+        with self.open() as table:
+            committed = table.committed()
+            read = log.range_from(committed, end)
+            return self.apply(table, committed, read, log, schemas)
+
+    def apply(
+        self, table: TargetTable, committed: Committed | None, read: ReadRange, log: Log, schemas: Schemas
+    ) -> Outcome:
+        return apply(self.job, table, committed, read, log.read(self.spark, read), schemas)  # type: ignore[arg-type]
+
+    def rows(self, suffix: str = "") -> list[dict[str, Any]]:
+        """All rows of the table, or of the one beside it."""
+        name = self.job.table + suffix
+        if isinstance(self.job.target, PostgresTarget):
+            assert self.dsn is not None
+            with psycopg.connect(**self.dsn, row_factory=dict_row) as connection:
+                query = SQL("select * from {}").format(Identifier(self.job.target.schema, name))
+                return connection.execute(query).fetchall()
+        frame = self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def state(self, *names: str) -> dict[str, dict[str, Any]]:
+        """By key: the named columns."""
+        return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
+
+
+def job_for(target: PostgresTarget | DeltaTarget) -> MaterializeJob:
+    return MaterializeJob(
+        aggregate="thing",
+        topic="test.thing",
+        table="thing",
+        kafka={"bootstrap.servers": "127.0.0.1:1"},
+        registry=Registry("http://127.0.0.1:1"),
+        target_name="target",
+        target=target,
+    )

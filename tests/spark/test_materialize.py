@@ -1,0 +1,160 @@
+"""Whatever the log holds, and however it is cut into runs, the table is the log's newest state."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from kafka_log import Log, Record, Schemas, framed, sequence
+from tables import Target
+
+from outbox_spark.errors import RefusedError
+
+THING_1 = {
+    "type": "record",
+    "name": "Thing",
+    "fields": [{"name": "n", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}],
+}
+THING_2 = {**THING_1, "fields": [*THING_1["fields"], {"name": "size", "type": "long", "default": 7}]}
+SCHEMAS = Schemas({1: THING_1, 2: THING_2}, newest=2)
+NAMES = ("n", "note", "size")
+
+
+def thing(n: int, note: object = None, size: object = None) -> tuple[bytes, dict[str, Any]]:
+    """A value under schema 1, or under schema 2 when it has a size; and what it means to a reader of 2."""
+    if size is None:
+        return framed(THING_1, 1, {"n": n, "note": note}), {"n": n, "note": note, "size": 7}
+    state = {"n": n, "note": note, "size": size}
+    return framed(THING_2, 2, state), state
+
+
+def put(log: Log, key: str, commit: int, n: int, **more: str | int | None) -> Record:
+    value, state = thing(n, **more)
+    return log.append(key, value, sequence(commit), state)
+
+
+def gone(log: Log, key: str, commit: int) -> Record:
+    return log.append(key, None, sequence(commit))
+
+
+def random_log(seed: int, count: int) -> Log:
+    """Changes, tombstones and re-creations of few keys, with duplicates and replays of stretches of the log."""
+    rng = random.Random(seed)  # noqa: S311
+    log = Log("test.thing")
+    for commit in range(1, count + 1):
+        key = f"k{rng.randrange(12)}"
+        kind = rng.random()
+        if kind < 0.2:
+            gone(log, key, commit)
+        elif kind < 0.3 and log.records:
+            replay(log, rng.sample(log.records, k=min(5, len(log.records))))
+        else:
+            put(
+                log,
+                key,
+                commit,
+                commit,
+                size=rng.choice([None, commit]),
+                note=rng.choice([None, "", "é\t\\\n"]),
+            )
+    return log
+
+
+def replay(log: Log, records: list[Record]) -> None:
+    """Append records again, as a connector that restarted from an older position does."""
+    for record in sorted(records, key=lambda r: r.sequence or ""):
+        log.append(record.key, record.value, record.sequence, record.state, record.partition)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_equals_the_oracle_after_every_run(target: Target, seed: int) -> None:
+    log = random_log(seed, count=120)
+    rng = random.Random(seed)  # noqa: S311
+    cuts = [{p: rng.randint(0, end) for p, end in log.end().items()} for _ in range(2)]
+    cuts = [{p: sorted(cut[p] for cut in cuts)[i] for p in log.end()} for i in range(2)]
+    for end in [*cuts, log.end()]:
+        target.run(log, SCHEMAS, end)
+        assert target.state(*NAMES) == log.state(end)
+
+
+def test_a_stale_replay_changes_nothing(target: Target) -> None:
+    log = Log("test.thing")
+    old = [put(log, "a", 1, 1), put(log, "b", 2, 2)]
+    put(log, "c", 3, 3)
+    put(log, "a", 4, 4)
+    gone(log, "b", 5)
+    target.run(log, SCHEMAS)
+    before = target.rows()
+    replay(log, old)
+    outcome = target.run(log, SCHEMAS)
+    assert target.rows() == before
+    assert (outcome.records, outcome.upserts, outcome.deletes, outcome.tombstones) == (2, 0, 0, 0)
+    assert target.committed().offsets == log.end()
+
+
+def test_a_deleted_key_can_come_back_and_go_again(target: Target) -> None:
+    log = Log("test.thing")
+    put(log, "a", 1, 1)
+    first = target.run(log, SCHEMAS)
+    gone(log, "a", 2)
+    second = target.run(log, SCHEMAS)
+    assert target.rows() == []
+    put(log, "a", 3, 3)
+    third = target.run(log, SCHEMAS)
+    assert target.state("n") == {"a": {"n": 3}}
+    gone(log, "a", 4)
+    target.run(log, SCHEMAS)
+    assert target.rows() == []
+    assert [outcome.upserts for outcome in (first, second, third)] == [1, 0, 1]
+    assert [outcome.deletes for outcome in (first, second, third)] == [0, 1, 0]
+    ledger = {row["aggregate_id"]: row["_sequence"] for row in target.rows("__tombstones")}
+    assert ledger == {"a": sequence(4)}
+
+
+def test_a_tombstone_of_a_key_never_seen_still_keeps_it_from_coming_back(target: Target) -> None:
+    log = Log("test.thing")
+    gone(log, "a", 5)
+    target.run(log, SCHEMAS)
+    put(log, "a", 4, 4)
+    target.run(log, SCHEMAS)
+    assert target.rows() == []
+
+
+def test_topics_without_the_header_are_ordered_by_offset(target: Target) -> None:
+    log = Log("test.thing")
+    for n in (3, 1, 2):
+        value, state = thing(n)
+        log.append("a", value, None, state)
+    target.run(log, SCHEMAS)
+    log.append("b", None, None)
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {"a": {"n": 2}}
+    put(log, "c", 1, 1)
+    with pytest.raises(
+        RefusedError, match=r"with a source_sequence header in a table that is ordered by offset"
+    ):
+        target.run(log, SCHEMAS)
+
+
+def test_records_with_and_without_the_header_are_never_mixed(target: Target) -> None:
+    log = Log("test.thing")
+    put(log, "a", 1, 1)
+    log.append("b", thing(2)[0], None)
+    with pytest.raises(RefusedError, match=r"without a source_sequence header.*partition 0, offset 0"):
+        target.run(log, SCHEMAS)
+    assert target.committed() is None
+
+
+def test_a_malformed_sequence_is_refused(target: Target) -> None:
+    log = Log("test.thing")
+    log.append("a", thing(1)[0], "0000:17")
+    with pytest.raises(RefusedError, match="not 38 characters long"):
+        target.run(log, SCHEMAS)
+
+
+def test_an_empty_topic_makes_an_empty_table(target: Target) -> None:
+    outcome = target.run(Log("test.thing"), SCHEMAS)
+    assert (outcome.records, outcome.keys) == (0, 0)
+    assert target.rows() == []
+    assert target.committed().ordering is None

@@ -1,0 +1,146 @@
+"""Schema files: what is refused, and the one text form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.avro import fingerprint, read_schema, record_name, same_schema, without_docs
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "a.avsc"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def record(*fields: object, **more: object) -> str:
+    return json.dumps({"type": "record", "name": "A", "fields": fields, **more})
+
+
+@pytest.mark.parametrize("name", ["author", "book"])
+def test_the_example_schemas_are_read(repository: Path, name: str) -> None:
+    path = repository / "schemas" / f"{name}.avsc"
+    text = read_schema(path)
+    assert json.loads(text) == json.loads(path.read_text(encoding="utf-8"))
+    assert ": " not in text.split('"doc"', maxsplit=1)[0]
+    assert record_name(text) == f"io.outboxkit.library.{name.capitalize()}"
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_schema(tmp_path / "none.avsc")
+    assert caught.value.message == f"schema file {tmp_path}/none.avsc: No such file or directory"
+    assert "schema:" in caught.value.hint
+
+
+def test_bad_json_names_line_and_column(tmp_path: Path) -> None:
+    path = written(tmp_path, '{\n  "type": "record",\n  "name": }\n')
+    with pytest.raises(ConfigurationError) as caught:
+        read_schema(path)
+    assert caught.value.message == f"schema file {path}: not valid JSON: Expecting value at line 3 column 11"
+
+
+@pytest.mark.parametrize("content", ["[]", '"string"', "null", "3", '{"type": "string"}', '{"name": "A"}'])
+def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ConfigurationError, match="the top level must be a record"):
+        read_schema(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        record({"name": "x", "type": "nope"}),
+        record({"name": "x"}),
+        record("x"),
+        record({"name": "x", "type": "int", "default": "abc"}),
+        record({"name": "x", "type": {"type": "enum", "name": "E"}}),
+        record({"name": "x", "type": {"type": "enum", "name": "E", "symbols": ["a", "a"]}}),
+        record({"name": "x", "type": {"type": "array"}}),
+        '{"type": "record", "fields": []}',
+        # the parser's own TypeErrors
+        record({"name": "x", "type": None}),
+        '{"type": "record", "name": "A", "fields": 5}',
+        '{"type": "record", "name": 1, "fields": []}',
+        # what the parser lets through and a registry, or the transform, refuses
+        '{"type": "record", "name": "A"}',
+        record({"name": "x", "type": "int"}, {"name": "x", "type": "string"}),
+        record({"name": "x", "type": ["int", "int"]}),
+        record({"name": "no name", "type": "int"}),
+    ],
+)
+def test_an_invalid_schema_is_explained(tmp_path: Path, content: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(ConfigurationError, match="not a valid Avro schema") as caught:
+        read_schema(path)
+    assert str(path) in caught.value.message
+
+
+def test_another_encoding_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="UTF-8"):
+        read_schema(written(tmp_path, record().encode("utf-16")))
+
+
+def test_letters_stay_as_written(tmp_path: Path) -> None:
+    text = read_schema(written(tmp_path, record({"name": "x", "type": "string", "default": "ä<&'>"})))
+    assert "ä<&'>" in text
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ('{"a": 1, "b": 2}', '{"b":2,"a":1}', True),
+        ('{"a": [1, 2]}', '{"a": [2, 1]}', False),
+        ('{"a": 1}', '{"a": 1, "doc": "x"}', False),
+    ],
+)
+def test_same_schema(left: str, right: str, same: bool) -> None:
+    assert same_schema(left, right) is same
+
+
+def test_without_docs_takes_every_doc(repository: Path) -> None:
+    text = read_schema(repository / "schemas" / "book.avsc")
+    assert '"doc"' in text
+    assert '"doc"' not in without_docs(text)
+    assert fingerprint(text) == fingerprint(without_docs(text))
+
+
+def test_without_docs_keeps_data() -> None:
+    nested = {"type": "record", "name": "B", "doc": "gone", "fields": [{"name": "doc", "type": "string"}]}
+    text = record(
+        {"name": "doc", "type": "string", "doc": "gone", "default": "doc"},
+        {"name": "b", "type": nested, "default": {"doc": "stays"}},
+        doc="gone",
+    )
+    assert json.loads(without_docs(text)) == {
+        "type": "record",
+        "name": "A",
+        "fields": [
+            {"name": "doc", "type": "string", "default": "doc"},
+            {
+                "name": "b",
+                "type": {"type": "record", "name": "B", "fields": [{"name": "doc", "type": "string"}]},
+                "default": {"doc": "stays"},
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        (record({"name": "x", "type": "int"}, doc="words"), True),
+        (record({"type": "int", "name": "x"}, namespace=""), True),
+        (record({"name": "x", "type": "int", "default": 1}), True),
+        (record({"name": "x", "type": "long"}), False),
+        (record({"name": "y", "type": "int"}), False),
+        (record({"name": "x", "type": "int"}, namespace="n"), False),
+    ],
+)
+def test_fingerprint_is_of_what_bytes_mean(other: str, equal: bool) -> None:
+    mine = fingerprint(record({"name": "x", "type": "int"}))
+    assert len(mine) == 64
+    assert (mine == fingerprint(other)) is equal

@@ -1,0 +1,334 @@
+"""Environment files: addresses, secrets from variables and from the stack, and that no secret gets out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import DeltaTarget, Environment, PostgresTarget, load_environment
+
+SECRETS = {
+    "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",
+    "OUTBOX_KAFKA_PASSWORD": "kafka-s3cret",
+    "OUTBOX_REGISTRY_PASSWORD": "registry-s3cret",
+    "OUTBOX_WAREHOUSE_PASSWORD": "warehouse-s3cret",
+}
+STACK = {
+    "postgres_host": "127.0.0.1",
+    "postgres_port": 40001,
+    "source_database": "library",
+    "target_database": "warehouse",
+    "admin_user": "outbox_admin",
+    "admin_password": "stack-s3cret",
+    "connector_user": "outbox_connector",
+    "materializer_user": "outbox_materializer",
+    "materializer_password": "stack-s3cret-2",
+    "kafka": "127.0.0.1:40002",
+    "registry": "http://127.0.0.1:40003/apis/ccompat/v7",
+    "connect": "http://127.0.0.1:40004",
+}
+SECTIONS = ("source", "kafka", "registry", "connect", "targets")
+
+
+def production(
+    workspace: Path, environ: Mapping[str, str], needs: tuple[str, ...] | None = None
+) -> Environment:
+    return load_environment(
+        "production.example", workspace / "connectors" / "library.yaml", environ, needs=needs
+    )
+
+
+def edited(workspace: Path, changes: dict[str, Any]) -> Path:
+    """Write environments/edited.yaml: the production example with values put in by slashed key."""
+    folder = workspace / "connectors" / "environments"
+    data = yaml.safe_load((folder / "production.example.yaml").read_text(encoding="utf-8"))
+    for dotted, value in changes.items():
+        *parents, key = dotted.split("/")
+        node = data
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[key] = value
+    (folder / "edited.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    return folder / "edited.yaml"
+
+
+def load_edited(
+    workspace: Path,
+    changes: dict[str, Any],
+    environ: Mapping[str, str] = SECRETS,
+    needs: tuple[str, ...] | None = None,
+) -> Environment:
+    edited(workspace, changes)
+    return load_environment("edited", workspace / "connectors" / "library.yaml", environ, needs=needs)
+
+
+def write_state(workspace: Path, state: object) -> None:
+    folder = workspace / "build" / "stack"
+    folder.mkdir(parents=True)
+    text = state if isinstance(state, str) else json.dumps(state)
+    (folder / "state.json").write_text(text, encoding="utf-8")
+
+
+def local(workspace: Path) -> Environment:
+    return load_environment("local", workspace / "connectors" / "library.yaml", {})
+
+
+def test_the_production_example_is_read(workspace: Path) -> None:
+    found = production(workspace, SECRETS)
+    assert found.source.admin.password.get_secret_value() == "admin-s3cret"
+    assert found.kafka.client["sasl.password"] == "kafka-s3cret"
+    assert found.kafka.replication_factor == 3
+    warehouse = found.targets["warehouse"]
+    assert isinstance(warehouse, PostgresTarget)
+    assert (warehouse.password.get_secret_value(), warehouse.target_schema) == ("warehouse-s3cret", "library")
+
+
+def test_placeholders_of_the_worker_stay_verbatim(workspace: Path) -> None:
+    found = production(workspace, SECRETS)
+    assert (
+        found.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
+    )
+
+
+def test_the_lock_file_goes_by_the_environment_name(workspace: Path) -> None:
+    assert production(workspace, SECRETS).lock == workspace / "connectors" / "production.lock.json"
+
+
+def test_the_lock_file_can_be_named(workspace: Path) -> None:
+    assert load_edited(workspace, {"lock": "build/x.json"}).lock == workspace / "build" / "x.json"
+    assert load_edited(workspace, {"lock": "/var/x.json"}).lock == Path("/var/x.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("build/lake", "{root}/build/lake"),
+        ("/data/lake", "/data/lake"),
+        ("s3a://lake/library", "s3a://lake/library"),
+        ("file:///data/lake", "file:///data/lake"),
+    ],
+)
+def test_lake_paths(workspace: Path, path: str, expected: str) -> None:
+    target = load_edited(workspace, {"targets/lake/path": path}).targets["lake"]
+    assert isinstance(target, DeltaTarget)
+    assert target.path == expected.format(root=workspace)
+
+
+# --- variables
+
+
+@pytest.mark.parametrize("missing", sorted(SECRETS))
+@pytest.mark.parametrize("how", ["absent", "empty"])
+def test_an_unset_secret_names_variable_and_file(workspace: Path, missing: str, how: str) -> None:
+    environ = {name: value for name, value in SECRETS.items() if name != missing}
+    if how == "empty":
+        environ[missing] = ""
+    with pytest.raises(ConfigurationError) as caught:
+        production(workspace, environ)
+    path = workspace / "connectors" / "environments" / "production.example.yaml"
+    assert caught.value.message == f"{path}: environment variable {missing} is not set"
+    assert caught.value.hint == f"export {missing}=... and run again"
+
+
+@pytest.mark.parametrize(
+    ("needs", "variables"),
+    [
+        (("source",), {"OUTBOX_ADMIN_PASSWORD"}),
+        (("kafka", "registry"), {"OUTBOX_KAFKA_PASSWORD", "OUTBOX_REGISTRY_PASSWORD"}),
+        (("targets",), {"OUTBOX_WAREHOUSE_PASSWORD"}),
+        (("connect",), set()),
+    ],
+)
+def test_needs_limits_which_variables_must_be_set(
+    workspace: Path, needs: tuple[str, ...], variables: set[str]
+) -> None:
+    environ = {name: SECRETS[name] for name in variables}
+    assert production(workspace, environ, needs).name == "production"
+    for missing in variables:
+        with pytest.raises(ConfigurationError, match=missing):
+            production(workspace, {name: SECRETS[name] for name in variables - {missing}}, needs)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "needs"),
+    [
+        ("source/admin/user", "{{ env.UNSET }}", ("targets",)),
+        ("source/port", "{{ env.UNSET }}", ("targets",)),
+        ("kafka/bootstrap_servers", "{{ env.UNSET }}", ("targets",)),
+        ("registry/url", "{{ env.UNSET }}", ("source",)),
+        ("connect/url", "http://{{ env.UNSET }}:8083", ("source",)),
+    ],
+)
+def test_needs_holds_for_every_value_not_only_for_passwords(
+    workspace: Path, key: str, text: str, needs: tuple[str, ...]
+) -> None:
+    """Who reads only `targets` need not know the database's address, its port or its users either."""
+    assert load_edited(workspace, {key: text}, SECRETS, needs).name == "production"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("lock", "build/{{ env.UNSET }}.lock.json"), ("connector/heartbeat_interval_ms", "{{ env.UNSET }}")],
+)
+def test_needs_does_not_excuse_what_belongs_to_no_system(workspace: Path, key: str, text: str) -> None:
+    """An unset variable in `lock:` must not quietly make another lock file."""
+    with pytest.raises(ConfigurationError, match="environment variable UNSET is not set"):
+        load_edited(workspace, {key: text}, SECRETS, ("source", "kafka", "registry", "connect"))
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "plain",
+        "a: b",
+        "#comment",
+        "'single' and \"double\"",
+        "{{ 7 * 7 }}",
+        "{% if true %}",
+        "{# gone? #}",
+        "${env:HOME}",
+        "back\\slash\\n",
+        "- dash",
+        "[1, 2]",
+        "*anchor &x !tag",
+        " spaces around ",
+        "true",
+        "012",
+        "new\nline",
+        "ends with a newline\n",
+        "pässwörd ✓",
+    ],
+)
+def test_secrets_hold_any_character(workspace: Path, password: str) -> None:
+    found = production(workspace, {name: password for name in SECRETS})
+    assert found.source.admin.password.get_secret_value() == password
+    assert found.kafka.client["sasl.password"] == password
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{ nope.X }}", "source.host: 'nope' is undefined"),
+        ("{{ env.OUTBOX_ADMIN_PASSWORD.x.y }}", "source.host: "),
+        ("{{ env. }}", "source.host: "),
+        ("{{ env.A", "source.host: "),
+        ("{{ 1 | nope }}", "source.host: No filter named 'nope'"),
+    ],
+)
+def test_a_wrong_expression_says_where(workspace: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_edited(workspace, {"source/host": text})
+    assert message in caught.value.message
+    assert "only {{ env.NAME }} and {{ stack.NAME }} can be used" in caught.value.hint
+
+
+@pytest.mark.parametrize("secret", sorted(SECRETS.values()))
+@pytest.mark.parametrize("form", [repr, str])
+def test_no_secret_in_text_forms(workspace: Path, secret: str, form: Any) -> None:  # noqa: ANN401
+    assert secret not in form(production(workspace, SECRETS))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source/port": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
+        {"registry/url": "{{ env.OUTBOX_REGISTRY_PASSWORD }}"},
+        {"source/admin/passwort": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
+        {"source/admin": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
+        {"targets/warehouse/password": ["{{ env.OUTBOX_WAREHOUSE_PASSWORD }}"]},
+        {"connector/exactly_once": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
+        {"source/host": "{{ env.OUTBOX_ADMIN_PASSWORD.x }}"},
+    ],
+)
+def test_no_secret_in_errors(workspace: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_edited(workspace, changes)
+    assert "s3cret" not in caught.value.message + caught.value.hint
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_bad_yaml_does_not_quote_the_line(workspace: Path) -> None:
+    """A password that was written down after all, unquoted and with a colon, is just what breaks YAML."""
+    path = edited(workspace, {})
+    path.write_text("name: x\nsource:\n  admin:\n    password: hunter2: really\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="line 4") as caught:
+        load_environment("edited", workspace / "connectors" / "library.yaml", {})
+    assert "hunter2" not in caught.value.message
+
+
+# --- what is wrong with the file
+
+
+def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_environment("prod", workspace / "connectors" / "library.yaml", {})
+    path = workspace / "connectors" / "environments" / "prod.yaml"
+    assert caught.value.message == f"environment 'prod': no file {path}"
+    assert caught.value.hint == "environments here: local, production.example"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "hint"),
+    [
+        ({"kafka/bootstrap_server": "x"}, "kafka.bootstrap_server: Extra inputs", "'bootstrap_servers'"),
+        ({"connector/heartbeat_interval": 5}, "connector.heartbeat_interval: Extra", "'heartbeat_interval_ms'"),
+        ({"connector/exactly_once": "no"}, "connector.exactly_once: Input should be 'required' or", "docs"),
+        ({"registry/url": "registry:8081"}, "registry.url: String should match pattern", "docs"),
+        ({"source/port": 99999}, "source.port: Input should be less than or equal to 65535", "docs"),
+        ({"targets/warehouse/kind": "oracle"}, "targets.warehouse: Input tag 'oracle'", "docs"),
+        ({"targets/lake": {"path": "x"}}, "targets.lake: Unable to extract tag", "docs"),
+    ],
+)
+def test_what_is_wrong_is_named(workspace: Path, changes: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_edited(workspace, changes)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+# --- values of the stack
+
+
+def test_the_stack_is_not_up(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$") as caught:
+        local(workspace)
+    assert caught.value.hint == "start it with `outbox stack up`"
+
+
+def test_a_stopped_stack_is_not_up(workspace: Path) -> None:
+    write_state(workspace, {"parts": [], "environment": STACK})
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$"):
+        local(workspace)
+
+
+def test_values_of_the_stack(workspace: Path) -> None:
+    write_state(workspace, {"parts": ["postgres", "kafka"], "environment": STACK})
+    found = local(workspace)
+    assert found.source.port == 40001
+    assert found.source.admin.password.get_secret_value() == "stack-s3cret"
+    assert found.source.connector.password == "${env:OUTBOX_CONNECTOR_PASSWORD}"
+    assert found.kafka.bootstrap_servers == "127.0.0.1:40002"
+    assert found.registry.url == "http://127.0.0.1:40003/apis/ccompat/v7"
+    assert found.lock == workspace / "build" / "stack" / "local.lock.json"
+    assert "s3cret" not in repr(found)
+
+
+def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
+    write_state(workspace, {"parts": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
+    with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
+        local(workspace)
+    assert caught.value.hint == "it has: connect, kafka"
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", '{"parts": ["postgres"]}'])
+def test_a_state_file_that_cannot_be_used_is_explained(workspace: Path, state: str) -> None:
+    write_state(workspace, state)
+    with pytest.raises(ConfigurationError, match="stack"):
+        local(workspace)

@@ -1,0 +1,76 @@
+"""The lock file: round trip, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Lock, read_lock, write_lock
+
+
+def test_no_file_is_no_lock(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / "none.lock.json") is None
+
+
+def test_round_trip(tmp_path: Path, lock: Lock) -> None:
+    path = tmp_path / "new" / "folder" / "a.lock.json"
+    write_lock(path, lock)
+    assert read_lock(path) == lock
+    assert path.read_text(encoding="utf-8").endswith("}\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.lock.json"]
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path, lock: Lock) -> None:
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    write_lock(first, lock)
+    found = read_lock(first)
+    assert found is not None
+    write_lock(second, found)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_new_lock_starts_at_epoch_one() -> None:
+    lock = Lock(pipeline="p", environment="e")
+    assert (lock.source_epoch, lock.source, lock.schemas) == (1, None, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        (b"", "Invalid JSON"),
+        (b"{", "Invalid JSON"),
+        (b"<<<<<<< ours\n{}", "Invalid JSON"),
+        (b"[]", "object"),
+        (b"{}", "pipeline: Field required"),
+        (b'{"pipeline": "p", "environment": "e", "extra": 1}', "extra: Extra inputs"),
+        (b'{"pipeline": "p", "environment": "e", "source_epoch": "x"}', "source_epoch: "),
+        (b'{"pipeline": "p", "environment": "e", "schemas": {"a": [{}]}}', r"schemas\.a\.0\.subject: Field required"),
+        (b'{"pipeline": "\xff"}', "lock file"),
+    ],
+)
+def test_a_corrupt_file_is_explained(tmp_path: Path, content: bytes, where: str) -> None:
+    path = tmp_path / "a.lock.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=where) as caught:
+        read_lock(path)
+    assert caught.value.message.startswith(f"lock file {path}: ")
+    assert "version control" in caught.value.hint
+
+
+def test_a_folder_in_its_place_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="lock file"):
+        read_lock(tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, lock: Lock) -> None:
+    path = tmp_path / "a.lock.json"
+    write_lock(path, lock)
+    before = path.read_bytes()
+    (tmp_path / "a.lock.json.partial").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_lock(path, lock.model_copy(update={"source_epoch": 9}))
+    assert path.read_bytes() == before
+    assert json.loads(before)["source_epoch"] == 2

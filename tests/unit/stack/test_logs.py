@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.logs import excerpt, how_it_ended, set_aside, tail, without
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of(tmp_path)
+    layout.create()
+    return layout
+
+
+def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("one\ntwo\nthree")
+    assert tail(tmp_path / "log", 2) == ["two", "three"]
+
+
+def test_no_file_has_no_lines(tmp_path: Path) -> None:
+    assert tail(tmp_path / "log", 2) == []
+
+
+def test_bytes_that_are_no_text_do_not_hide_the_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"\xff broken\n")
+    assert tail(tmp_path / "log", 1) == ["\N{REPLACEMENT CHARACTER} broken"]
+
+
+def test_an_error_before_a_long_farewell_is_shown(tmp_path: Path) -> None:
+    """Guards a report that showed twenty lines of a broker's shutdown and not why it shut down."""
+    farewell = [f"[now] INFO stopping {number}" for number in range(100)]
+    (tmp_path / "log").write_text("\n".join(["[now] ERROR the disk is full", *farewell]))
+    assert excerpt(tmp_path / "log", 20) == ["[now] ERROR the disk is full", "...", *farewell[-20:]]
+
+
+def test_an_excerpt_without_earlier_errors_is_the_tail(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a\nb\nFATAL c\n")
+    assert excerpt(tmp_path / "log", 2) == ["b", "FATAL c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("INFO exited: kafka (exit status 1; not expected)", "exit status 1"),
+        ("WARN exited: kafka (terminated by SIGKILL; not expected)", "terminated by SIGKILL"),
+        ("INFO exited: kafka (exit status 0; expected)", "exit status 0"),
+        ("INFO exited: connect (exit status 1; not expected)", ""),
+    ],
+)
+def test_how_a_part_ended_is_read_from_supervisors_log(layout: Layout, line: str, how: str) -> None:
+    layout.log("supervisor").write_text(f"INFO spawned: 'kafka' with pid 7\n{line}\n")
+    assert how_it_ended(layout, "kafka") == how
+
+
+def test_a_new_start_has_new_logs(layout: Layout) -> None:
+    layout.log("kafka").write_text("old")
+    set_aside(layout, ("kafka", "connect"))
+    assert not layout.log("kafka").exists()
+    assert (layout.logs / "kafka.previous.log").read_text() == "old"
+
+
+def test_secrets_are_taken_out() -> None:
+    assert without("login with hunter2 failed", ("hunter2",)) == "login with *** failed"

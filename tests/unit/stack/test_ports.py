@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError, StackError
+from outbox_kit.stack.ports import HIGHEST, HOST, LOWEST, NAMES, choose_ports, free_port, is_free
+
+
+@pytest.fixture
+def busy() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((HOST, 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_every_part_gets_a_port_of_its_own() -> None:
+    chosen = choose_ports({}, {})
+    assert tuple(chosen) == NAMES
+    assert len(set(chosen.values())) == len(NAMES)
+
+
+def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
+    """Guards restarts: a port among the ephemeral ones may be an outgoing connection's by then."""
+    assert all(LOWEST <= port < HIGHEST for port in choose_ports({}, {}).values())
+
+
+def test_a_busy_port_is_seen(busy: int) -> None:
+    assert not is_free(busy)
+
+
+def test_a_requested_port_is_used() -> None:
+    port = free_port(())
+    assert choose_ports({"connect": port}, {"connect": free_port((port,))})["connect"] == port
+
+
+def test_a_requested_busy_port_is_refused_with_part_and_number(busy: int) -> None:
+    with pytest.raises(StackError, match=f"port {busy}, asked for registry, is in use") as caught:
+        choose_ports({"registry": busy}, {})
+    assert "another port" in caught.value.hint
+
+
+def test_remembered_ports_are_used_again() -> None:
+    before = choose_ports({}, {})
+    assert choose_ports({}, before) == before
+
+
+def test_a_remembered_busy_port_is_replaced_in_silence(busy: int) -> None:
+    before = choose_ports({}, {}) | {"kafka": busy}
+    chosen = choose_ports({}, before)
+    assert chosen["kafka"] != busy
+    assert chosen | {"kafka": busy} == before
+
+
+def test_a_remembered_port_gives_way_to_a_request_for_it() -> None:
+    before = choose_ports({}, {})
+    chosen = choose_ports({"connect": before["kafka"]}, before)
+    assert chosen["connect"] == before["kafka"]
+    assert len(set(chosen.values())) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"zookeeper": 2181}, "no part has the port 'zookeeper'"),
+        ({"kafka": 0}, "0 .* is no port"),
+        ({"kafka": 65536}, "65536 .* is no port"),
+        ({"kafka": 29092, "connect": 29092}, "29092 is asked for kafka and connect"),
+    ],
+)
+def test_requests_that_make_no_sense(request_: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        choose_ports(request_, {})

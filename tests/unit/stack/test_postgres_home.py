@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError, StackError
+from outbox_kit.stack import postgres_home
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.postgres_home import archive_of, choose_home, postgres_user, unpack
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of(tmp_path)
+    layout.create()
+    return layout
+
+
+def archive(layout: Layout, name: str = "postgres-linux-x86_64.txz", content: bytes = b"one") -> Path:
+    """Make an archive as the runtime folder holds it."""
+    path = layout.runtime / "postgres" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:xz") as tar:
+        member = tarfile.TarInfo("bin/postgres")
+        member.size, member.mode = len(content), 0o755
+        tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_binaries_are_unpacked_once(layout: Layout, tmp_path: Path) -> None:
+    archive(layout)
+    unpack(layout, tmp_path)
+    binary = tmp_path / "dist" / "bin" / "postgres"
+    assert os.access(binary, os.X_OK)
+    before = binary.stat().st_ino
+    unpack(layout, tmp_path)
+    assert binary.stat().st_ino == before
+
+
+def test_a_changed_archive_is_unpacked_again(layout: Layout, tmp_path: Path) -> None:
+    archive(layout)
+    unpack(layout, tmp_path)
+    archive(layout, content=b"another version")
+    unpack(layout, tmp_path)
+    assert (tmp_path / "dist" / "bin" / "postgres").read_bytes() == b"another version"
+
+
+def test_a_damaged_archive_is_named(layout: Layout, tmp_path: Path) -> None:
+    path = archive(layout)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(StackError, match=f"{path.name} cannot be unpacked") as caught:
+        unpack(layout, tmp_path)
+    assert "make setup" in caught.value.hint
+
+
+def test_a_missing_archive_is_explained(layout: Layout) -> None:
+    with pytest.raises(StackError, match="0 archives") as caught:
+        archive_of(layout)
+    assert caught.value.hint == "run `make setup`"
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "name"),
+    [
+        ("linux", "x86_64", "postgres-linux-x86_64.txz"),
+        ("linux", "aarch64", "postgres-linux-arm_64.txz"),
+        ("darwin", "arm64", "postgres-darwin-arm_64.txz"),
+    ],
+)
+def test_of_several_archives_the_machines_own_is_taken(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, system: str, machine: str, name: str
+) -> None:
+    for each in ("linux-x86_64", "linux-arm_64", "darwin-x86_64", "darwin-arm_64"):
+        archive(layout, f"postgres-{each}.txz")
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert archive_of(layout).name == name
+
+
+def test_whoever_is_not_root_runs_postgresql_in_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert postgres_user() is None
+
+
+def test_root_without_anybody_to_become_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(postgres_home, "UNPRIVILEGED", "no-such-user-here")
+    with pytest.raises(ConfigurationError, match="refuses to run as root"):
+        postgres_user()
+
+
+def test_without_another_user_the_files_are_in_the_project(layout: Layout) -> None:
+    assert choose_home(layout, None, None) == layout.data / "postgres"
+
+
+@as_root
+def test_root_keeps_the_files_in_a_project_that_can_be_reached() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        layout = Layout.of(Path(folder))
+        layout.create()
+        assert choose_home(layout, "nobody", None) == layout.data / "postgres"
+
+
+@as_root
+def test_root_puts_the_files_elsewhere_when_the_project_is_closed(layout: Layout) -> None:
+    layout.root.chmod(0o700)
+    assert choose_home(layout, "nobody", None) == layout.outside
+
+
+def test_where_data_is_it_stays(layout: Layout, tmp_path: Path) -> None:
+    (tmp_path / "before" / "data").mkdir(parents=True)
+    assert choose_home(layout, None, tmp_path / "before") == tmp_path / "before"
+
+
+def test_a_remembered_folder_without_data_does_not_count(layout: Layout, tmp_path: Path) -> None:
+    assert choose_home(layout, None, tmp_path / "gone") == layout.data / "postgres"
+
+
+def test_this_machine_has_the_unprivileged_user() -> None:
+    assert pwd.getpwnam(postgres_home.UNPRIVILEGED).pw_uid != 0

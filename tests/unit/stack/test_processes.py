@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.stack import processes
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.processes import command_lines, find, mark
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of(tmp_path)
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
+    """Return part and kind of what is found when a machine runs one process."""
+    monkeypatch.setattr(processes, "command_lines", lambda: {7: arguments})
+    return [(process.part, process.is_backend) for process in find(layout)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part", "is_backend"),
+    [
+        ("/usr/bin/java -D{mark} -Xmx512m kafka.Kafka", "kafka", False),
+        ("/my projects/dist/bin/postgres -D /data -c cluster_name={mark}", "kafka", False),
+        ("postgres: {mark}: io worker 0", "kafka", True),
+        ("/venv/bin/python3.11 -m supervisor.supervisord -i {mark}", "kafka", False),
+    ],
+)
+def test_the_programs_of_the_stack_are_found(
+    monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, part: str, is_backend: bool
+) -> None:
+    """Guards a mark right behind -D, which a word boundary in the pattern missed."""
+    text = arguments.format(mark=mark(layout, part))
+    assert seen(monkeypatch, layout, text) == [(part, is_backend)]
+
+
+@pytest.mark.parametrize("arguments", ["grep {mark}", "vim notes-about-{mark}", "java -Dother=1", ""])
+def test_other_programs_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str
+) -> None:
+    assert seen(monkeypatch, layout, arguments.format(mark=mark(layout, "kafka"))) == []
+
+
+def test_ps_serves_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listing = tmp_path / "ps"
+    listing.write_text(
+        "#!/bin/sh\necho '  12 /usr/bin/java -Dx=1 Main'\necho '345 postgres: name: io worker'\n"
+    )
+    listing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(processes, "PROC", tmp_path / "absent")
+    assert command_lines() == {12: "/usr/bin/java -Dx=1 Main", 345: "postgres: name: io worker"}

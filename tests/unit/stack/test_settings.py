@@ -1,0 +1,155 @@
+"""What the parts are configured with: the settings that others rely on, and how they are written."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import stat
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import StackError
+from outbox_kit.stack.connect import plugin_folders, worker_settings
+from outbox_kit.stack.jvm import kafka_class_path, render_properties, write_properties
+from outbox_kit.stack.kafka import broker_settings
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.options import Options
+from outbox_kit.stack.part import Program
+from outbox_kit.stack.postgres import HBA, render_settings, server_settings
+from outbox_kit.stack.registry import registry_environment
+from outbox_kit.stack.state import StackState
+from outbox_kit.stack.supervisor import inherited_environment, render_configuration
+
+PORTS = {"postgres": 25432, "kafka": 29092, "controller": 29093, "registry": 28081, "connect": 28083}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StackState:
+    return StackState(ports=PORTS, postgres_home=tmp_path)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout.of(tmp_path)
+
+
+def test_topics_are_never_created_by_accident() -> None:
+    assert broker_settings(PORTS, Path("/data"))["auto.create.topics.enable"] is False
+
+
+def test_the_broker_listens_on_this_machine_only() -> None:
+    settings = broker_settings(PORTS, Path("/data"))
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:29092,CONTROLLER://127.0.0.1:29093"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:29092"
+
+
+def test_one_broker_is_enough_for_every_internal_topic() -> None:
+    settings = broker_settings(PORTS, Path("/data"))
+    replicas = {name: value for name, value in settings.items() if name.endswith("replication.factor")}
+    assert len(replicas) == 4
+    assert set(replicas.values()) == {1}
+
+
+def worker(state: StackState) -> dict[str, str | int | bool]:
+    return worker_settings(state, (Path("/a"), Path("/b")), "service_load", Path("/secrets"))
+
+
+def test_the_worker_allows_what_the_connector_config_needs(state: StackState) -> None:
+    settings = worker(state)
+    assert settings["exactly.once.source.support"] == "enabled"
+    assert settings["connector.client.config.override.policy"] == "All"
+    assert settings["plugin.path"] == "/a,/b"
+
+
+def test_the_worker_reads_no_secrets_but_those_meant_for_it(state: StackState) -> None:
+    settings = worker(state)
+    assert settings["config.providers.env.param.allowlist.pattern"] == "OUTBOX_.*"
+    assert settings["config.providers.file.param.allowed.paths"] == "/secrets"
+    assert state.connector_password not in render_properties(settings)
+
+
+def test_a_killed_worker_is_replaced_soon(state: StackState) -> None:
+    settings = worker(state)
+    assert int(settings["session.timeout.ms"]) + int(settings["scheduled.rebalance.max.delay.ms"]) <= 8000
+
+
+def test_a_missing_plugin_folder_is_named(layout: Layout) -> None:
+    (layout.root / "plugins").mkdir()
+    with pytest.raises(StackError, match=f"no Connect plugins in {layout.root}/plugins") as caught:
+        plugin_folders(layout, Options(plugin_folders=(Path("plugins"),)))
+    assert caught.value.hint == "run `make setup`"
+
+
+def test_an_incomplete_class_path_is_named(layout: Layout) -> None:
+    """Guards a start that failed: without log4j-api Kafka's main class cannot be loaded."""
+    libraries = layout.runtime / "kafka" / "libs"
+    libraries.mkdir(parents=True)
+    for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "slf4j-reload4j-1.7.36.jar"):
+        (libraries / jar).touch()
+    with pytest.raises(StackError, match="does not hold log4j-api"):
+        kafka_class_path(layout)
+    (libraries / "log4j-api-2.25.4.jar").touch()
+    assert kafka_class_path(layout) == f"{libraries}/*"
+
+
+def test_the_registry_stores_in_postgresql_with_few_connections(state: StackState) -> None:
+    environment = registry_environment(state)
+    assert environment["APICURIO_DATASOURCE_URL"] == "jdbc:postgresql://127.0.0.1:25432/registry"
+    assert environment["APICURIO_STORAGE_KIND"] == "sql"
+    assert int(environment["APICURIO_DATASOURCE_JDBC_MAX_SIZE"]) <= 10
+
+
+def test_postgresql_decodes_and_prepares_and_stays_durable() -> None:
+    settings = server_settings(25432, "name")
+    assert settings["wal_level"] == "logical"
+    assert settings["max_prepared_transactions"] == "64"
+    assert settings["listen_addresses"] == "'127.0.0.1'"
+    assert not {"fsync", "synchronous_commit", "full_page_writes"} & set(settings)
+    assert "port = 25432\n" in render_settings(settings)
+
+
+def test_every_connection_to_postgresql_needs_a_password() -> None:
+    assert {line.split()[-1] for line in HBA.splitlines()} == {"scram-sha-256"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (5, "5"), ("a b", "a b"), ("C:\\x", "C:\\\\x"), (" lead", "\\ lead"), ("a\nb", "a\\nb")],
+)
+def test_properties_are_written_as_java_reads_them(value: str | int | bool, text: str) -> None:
+    assert render_properties({"key": value}) == f"key={text}\n"
+
+
+def test_properties_files_are_private(tmp_path: Path) -> None:
+    file = tmp_path / "some.properties"
+    file.touch(mode=0o644)
+    write_properties(file, {"a": 1})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def parse(text: str) -> configparser.ConfigParser:
+    """Read supervisord.conf with the comment characters that Supervisor sets."""
+    parser = configparser.ConfigParser(inline_comment_prefixes=(";", "#"), interpolation=None)
+    parser.read_string(text)
+    return parser
+
+
+def test_a_program_reaches_supervisor_as_it_is(layout: Layout) -> None:
+    command = ("/my jdk/java", "-Dx=100%", "Main")
+    text = render_configuration(layout, {"kafka": Program(command, {"SECRET": "ab%c"}, user="nobody")})
+    section = parse(text)["program:kafka"]
+    assert shlex.split(section["command"] % {}) == list(command)
+    assert section["environment"] % {} == 'SECRET="ab%c"'
+    assert section["user"] == "nobody"
+    assert section["autostart"] == "false"
+    assert section["autorestart"] == "true"
+
+
+def test_only_programs_of_another_user_name_one(layout: Layout) -> None:
+    assert "user" not in parse(render_configuration(layout, {"kafka": Program(("x",))}))["program:kafka"]
+
+
+def test_the_shell_of_the_caller_does_not_change_the_parts() -> None:
+    shell = {"PATH": "/bin", "CLASSPATH": "x", "PGOPTIONS": "x", "QUARKUS_HTTP_PORT": "1", "OUTBOX_X": "y"}
+    assert inherited_environment(shell) == {"PATH": "/bin", "OUTBOX_X": "y"}

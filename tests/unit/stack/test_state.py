@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from pathlib import Path
+
+import psycopg.conninfo
+import pytest
+
+from outbox_kit.errors import StackError
+from outbox_kit.stack.state import StackState, kafka_cluster_id, read_state, write_state
+
+PORTS = {"postgres": 25432, "kafka": 29092, "controller": 29093, "registry": 28081, "connect": 28083}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StackState:
+    return StackState(ports=PORTS, postgres_home=tmp_path)
+
+
+def test_a_state_survives_the_file(state: StackState, tmp_path: Path) -> None:
+    write_state(tmp_path / "state.json", state)
+    assert read_state(tmp_path / "state.json") == state
+
+
+def test_only_the_owner_can_read_the_file(state: StackState, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.touch(mode=0o644)
+    write_state(file, state)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_writing_leaves_nothing_else_behind(state: StackState, tmp_path: Path) -> None:
+    write_state(tmp_path / "state.json", state)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_no_file_is_no_state(tmp_path: Path) -> None:
+    assert read_state(tmp_path / "state.json") is None
+
+
+def test_a_damaged_file_is_explained_without_quoting_it(state: StackState, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    content = state.model_dump(mode="json") | {"ports": "secret-of-the-file"}
+    file.write_text(json.dumps(content))
+    with pytest.raises(StackError, match=r"see: ports") as caught:
+        read_state(file)
+    assert "secret-of-the-file" not in str(caught.value)
+    assert "--purge" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_file_that_holds_no_object_is_explained(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(StackError, match="not a state file"):
+        read_state(tmp_path / "state.json")
+
+
+def test_every_stack_has_passwords_of_its_own(state: StackState, tmp_path: Path) -> None:
+    other = StackState(ports=PORTS, postgres_home=tmp_path)
+    assert len({*state.passwords(), *other.passwords()}) == 8
+
+
+def test_passwords_are_not_in_the_representation(state: StackState) -> None:
+    assert not [secret for secret in state.passwords() if secret in repr(state)]
+
+
+def test_addresses(state: StackState) -> None:
+    running = state.model_copy(update={"parts": ("postgres", "kafka", "registry", "connect")})
+    assert list(running.addresses()) == ["postgres", "target", "kafka", "connect", "registry"]
+    assert running.kafka == "127.0.0.1:29092"
+    assert running.connect == "http://127.0.0.1:28083"
+    assert running.registry == "http://127.0.0.1:28081/apis/ccompat/v7"
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "database"),
+    [("postgres", "outbox_admin", "library"), ("target", "outbox_materializer", "warehouse")],
+)
+def test_dsns_are_what_libpq_understands(state: StackState, name: str, user: str, database: str) -> None:
+    parsed = psycopg.conninfo.conninfo_to_dict(getattr(state, name))
+    assert (parsed["user"], parsed["dbname"], parsed["port"]) == (user, database, "25432")
+    assert parsed["password"] in state.passwords()
+
+
+def test_only_started_parts_have_addresses(state: StackState) -> None:
+    assert state.addresses() == {}
+    only = state.model_copy(update={"parts": ("postgres",)})
+    assert list(only.addresses()) == ["postgres", "target"]
+
+
+def test_template_values_are_what_environment_files_name(state: StackState) -> None:
+    values = state.template_values()
+    assert values["postgres_port"] == 25432
+    assert values["connector_password"] == state.connector_password
+    assert set(values) >= {
+        "postgres_host",
+        "admin_user",
+        "admin_password",
+        "source_database",
+        "target_database",
+        "connector_user",
+        "materializer_user",
+        "materializer_password",
+        "kafka",
+        "connect",
+        "registry",
+    }
+
+
+def test_a_stopped_state_keeps_ports_and_passwords(state: StackState) -> None:
+    running = state.model_copy(update={"parts": ("kafka",), "supervisor_pid": 7})
+    assert running.stopped() == state
+
+
+def test_a_cluster_id_is_a_uuid_that_no_option_parser_mistakes() -> None:
+    for _ in range(200):
+        text = kafka_cluster_id()
+        assert len(base64.urlsafe_b64decode(text + "==")) == 16
+        assert not text.startswith("-")

@@ -1,0 +1,192 @@
+"""Starting, watching and stopping, under a real supervisord with small programs for parts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import StackError
+from outbox_kit.progress import silent
+from outbox_kit.stack.control import Control
+from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.part import Program
+from outbox_kit.stack.processes import command_lines, end, find, mark
+from outbox_kit.stack.shutdown import stop_all
+from outbox_kit.stack.startup import Startup
+from outbox_kit.stack.state import StackState
+from outbox_kit.stack.supervisor import launch
+from outbox_kit.waiting import Seen, wait_for
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+
+
+@dataclass
+class SmallPart:
+    """A part that is a few lines of Python."""
+
+    layout: Layout
+    name: str
+    code: str = SLEEP
+    after: tuple[str, ...] = ()
+    seconds: float = 20
+    answers: Callable[[], bool] = field(default=lambda: True)
+
+    def prepare(self) -> None:
+        """Nothing to prepare."""
+
+    def program(self) -> Program:
+        return Program((sys.executable, "-c", self.code, mark(self.layout, self.name)), stop_seconds=1)
+
+    def look(self) -> Seen[bool]:
+        return Seen(True if self.answers() else None, "silence")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Iterator[Layout]:
+    layout = Layout.of(tmp_path)
+    layout.create()
+    yield layout
+    stop_all(layout, silent)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StackState:
+    return StackState(ports={"postgres": 1}, postgres_home=tmp_path)
+
+
+def start(layout: Layout, state: StackState, *parts: SmallPart) -> Control:
+    control = launch(layout, {part.name: part.program() for part in parts})
+    Startup(layout, state, list(parts), control, silent).run()
+    return control
+
+
+def is_running(pid: int) -> bool:
+    """Ask without the mark that `find` looks for; a zombie does not count."""
+    return bool(command_lines().get(pid))
+
+
+def test_a_part_waits_for_what_it_needs(layout: Layout, state: StackState) -> None:
+    control = Control(layout.socket)
+    waited: list[str] = []
+
+    def kafka_answers() -> bool:
+        waited.append(control.processes()["connect"].state)
+        return len(waited) > 2
+
+    kafka = SmallPart(layout, "kafka", answers=kafka_answers)
+    start(layout, state, kafka, SmallPart(layout, "connect", after=("kafka",)))
+    assert waited == ["stopped"] * 3
+    assert control.processes()["connect"].pid
+
+
+def test_a_part_that_ends_is_reported_with_status_and_log(layout: Layout, state: StackState) -> None:
+    code = f"print('no disk left for {state.admin_password}', flush=True); raise SystemExit(3)"
+    broken = SmallPart(layout, "kafka", code, answers=lambda: False)
+    with pytest.raises(StackError) as caught:
+        start(layout, state, broken, SmallPart(layout, "postgres"))
+    assert "kafka ended (exit status 3)" in caught.value.message
+    assert "no disk left for ***" in caught.value.message
+    assert "kafka.log" in caught.value.hint
+
+
+def test_a_part_that_ends_late_is_reported_though_it_is_started_again(
+    layout: Layout, state: StackState
+) -> None:
+    """Guards against a crash loop that looks like a slow start."""
+    slow_death = "import time; time.sleep(2.5); raise SystemExit(4)"
+    with pytest.raises(StackError, match=r"kafka ended \(exit status 4\)"):
+        start(layout, state, SmallPart(layout, "kafka", slow_death, answers=lambda: False))
+
+
+def test_a_part_that_answers_and_ends_meanwhile_is_reported(layout: Layout, state: StackState) -> None:
+    short = SmallPart(layout, "kafka", "import time; time.sleep(0.5)")
+    slow = SmallPart(layout, "postgres", answers=lambda: False)
+    with pytest.raises(StackError, match="kafka ended"):
+        start(layout, state, short, slow)
+
+
+def test_a_part_that_never_answers_is_reported_in_its_time(layout: Layout, state: StackState) -> None:
+    mute = SmallPart(layout, "kafka", seconds=1, answers=lambda: False)
+    with pytest.raises(StackError, match="kafka did not answer within 1 s; last seen: silence"):
+        start(layout, state, mute, SmallPart(layout, "postgres"))
+
+
+def test_stopping_leaves_nothing(layout: Layout, state: StackState) -> None:
+    control = start(layout, state, SmallPart(layout, "kafka"), SmallPart(layout, "connect", STUBBORN))
+    pids = [status.pid for status in control.processes().values()] + [control.supervisor_pid()]
+    assert {process.part for process in find(layout)} == {"kafka", "connect", "supervisor"}
+    stop_all(layout, silent)
+    assert find(layout) == []
+    assert not [pid for pid in pids if pid and is_running(pid)]
+    assert not layout.socket.exists()
+
+
+def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: StackState) -> None:
+    control = start(layout, state, SmallPart(layout, "kafka"))
+    kafka, supervisor = control.processes()["kafka"].pid, control.supervisor_pid()
+    assert kafka is not None
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(
+        "its end",
+        lambda: Seen(None if control.supervisor_pid() else True, "it answers"),
+        seconds=10,
+        every=0.05,
+    )
+    assert is_running(kafka)
+    stop_all(layout, silent)
+    assert not is_running(kafka)
+
+
+def test_a_supervisor_that_hangs_is_ended(
+    layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = start(layout, state, SmallPart(layout, "kafka"))
+    supervisor = control.supervisor_pid()
+    assert supervisor is not None
+    monkeypatch.setattr("outbox_kit.stack.control.CALL_SECONDS", 0.5)
+    os.kill(supervisor, signal.SIGSTOP)
+    stop_all(layout, silent)
+    assert find(layout) == []
+
+
+def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) -> None:
+    control = start(layout, state, SmallPart(layout, "connect", STUBBORN))
+    supervisor = control.supervisor_pid()
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    end(layout, ("connect",), seconds=0.5)
+    assert find(layout) == []
+
+
+def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState) -> None:
+    control = start(layout, state, SmallPart(layout, "connect"))
+    before = control.processes()["connect"]
+    assert before.pid is not None
+    time.sleep(2.2)  # beyond `startsecs`, below which an end counts as a failed start
+    os.kill(before.pid, signal.SIGKILL)
+
+    def look() -> Seen[int]:
+        now = control.processes()["connect"]
+        return Seen(now.pid if now.pid != before.pid else None, now.state)
+
+    assert wait_for("the new process", look, seconds=10, every=0.1)
+
+
+def test_another_projects_processes_are_not_found(layout: Layout, state: StackState, tmp_path: Path) -> None:
+    start(layout, state, SmallPart(layout, "kafka"))
+    assert find(Layout.of(tmp_path / "another")) == []
+
+
+def test_nobody_answers_when_nothing_runs(layout: Layout) -> None:
+    assert Control(layout.socket).supervisor_pid() is None
+    with pytest.raises(StackError, match="supervisor does not answer"):
+        Control(layout.socket).processes()

@@ -1,0 +1,63 @@
+"""wait_for: bounded, says what it waited for and what it last saw."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from outbox_kit.errors import RejectedError, WaitTimeoutError
+from outbox_kit.waiting import Seen, wait_for
+
+
+def test_returns_at_once_what_is_there() -> None:
+    started = time.monotonic()
+    assert wait_for("a thing", lambda: Seen("here", "it is here"), seconds=30, every=10) == "here"
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("value", [0, "", False, ()])
+def test_a_falsy_value_is_a_value(value: object) -> None:
+    assert wait_for("a thing", lambda: Seen(value, "there"), seconds=0.1) == value
+
+
+def test_looks_until_it_is_there() -> None:
+    looks = iter([Seen(None, "1 of 3"), Seen(None, "2 of 3"), Seen(3, "3 of 3")])
+    assert wait_for("three", lambda: next(looks), seconds=5, every=0.001) == 3
+
+
+def test_a_timeout_says_what_was_awaited_and_last_seen() -> None:
+    words = iter(f"look {number}" for number in range(1000))
+    with pytest.raises(WaitTimeoutError) as caught:
+        wait_for(
+            "the topic to appear",
+            lambda: Seen[int](None, next(words)),
+            seconds=0.05,
+            every=0.01,
+            hint="create it",
+        )
+    assert caught.value.message.startswith("waited 0.05 s for the topic to appear; last seen: look ")
+    assert not caught.value.message.endswith("look 0")
+    assert caught.value.hint == "create it"
+
+
+def test_a_timeout_keeps_its_bound() -> None:
+    started = time.monotonic()
+    with pytest.raises(WaitTimeoutError):
+        wait_for("nothing", lambda: Seen[int](None, "nothing"), seconds=0.1, every=0.02)
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("error", [RejectedError("it said no"), ZeroDivisionError("unexpected")])
+def test_what_the_look_raises_ends_the_wait(error: Exception) -> None:
+    looks = 0
+
+    def look() -> Seen[int]:
+        nonlocal looks
+        looks += 1
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        wait_for("a thing", look, seconds=5)
+    assert caught.value is error
+    assert looks == 1
