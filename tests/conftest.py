@@ -44,9 +44,11 @@ def stack(project: Path) -> Iterator[Stack]:
     """The embedded stack, started once per run and deleted at its end."""
     stack = Stack(project)
     progress = print if "CI" in os.environ else (lambda _: None)
-    stack.up(progress)
-    yield stack
-    stack.down(progress, purge=True)
+    try:
+        stack.up(progress)
+        yield stack
+    finally:
+        stack.down(progress, purge=True)
 
 
 @pytest.fixture(scope="session")

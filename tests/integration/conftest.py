@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.integration.support import Finished, Outbox
 
-from outbox_kit.deployment import Deployment, apply, load_deployment
+from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
 
@@ -41,12 +42,26 @@ def outbox(project: Path, stack: Stack) -> Outbox:
 
 
 @pytest.fixture(scope="session")
-def library(project: Path, stack: Stack) -> Deployment:
+def library(project: Path, stack: Stack) -> Iterator[Deployment]:
     """The worked example, applied."""
     del stack
-    deployment = load_deployment(project / "connectors" / "library.yaml", "local")
-    apply(deployment, silent)
-    return deployment
+    with open_deployment(project / "connectors" / "library.yaml", "local") as deployment:
+        apply(deployment, silent)
+        yield deployment
+
+
+@pytest.fixture
+def deploy(make_pipeline: Callable[..., Path]) -> Iterator[Callable[..., Deployment]]:
+    """Write a pipeline file and open it in the local environment; `applied` decides whether it is applied."""
+    with ExitStack() as stack:
+
+        def run(name: str, *, applied: bool = True, **changes: object) -> Deployment:
+            deployment = stack.enter_context(open_deployment(make_pipeline(name, **changes), "local"))
+            if applied:
+                apply(deployment, silent)
+            return deployment
+
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ class Finished:
 
 
 Outbox = Callable[..., Finished]
+Deploy = Callable[..., Deployment]
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:

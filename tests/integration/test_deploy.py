@@ -9,10 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
-from tests.integration.support import Outbox
+from tests.integration.support import Deploy, Outbox
 
-from outbox_kit.deployment import Deployment, apply, load_deployment
-from outbox_kit.progress import silent
+from outbox_kit.deployment import Deployment
 
 EXPECTED_CHECKS = {
     "postgres.slot",
@@ -74,10 +73,9 @@ def test_plan_shows_pending_changes_with_exit_code_3(
 
 
 def test_verify_finds_what_was_changed_behind_the_kits_back(
-    outbox: Outbox, make_pipeline: Callable[..., Path], source_dsn: str
+    outbox: Outbox, deploy: Deploy, source_dsn: str
 ) -> None:
-    path = make_pipeline("tampered")
-    apply(load_deployment(path, "local"), silent)
+    deploy("tampered")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication tampered_p set (publish = 'insert, update')")
     done = outbox("verify", "--output", "json", pipeline="tampered")
@@ -87,11 +85,8 @@ def test_verify_finds_what_was_changed_behind_the_kits_back(
     assert failed["postgres.publication"]["seen"] == "insert, update of public.tampered_event, via root"
 
 
-def test_apply_refuses_when_the_slot_is_gone(
-    outbox: Outbox, make_pipeline: Callable[..., Path], source_dsn: str
-) -> None:
-    deployment = load_deployment(make_pipeline("slotless"), "local")
-    apply(deployment, silent)
+def test_apply_refuses_when_the_slot_is_gone(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+    deployment = deploy("slotless")
     deployment.connect.stop("slotless")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute(
@@ -105,10 +100,10 @@ def test_apply_refuses_when_the_slot_is_gone(
 
 
 def test_an_incompatible_schema_is_refused_before_anything_is_touched(
-    outbox: Outbox, make_pipeline: Callable[..., Path], project: Path
+    outbox: Outbox, deploy: Deploy, project: Path
 ) -> None:
-    path = make_pipeline("narrowed")
-    apply(load_deployment(path, "local"), silent)
+    deployment = deploy("narrowed")
+    path = project / "connectors" / "narrowed.yaml"
     schema = json.loads((project / "schemas" / "book.avsc").read_text())
     schema["fields"].append({"name": "isbn", "type": "string"})  # no default: old records cannot be read
     (project / "schemas" / "narrowed.avsc").write_text(json.dumps(schema))
@@ -119,7 +114,7 @@ def test_an_incompatible_schema_is_refused_before_anything_is_touched(
     done = outbox("apply", "--yes", pipeline="narrowed")
     assert done.code == 1, done.words
     assert "schema of book is not BACKWARD with version 1 of narrowed.book-value" in done.stderr
-    topics = load_deployment(path, "local").kafka.describe(["narrowed.book"])
+    topics = deployment.kafka.describe(["narrowed.book"])
     assert topics["narrowed.book"].config["delete.retention.ms"] != "123456789"
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 from confluent_kafka import Message
-from tests.integration.support import arrived, decode, headers, records
+from tests.integration.support import Deploy, arrived, decode, headers, records
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.deployment import Deployment, apply, load_deployment, make_plan, prepare
+from outbox_kit.deployment import Deployment, make_plan, prepare
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
 from outbox_kit.waiting import Seen, wait_for
@@ -139,14 +137,11 @@ def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(
     assert library.connect.status("library-outbox").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
-def test_heartbeats_and_transaction_metadata_pass_the_transform(
-    make_pipeline: Callable[..., Path], source_dsn: str
-) -> None:
+def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, source_dsn: str) -> None:
     """Guards two traps: ByteArrayConverter dies on a heartbeat, and a dropped heartbeat stalls the slot."""
     connector = {"name": "beating", "template": "outbox-postgres", "transaction_metadata": True}
-    deployment = load_deployment(make_pipeline("beating", connector=connector), "local")
+    deployment = deploy("beating", connector=connector)
     assert deployment.environment.connector.heartbeat_interval_ms == 1000
-    apply(deployment, silent)
     key = str(uuid4())
     arrived(
         deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event")
@@ -174,14 +169,12 @@ def test_heartbeats_and_transaction_metadata_pass_the_transform(
     assert deployment.connect.status("beating").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
-def test_seeded_offsets_survive_a_restart_before_the_first_message(
-    make_pipeline: Callable[..., Path], source_dsn: str
-) -> None:
+def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
     """A backlog of unpublished WAL, a row, and a restart right after the start: the row must arrive.
 
     Unseeded, the first heartbeat stores the server's position of that moment, and the row is lost.
     """
-    deployment = load_deployment(make_pipeline("seeded"), "local")
+    deployment = deploy("seeded", applied=False)
     name = deployment.pipeline.connector.name
     # Everything but the start, as an apply that dies there leaves it.
     lock = prepare(deployment, make_plan(deployment), silent)

@@ -18,14 +18,15 @@ CHANGES_PENDING = 3
 def render(context: typer.Context) -> None:
     """Print the connector config as JSON; no network. Placeholders of the worker stay as they are."""
     common: Common = context.obj
-    target = common.deployment()
-    print_json({"name": target.pipeline.connector.name, "config": target.render(target.lock())})
+    with common.deployment() as target:
+        print_json({"name": target.pipeline.connector.name, "config": target.render(target.lock())})
 
 
 def plan(context: typer.Context) -> None:
     """Show what apply would change. Exit code 3 when there is something."""
     common: Common = context.obj
-    changes = deployment.make_plan(common.deployment())
+    with common.deployment() as target:
+        changes = deployment.make_plan(target)
     _show(changes, common.output)
     if changes:
         raise typer.Exit(CHANGES_PENDING)
@@ -34,13 +35,13 @@ def plan(context: typer.Context) -> None:
 def apply(context: typer.Context) -> None:
     """Bring database, topics, schemas and connector to what the files say."""
     common: Common = context.obj
-    target = common.deployment()
-    if not common.yes:
-        changes = deployment.make_plan(target)
-        if changes:
-            _show(changes, Output.TABLE)
-            _confirm(len(changes))
-    done = deployment.apply(target, say)
+    with common.deployment() as target:
+        if not common.yes:
+            changes = deployment.make_plan(target)
+            if changes:
+                _show(changes, Output.TABLE)
+                _confirm(len(changes))
+        done = deployment.apply(target, say)
     if common.output is Output.JSON:
         _show(done, common.output)
     say(f"{len(done)} changes made" if done else "nothing to change")

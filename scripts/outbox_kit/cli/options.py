@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from outbox_kit.deployment import Deployment, load_deployment
+from outbox_kit.deployment import Deployment, open_deployment
 
 
 class Output(StrEnum):
@@ -31,9 +32,9 @@ class Common:
         """The folder that holds connectors/ and build/."""
         return self.pipeline.resolve().parent.parent
 
-    def deployment(self) -> Deployment:
-        """Read the pipeline and environment files."""
-        return load_deployment(self.pipeline, self.environment)
+    def deployment(self) -> AbstractContextManager[Deployment]:
+        """The pipeline and environment files, read; connections are closed at the end."""
+        return open_deployment(self.pipeline, self.environment)
 
 
 WITH_VALUE = frozenset({"-p", "--pipeline", "-e", "--environment", "--output"})

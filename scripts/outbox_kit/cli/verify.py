@@ -21,7 +21,8 @@ def verify(
 ) -> None:
     """Check database, topics, registry and connector, and send a canary through. Exit code 1 when a check fails."""
     common: Common = context.obj
-    checks = verification.verify(common.deployment(), say, canary_seconds=canary_timeout)
+    with common.deployment() as target:
+        checks = verification.verify(target, say, canary_seconds=canary_timeout)
     show_checks(checks, common.output)
     if any(check.status is Status.FAIL for check in checks):
         raise typer.Exit(1)

@@ -58,6 +58,9 @@ class ConnectClient:
         if service.username and service.password:
             self._session.auth = (service.username, service.password.get_secret_value())
 
+    def close(self) -> None:
+        self._session.close()
+
     def root(self) -> dict[str, Any]:
         """version, commit, kafka_cluster_id."""
         return dict(self._call("GET", "/"))

@@ -19,10 +19,10 @@ from outbox_kit.connect.apply import is_running
 from outbox_kit.demo import library, workload
 from outbox_kit.demo.compare import compare, json_rows, read_schema, table_rows
 from outbox_kit.demo.report import DemoReport
-from outbox_kit.deployment import Deployment, apply, load_deployment
+from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.kafka.reader import read_all
-from outbox_kit.pipeline import PostgresTarget, load_environment
+from outbox_kit.pipeline import PostgresTarget, load_environment, load_pipeline
 from outbox_kit.progress import Progress
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.java import find_java
@@ -84,24 +84,28 @@ class Demo:
                     stack.down(self.progress)
 
     def _steps(self, report: DemoReport, state: StackState) -> None:
-        deployment = load_deployment(self.pipeline_file, ENVIRONMENT)
-        with report.step("apply"):
-            self._apply(deployment, state)
-        refused = self._dead_letters(deployment)
-        with report.step("workload"), psycopg.connect(state.postgres) as connection:
-            report.workload = workload.run(
-                state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
-            )
-            workload.write_invalid(connection)
-            report.dead_letters_expected = 2
-        with report.step("verify"):
-            self._wait_running(deployment)
-            self._verify(deployment)
-        report.dead_letters = self._dead_letters(deployment) - refused
+        with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
+            with report.step("apply"):
+                self._apply(deployment, state)
+            refused = self._dead_letters(deployment)
+            with report.step("workload"):
+                self._write(report, state)
+            with report.step("verify"):
+                self._wait_running(deployment)
+                self._verify(deployment)
+            report.dead_letters = self._dead_letters(deployment) - refused
         with report.step("spark"):
             self._materialize()
         with report.step("compare"):
-            self._compare(deployment, report, state)
+            self.compare(report, state)
+
+    def _write(self, report: DemoReport, state: StackState) -> None:
+        report.workload = workload.run(
+            state.postgres, transactions=self.transactions, seed=self.seed, progress=self.progress
+        )
+        with psycopg.connect(state.postgres) as connection:
+            workload.write_invalid(connection)
+        report.dead_letters_expected = 2
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
         with psycopg.connect(state.postgres) as connection:
@@ -180,9 +184,9 @@ class Demo:
     def _exported(self) -> Path:
         return self.root / "build" / "demo" / "rows"
 
-    def _compare(self, deployment: Deployment, report: DemoReport, state: StackState) -> None:
+    def compare(self, report: DemoReport, state: StackState) -> None:
         """Hold every row of both targets against the source tables."""
-        pipeline = deployment.pipeline
+        pipeline = load_pipeline(self.pipeline_file)
         targets = load_environment(ENVIRONMENT, self.pipeline_file).targets
         with psycopg.connect(state.postgres) as source, psycopg.connect(state.target) as warehouse:
             for entry in pipeline.materializations:

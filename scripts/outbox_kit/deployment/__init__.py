@@ -1,7 +1,7 @@
 """Plan and apply: from the files to a running pipeline."""
 
 from outbox_kit.deployment.apply import apply, prepare
-from outbox_kit.deployment.context import Deployment, load_deployment
+from outbox_kit.deployment.context import Deployment, open_deployment
 from outbox_kit.deployment.plan import make_plan
 
-__all__ = ["Deployment", "apply", "load_deployment", "make_plan", "prepare"]
+__all__ = ["Deployment", "apply", "make_plan", "open_deployment", "prepare"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
@@ -29,14 +31,9 @@ class Deployment:
     pipeline: Pipeline
     environment: Environment
     templates: Path
-    kafka: KafkaClient = field(init=False)
-    registry: RegistryClient = field(init=False)
-    connect: ConnectClient = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kafka", KafkaClient(self.environment.kafka))
-        object.__setattr__(self, "registry", RegistryClient(self.environment.registry))
-        object.__setattr__(self, "connect", ConnectClient(self.environment.connect))
+    kafka: KafkaClient
+    registry: RegistryClient
+    connect: ConnectClient
 
     @property
     def lock_file(self) -> Path:
@@ -57,10 +54,14 @@ class Deployment:
         return render_connector(self.pipeline, self.environment, lock, self.templates)
 
 
-def load_deployment(pipeline_file: Path, environment: str) -> Deployment:
-    """Read the files of a deployment. Raises ConfigurationError."""
-    return Deployment(
-        load_pipeline(pipeline_file),
-        load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS),
-        pipeline_file.resolve().parent / "templates",
-    )
+@contextmanager
+def open_deployment(pipeline_file: Path, environment: str) -> Iterator[Deployment]:
+    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
+    pipeline = load_pipeline(pipeline_file)
+    found = load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS)
+    with (
+        closing(RegistryClient(found.registry)) as registry,
+        closing(ConnectClient(found.connect)) as connect,
+    ):
+        templates = pipeline_file.resolve().parent / "templates"
+        yield Deployment(pipeline, found, templates, KafkaClient(found.kafka), registry, connect)

@@ -37,6 +37,9 @@ class RegistryClient:
             settings["basic.auth.user.info"] = f"{service.username}:{service.password.get_secret_value()}"
         self._client = SchemaRegistryClient(settings)
 
+    def close(self) -> None:
+        self._client.close()
+
     def latest(self, subject: str) -> SchemaVersion | None:
         """Newest version of a subject, None where there is no such subject."""
         return self._found(lambda: self._version(subject, "latest"), f"subject {subject}")
