@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from outbox_kit.pipeline import (
     load_pipeline,
 )
 from outbox_kit.pipeline.avro import fingerprint, read_schema
+from tests.unit.support import Script, ScriptedServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIRST_AUTHOR = json.dumps(
@@ -103,53 +102,23 @@ def lock(library: Pipeline) -> Lock:
     )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers every request with the next line of the script; the last line is repeated."""
-
-    script: Sequence[tuple[int, object]]
-    seen: list[dict[str, Any]]
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, answer = self.script[min(len(self.seen), len(self.script) - 1)]
-        self.seen.append(
-            {
-                "method": self.command,
-                "path": self.path,
-                "body": json.loads(body) if body else None,
-                "authorization": self.headers.get("Authorization"),
-            }
-        )
-        content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html" if isinstance(answer, bytes) else "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - the names the base class looks for
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
-
-
 @pytest.fixture
-def serve() -> Iterator[Callable[[Sequence[tuple[int, object]]], tuple[str, list[dict[str, Any]]]]]:
-    """Start a server that plays (status, answer) pairs; returns its URL and the list of requests it saw.
+def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
+    """Start servers that play scripts; they end with the test."""
+    servers: list[ScriptedServer] = []
 
-    An answer of bytes goes out as it is, None as an empty body, anything else as JSON.
-    """
-    servers: list[ThreadingHTTPServer] = []
-
-    def start(script: Sequence[tuple[int, object]]) -> tuple[str, list[dict[str, Any]]]:
-        seen: list[dict[str, Any]] = []
-        handler = type("Handler", (_Handler,), {"script": script, "seen": seen})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_address[1]}", seen
+    def start(script: Script) -> ScriptedServer:
+        servers.append(ScriptedServer(script))
+        return servers[-1]
 
     yield start
     for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port where nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

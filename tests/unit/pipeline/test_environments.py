@@ -96,13 +96,16 @@ def test_placeholders_of_the_worker_stay_verbatim(workspace: Path) -> None:
     )
 
 
-def test_the_lock_file_goes_by_the_environment_name(workspace: Path) -> None:
-    assert production(workspace, SECRETS).lock == workspace / "connectors" / "production.lock.json"
-
-
-def test_the_lock_file_can_be_named(workspace: Path) -> None:
-    assert load_edited(workspace, {"lock": "build/x.json"}).lock == workspace / "build" / "x.json"
-    assert load_edited(workspace, {"lock": "/var/x.json"}).lock == Path("/var/x.json")
+@pytest.mark.parametrize(
+    ("changes", "folder"),
+    [
+        ({}, "{root}/connectors"),
+        ({"lock_folder": "build/locks"}, "{root}/build/locks"),
+        ({"lock_folder": "/var/locks"}, "/var/locks"),
+    ],
+)
+def test_the_lock_folder(workspace: Path, changes: dict[str, Any], folder: str) -> None:
+    assert load_edited(workspace, changes).lock_folder == Path(folder.format(root=workspace))
 
 
 @pytest.mark.parametrize(
@@ -174,10 +177,10 @@ def test_needs_holds_for_every_value_not_only_for_passwords(
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("lock", "build/{{ env.UNSET }}.lock.json"), ("connector/heartbeat_interval_ms", "{{ env.UNSET }}")],
+    [("lock_folder", "{{ env.UNSET }}"), ("connector/heartbeat_interval_ms", "{{ env.UNSET }}")],
 )
 def test_needs_does_not_excuse_what_belongs_to_no_system(workspace: Path, key: str, text: str) -> None:
-    """An unset variable in `lock:` must not quietly make another lock file."""
+    """An unset variable in `lock_folder:` must not quietly look for the lock file elsewhere."""
     with pytest.raises(ConfigurationError, match="environment variable UNSET is not set"):
         load_edited(workspace, {key: text}, SECRETS, ("source", "kafka", "registry", "connect"))
 
@@ -316,7 +319,7 @@ def test_values_of_the_stack(workspace: Path) -> None:
     assert found.source.connector.password == "${env:OUTBOX_CONNECTOR_PASSWORD}"
     assert found.kafka.bootstrap_servers == "127.0.0.1:40002"
     assert found.registry.url == "http://127.0.0.1:40003/apis/ccompat/v7"
-    assert found.lock == workspace / "build" / "stack" / "local.lock.json"
+    assert found.lock_folder == workspace / "build" / "stack"
     assert "s3cret" not in repr(found)
 
 

@@ -1,0 +1,111 @@
+"""The main job, as `make demo` runs it, with Connect killed in the middle of the workload."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox_kit.demo.report import DemoReport
+from outbox_kit.demo.run import Demo
+from outbox_kit.progress import silent
+from outbox_kit.stack import Stack, StackState
+
+DEMO_SECONDS = 240
+TRANSACTIONS = 6000
+
+
+def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
+    """`outbox demo --keep` as a person runs it; Connect is killed as soon as the workload has begun."""
+    command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+    command += ["-p", str(project / "connectors" / "library.yaml"), "demo", "--keep"]
+    command += ["--transactions", str(TRANSACTIONS)]
+    with subprocess.Popen(
+        command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as demo:
+        assert demo.stderr is not None
+        lines: list[str] = []
+        killed = 0
+        for line in demo.stderr:
+            lines.append(line)
+            if "transactions" in line and not killed and not line.startswith("0 "):
+                pid = stack.pid("connect")
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                killed = pid
+        demo.wait(timeout=DEMO_SECONDS)
+    words = "".join(lines)
+    assert killed, words
+    assert stack.pid("connect") != killed
+    return demo.returncode, words
+
+
+@pytest.fixture(scope="module")
+def result(project: Path, stack: Stack) -> dict[str, Any]:
+    """result.json of one run in which Connect was killed with SIGKILL during the workload."""
+    code, words = run_demo(project, stack)
+    assert code == 0, words
+    found = json.loads((project / "build" / "demo" / "result.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_row_of_both_targets_equals_the_source(result: dict[str, Any]) -> None:
+    assert result["match"] is True
+    assert [(each["target"], each["aggregate"], each["match"]) for each in result["comparisons"]] == [
+        ("warehouse", "author", True),
+        ("warehouse", "book", True),
+        ("lake", "author", True),
+        ("lake", "book", True),
+    ]
+    assert all(each["source_rows"] > 100 for each in result["comparisons"])
+
+
+def test_the_counts_are_told(result: dict[str, Any]) -> None:
+    workload = result["workload"]
+    assert workload["transactions"] == TRANSACTIONS
+    assert workload["rolled_back"] > 0
+    assert workload["events"] > workload["tombstones"] > 0
+    assert result["dead_letters"] == result["dead_letters_expected"] == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        (
+            "update book set title = title || '!' where aggregate_id = (select min(aggregate_id) from book)",
+            "different",
+        ),
+        ("delete from book where aggregate_id = (select min(aggregate_id) from book)", "missing"),
+    ],
+)
+def test_a_corrupted_target_row_is_found(
+    result: dict[str, Any], project: Path, state: StackState, statement: str, finding: str
+) -> None:
+    del result
+    report = DemoReport()
+    demo = Demo(project / "connectors" / "library.yaml", 1, 1, silent)
+    with psycopg.connect(state.target) as connection:
+        connection.execute("create table kept as table book")
+        connection.execute(statement)
+        connection.commit()
+        try:
+            demo.compare(report, state)
+        finally:
+            connection.execute("truncate book")
+            connection.execute("insert into book table kept")
+            connection.execute("drop table kept")
+    assert report.match is False
+    found = next(
+        each for each in report.comparisons if (each.target, each.aggregate) == ("warehouse", "book")
+    )
+    assert getattr(found, f"{finding}_count") == 1
+    assert replace(report, comparisons=[]).match is False

@@ -1,0 +1,96 @@
+"""The Kafka client's errors; nothing listens at the addresses here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
+from outbox_kit.kafka import client as kafka_client
+from outbox_kit.kafka import reader
+from outbox_kit.kafka.apply import apply
+from outbox_kit.kafka.client import KafkaClient, client_settings
+from outbox_kit.kafka.state import desired_topics, diff
+from outbox_kit.pipeline import Environment, Kafka, Pipeline
+
+
+@pytest.fixture
+def nobody(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(reader, "REQUEST_TIMEOUT_S", 0.3)
+    return Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
+
+
+def test_settings_of_the_environment_win() -> None:
+    kafka = Kafka(bootstrap_servers="a:1,b:2", client={"security.protocol": "SSL", "log_level": "3"})
+    settings = client_settings(kafka)
+    assert settings["bootstrap.servers"] == "a:1,b:2"
+    assert settings["security.protocol"] == "SSL"
+    assert settings["log_level"] == "3"
+
+
+@pytest.mark.parametrize(
+    "call", [lambda client: client.topics(), lambda client: client.describe(["a"])], ids=["topics", "describe"]
+)
+def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        call(KafkaClient(nobody))
+    assert caught.value.message.startswith(f"cannot reach Kafka at {nobody.bootstrap_servers}: ")
+    assert "kafka.bootstrap_servers" in caught.value.hint
+
+
+def test_a_reader_of_an_unreachable_cluster_says_which_topic(nobody: Kafka) -> None:
+    with pytest.raises(UnreachableError, match="cannot read topic library.book"), reader.reader_at_end(
+        nobody, "library.book"
+    ):
+        pass
+
+
+def test_an_option_that_librdkafka_does_not_know_is_explained() -> None:
+    kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protokol": "SSL"})
+    with pytest.raises(ConfigurationError, match=r"security\.protokol"):
+        KafkaClient(kafka)
+
+
+def test_a_value_that_librdkafka_refuses_is_explained() -> None:
+    kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protocol": "TLS"})
+    with pytest.raises(ConfigurationError, match=r"security\.protocol"):
+        KafkaClient(kafka)
+
+
+class _Recorder(KafkaClient):
+    """Keeps what would be sent to a cluster."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        self.calls.append(("create", name, partitions, replication_factor, config))
+
+    def set_config(self, name: str, config: dict[str, str]) -> None:
+        self.calls.append(("set", name, config))
+
+
+def test_apply_makes_what_diff_found(library: Pipeline, environment: Environment) -> None:
+    topics = desired_topics(library, environment)
+    book = next(topic for topic in topics if topic.name == "library.book")
+    changes = diff(topics, {"library.book": kafka_client.TopicState(4, 3, {})})
+    client, said = _Recorder(), list[str]()
+    apply(client, environment, topics, changes, said.append)
+    assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
+    assert client.calls[1] == ("set", "library.book", book.config)
+    assert len(client.calls) == len(topics)
+    assert said[:2] == ["create topic library.author", "update topic library.book"]
+
+
+def test_apply_stops_at_the_first_refusal(library: Pipeline, environment: Environment) -> None:
+    class Refusing(_Recorder):
+        def create(self, name: str, **_: object) -> None:
+            raise RejectedError(f"no {name}")
+
+    topics = desired_topics(library, environment)
+    said: list[str] = []
+    with pytest.raises(RejectedError, match=r"no library\.author"):
+        apply(Refusing(), environment, topics, diff(topics, {}), said.append)
+    assert said == ["create topic library.author"]

@@ -1,0 +1,297 @@
+"""Rendering: the golden config, every setting that the promise depends on, and what is said of a bad template.
+
+The golden file is renewed by `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`; read its diff.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.kafka.state import desired_topics
+from outbox_kit.pipeline import UNKNOWN, Environment, Lock, Pipeline, render_connector
+from outbox_kit.pipeline.avro import without_docs
+from outbox_kit.pipeline.model import Connector
+
+# Connect's own pattern of what it substitutes (ConfigTransformer.DEFAULT_PATTERN).
+PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+
+
+@pytest.fixture
+def templates(repository: Path) -> Path:
+    return repository / "connectors" / "templates"
+
+
+@pytest.fixture
+def config(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> dict[str, str]:
+    return render_connector(library, environment, lock, templates)
+
+
+def with_connector(pipeline: Pipeline, **changes: object) -> Pipeline:
+    connector = Connector.model_validate({**pipeline.connector.model_dump(), **changes})
+    return pipeline.model_copy(update={"connector": connector})
+
+
+def test_golden(config: dict[str, str], repository: Path) -> None:
+    path = repository / "tests" / "golden" / "library-connector.json"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    assert config == golden, "meant? then UPDATE_GOLDEN=1, and read the diff of tests/golden"
+
+
+def test_values_are_text_and_keys_are_sorted(config: dict[str, str]) -> None:
+    assert {type(value) for value in config.values()} == {str}
+    assert list(config) == sorted(config)
+
+
+def test_rendering_twice_gives_the_same(
+    config: dict[str, str], library: Pipeline, environment: Environment, lock: Lock, templates: Path
+) -> None:
+    assert list(render_connector(library, environment, lock, templates).items()) == list(config.items())
+
+
+ROUTER = "transforms.outbox."
+PROMISED = [
+    ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "the connector all else is about"),
+    ("tasks.max", "1", "one slot is read by one task"),
+    ("plugin.name", "pgoutput", "the slot is made with it"),
+    ("snapshot.mode", "no_data", "a snapshot brings old states back"),
+    ("publication.autocreate.mode", "disabled", "a publication younger than the slot loses rows"),
+    ("publication.name", "library_outbox", "the one that apply makes"),
+    ("slot.name", "library_outbox", "the one that apply makes"),
+    ("slot.drop.on.stop", "false", "a dropped slot loses what is written meanwhile"),
+    ("table.include.list", "public.outbox_event", "no other table's rows are to be refused one by one"),
+    ("offset.mismatch.strategy", "no_validation", "the others turn a lost slot into silent loss"),
+    ("lsn.flush.mode", "connector", "the others turn a lost slot into silent loss"),
+    ("heartbeat.interval.ms", "10000", "a quiet outbox beside busy tables retains WAL"),
+    (
+        "heartbeat.action.query",
+        "select pg_logical_emit_message(false, 'outbox-heartbeat', '')",
+        "moves the slot, needs no table",
+    ),
+    ("message.prefix.exclude.list", "outbox-heartbeat", "the heartbeat makes no record"),
+    ("producer.override.max.block.ms", "60000", "a missing topic hangs while the state says RUNNING"),
+    ("exactly.once.support", "required", "a worker without it is refused, not silently used"),
+    ("errors.tolerance", "none", "`all` acknowledges what was never sent"),
+    ("tombstones.on.delete", "false", "the router makes the tombstones"),
+    ("provide.transaction.metadata", "false", "no topic for it, unless asked for"),
+    ("extended.headers.enabled", "false", "not part of the record contract"),
+    ("key.converter", "org.apache.kafka.connect.storage.StringConverter", "raw key, never framed"),
+    ("header.converter", "org.apache.kafka.connect.storage.StringConverter", "digits stay text"),
+    ("value.converter", "io.debezium.converters.BinaryDataConverter", "ByteArrayConverter dies on a heartbeat"),
+    (
+        "value.converter.delegate.converter.type",
+        "org.apache.kafka.connect.json.JsonConverter",
+        "heartbeats are Structs",
+    ),
+    ("value.converter.delegate.converter.type.schemas.enable", "false", "heartbeats stay small"),
+    ("transforms", "outbox", "one pass"),
+    (ROUTER + "type", "io.outboxkit.smt.OutboxRouter", "the router"),
+    (ROUTER + "snapshot.rows", "fail", "snapshot rows bring old states back"),
+    (ROUTER + "invalid.rows", "dead-letter", "nothing is dropped in silence"),
+    (ROUTER + "dead.letter.topic", "library.dead-letter", "nothing is dropped in silence"),
+    (ROUTER + "max.record.bytes", "1000000", "under exactly-once a too large record surfaces only at commit"),
+    (ROUTER + "source.epoch", "2", "as locked: orders records over a restore"),
+    (ROUTER + "table", "public.outbox_event", "records of other tables are refused"),
+    (ROUTER + "aggregates", "author,book,outbox-canary", "an unknown type is a dead letter"),
+    (ROUTER + "aggregate.book.partitions", "4", "the declared count, not the live one"),
+    (ROUTER + "aggregate.author.schema.versions", "2,1", "a backlog written under version 1 survives"),
+    (ROUTER + "aggregate.author.schema.2.id", "12", "the registry's id stands in every record"),
+    (ROUTER + "aggregate.author.schema.1.id", "3", "the registry's id stands in every record"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "why"), PROMISED, ids=[key for key, _, _ in PROMISED])
+def test_settings_that_the_promise_depends_on(config: dict[str, str], key: str, value: str, why: str) -> None:
+    assert config.get(key) == value, why
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("publish.via.partition.root", "does nothing with a publication that exists"),
+        ("slot.failover", "does nothing with a slot that exists"),
+        ("skipped.operations", "does nothing as a publication option"),
+        ("snapshot.select.statement.overrides", "there is no snapshot"),
+        ("message.prefix.include.list", "excludes the exclude list"),
+        ("errors.deadletterqueue.topic.name", "of sinks only; silently useless here"),
+        ("errors.log.include.messages", "would print payloads"),
+        ("name", "Connect adds it; in the config it would only differ"),
+        (ROUTER + "pass.through", "only with transaction metadata"),
+    ],
+)
+def test_settings_that_must_not_be_there(config: dict[str, str], key: str, why: str) -> None:
+    assert key not in config, why
+
+
+def test_producer_and_topics_take_the_largest_record(
+    config: dict[str, str], library: Pipeline, environment: Environment
+) -> None:
+    largest = int(config[ROUTER + "max.record.bytes"])
+    request = int(config["producer.override.max.request.size"])
+    assert largest < request
+    for topic in desired_topics(library, environment):
+        assert int(topic.config["max.message.bytes"]) >= request, topic.name
+
+
+def test_every_routed_topic_is_created(
+    config: dict[str, str], library: Pipeline, environment: Environment
+) -> None:
+    routed = {value for key, value in config.items() if re.fullmatch(r"transforms\.outbox\..*topic", key)}
+    created = {topic.name: topic.partitions for topic in desired_topics(library, environment)}
+    assert routed <= created.keys()
+    for name in library.routed:
+        assert config[f"{ROUTER}aggregate.{name}.partitions"] == str(created[library.topic_of(name)])
+
+
+def test_the_worker_has_its_own_way_to_the_database(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path
+) -> None:
+    login = environment.source.connector.model_copy(update={"host": "db.inside", "port": 5432})
+    source = environment.source.model_copy(update={"connector": login})
+    inside = environment.model_copy(update={"source": source})
+    config = render_connector(library, inside, lock, templates)
+    assert (config["database.hostname"], config["database.port"]) == ("db.inside", "5432")
+
+
+def test_the_worker_goes_where_the_tool_goes_by_default(config: dict[str, str]) -> None:
+    assert (config["database.hostname"], config["database.port"]) == ("db.example.internal", "5433")
+
+
+def test_placeholders_stay_verbatim_and_the_admin_is_not_there(config: dict[str, str]) -> None:
+    assert config["database.password"] == "${file:/secrets/db.properties:library.password}"
+    assert config["database.user"] == "reader"
+    assert "owner-secret" not in json.dumps(config)
+    assert [key for key, value in config.items() if PLACEHOLDER.search(value)] == ["database.password"]
+
+
+def test_transaction_metadata(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path
+) -> None:
+    asked = with_connector(library, transaction_metadata=True)
+    config = render_connector(asked, environment, lock, templates)
+    assert config["provide.transaction.metadata"] == "true"
+    assert config[ROUTER + "pass.through"] == "transactions"
+
+
+def test_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
+    book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
+    config = render_connector(pipeline, environment, lock, templates)
+    assert config[ROUTER + "aggregate.book.partition.field"] == "tenant"
+    assert ROUTER + "aggregate.author.partition.field" not in config
+
+
+def test_overrides_win(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
+    overrides = {"max.batch.size": "7", "snapshot.fetch.size": "10", "database.password": "${dir:/x:y}"}
+    changed = with_connector(library, overrides=overrides)
+    config = render_connector(changed, environment, lock, templates)
+    assert overrides.items() <= config.items()
+    assert list(config) == sorted(config)
+
+
+def test_before_the_first_apply_ids_are_unknown(
+    library: Pipeline, environment: Environment, templates: Path
+) -> None:
+    config = render_connector(library, environment, None, templates)
+    unknown = {key for key, value in config.items() if value == UNKNOWN}
+    assert unknown == {f"{ROUTER}aggregate.{name}.schema.1.id" for name in library.routed}
+    assert config[ROUTER + "source.epoch"] == "1"
+
+
+def test_a_new_aggregate_is_unknown_beside_locked_ones(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path
+) -> None:
+    known = lock.model_copy(update={"schemas": {"author": lock.schemas["author"]}})
+    config = render_connector(library, environment, known, templates)
+    assert config[ROUTER + "aggregate.author.schema.2.id"] == "12"
+    assert config[ROUTER + "aggregate.book.schema.1.id"] == UNKNOWN
+
+
+def test_schemas_are_the_locked_texts_without_docs(config: dict[str, str], lock: Lock) -> None:
+    for name, entries in lock.schemas.items():
+        for entry in entries:
+            text = config[f"{ROUTER}aggregate.{name}.schema.{entry.version}"]
+            assert json.loads(text) == json.loads(without_docs(entry.text))
+            assert '"doc"' not in text
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        "${env:HOME}",
+        "${file:/etc/passwd:root}",
+        "a ${b:c} d ${e:f:g}",
+        "$${env:X}",
+        "\\${env:X}",
+        "<b>&'\"ä✓ {{ x }}",
+    ],
+)
+def test_a_schema_text_is_not_substitutable(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path, default: str
+) -> None:
+    schema = {"type": "record", "name": "B", "fields": [{"name": "x", "type": "string", "default": default}]}
+    entry = lock.schemas["book"][0].model_copy(update={"text": json.dumps(schema)})
+    changed = lock.model_copy(update={"schemas": {**lock.schemas, "book": [entry]}})
+    text = render_connector(library, environment, changed, templates)[ROUTER + "aggregate.book.schema.1"]
+    assert not PLACEHOLDER.search(text)
+    assert "${" not in text
+    assert json.loads(text) == schema
+
+
+@pytest.mark.parametrize("value", ["it's", '"quoted"', "<b>&", "ä", "a\\b", "{{ 1 }}", "100%"])
+def test_values_of_the_environment_arrive_as_written(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path, value: str
+) -> None:
+    source = environment.source.model_copy(update={"database": value})
+    config = render_connector(library, environment.model_copy(update={"source": source}), lock, templates)
+    assert config["database.dbname"] == value
+
+
+def test_no_template_lists_what_is_there(
+    library: Pipeline, environment: Environment, templates: Path
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        render_connector(with_connector(library, template="nope"), environment, None, templates)
+    assert caught.value.message == f"no template {templates}/nope.json.j2"
+    assert re.match(r"templates here: .*\boutbox-postgres\b", caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": "b",}', r"does not render to JSON: .* in '\{\"a\": \"b\",\}'"),
+        ('{\n"a": {{ pipeline.name }}\n}', "does not render to JSON: Expecting value in '\"a\": library'"),
+        ('{"a": {{ nope | tojson }}}', "'nope' is undefined"),
+        ('{"a": {{ settings.nope | tojson }}}', "nope"),
+        ('{"a": {% if %}}', "Expected an expression"),
+        ('{"a": {{ 1 | nope }}}', "No filter named 'nope'"),
+        ('{"a": {{ environment.source.admin.password | tojson }}}', "template"),
+        ("", "does not render to JSON"),
+        ("{\n\n", "does not render to JSON"),
+        ('["a"]', "does not render to JSON|object"),
+        ('"a"', "does not render to JSON|object"),
+    ],
+)
+def test_a_bad_template_is_explained(
+    library: Pipeline, environment: Environment, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "bad.json.j2").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        render_connector(with_connector(library, template="bad"), environment, None, tmp_path)
+    assert str(tmp_path / "bad.json.j2") in caught.value.message
+    assert "owner-secret" not in caught.value.message
+
+
+def test_a_value_that_is_no_text_becomes_json(
+    library: Pipeline, environment: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.json.j2").write_text('{"b": 1, "a": true, "c": null, "d": "1"}', encoding="utf-8")
+    config = render_connector(with_connector(library, template="odd"), environment, None, tmp_path)
+    assert config == {"a": "true", "b": "1", "c": "null", "d": "1"}

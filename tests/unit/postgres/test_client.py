@@ -1,0 +1,65 @@
+"""Connecting: what is said of a database that does not answer, and that the password is not in it."""
+
+from __future__ import annotations
+
+import traceback
+
+import psycopg
+import pytest
+
+from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
+from outbox_kit.pipeline import Environment
+from outbox_kit.postgres import client
+
+
+@pytest.fixture
+def nobody(environment: Environment, free_port: int) -> Environment:
+    """An environment whose database port nobody listens on."""
+    source = environment.source.model_copy(update={"host": "127.0.0.1", "port": free_port})
+    return environment.model_copy(update={"source": source})
+
+
+def test_an_unreachable_database_is_named(nobody: Environment) -> None:
+    with pytest.raises(UnreachableError) as caught, client.connected(nobody.source):
+        pass
+    where = f"127.0.0.1:{nobody.source.port}/library"
+    assert caught.value.message.startswith(f"cannot connect to PostgreSQL at {where} as 'owner': ")
+    assert "\n" not in caught.value.message
+    assert "source.host" in caught.value.hint
+    assert "owner-secret" not in "".join(traceback.format_exception(caught.value))
+
+
+class _Connection:
+    """A connection that does nothing: what a server would do is raised in the test's own block."""
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "message"),
+    [
+        (
+            psycopg.errors.InsufficientPrivilege("permission denied for table x\nLINE 1: ..."),
+            RejectedError,
+            "PostgreSQL at 127.0.0.1:1/library: permission denied for table x",
+        ),
+        (psycopg.OperationalError(""), RejectedError, "PostgreSQL at 127.0.0.1:1/library: OperationalError"),
+        (RefusedError("mine"), RefusedError, "mine"),
+    ],
+)
+def test_what_a_server_refuses_is_explained(
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception,
+    expected: type[Exception],
+    message: str,
+) -> None:
+    monkeypatch.setattr(psycopg, "connect", lambda **_: _Connection())
+    source = environment.source.model_copy(update={"host": "127.0.0.1", "port": 1})
+    with pytest.raises(expected) as caught, client.connected(source):
+        raise raised
+    assert str(caught.value) == message

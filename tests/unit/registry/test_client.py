@@ -1,0 +1,118 @@
+"""The registry client's errors, against a real HTTP server that plays a script."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from pydantic import SecretStr
+
+from outbox_kit.errors import RejectedError, UnreachableError
+from outbox_kit.pipeline import HttpService
+from outbox_kit.registry.client import RegistryClient, SchemaVersion
+from tests.unit.support import Script, ScriptedServer
+
+NO_SUBJECT = (404, {"error_code": 40401, "message": "Subject 'a' not found."})
+VERSION = {"subject": "a", "version": 2, "id": 7, "schema": '"string"'}
+Serve = Callable[[Script], ScriptedServer]
+
+
+def client(server: ScriptedServer) -> RegistryClient:
+    return RegistryClient(HttpService(url=server.url))
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda found: found.latest("a"), None),
+        (lambda found: found.version("a", 3), None),
+        (lambda found: found.versions("a"), []),
+        (lambda found: found.compatibility("a"), None),
+    ],
+    ids=["latest", "version", "versions", "compatibility"],
+)
+def test_what_is_not_there_is_none(
+    serve: Serve, call: Callable[[RegistryClient], object], expected: object
+) -> None:
+    assert call(client(serve([NO_SUBJECT]))) == expected
+
+
+def test_a_write_to_what_is_not_there_is_an_error(serve: Serve) -> None:
+    with pytest.raises(RejectedError, match=r"set compatibility of a: Subject 'a' not found\. \(HTTP 404\)"):
+        client(serve([NO_SUBJECT])).set_compatibility("a", "FULL")
+
+
+def test_what_is_there(serve: Serve) -> None:
+    assert client(serve([(200, VERSION)])).latest("a") == SchemaVersion(2, 7, '"string"')
+    assert client(serve([(200, [3, 1, 2])])).versions("a") == [1, 2, 3]
+    assert client(serve([(200, {"compatibilityLevel": "FULL"})])).compatibility("a") == "FULL"
+    assert client(serve([(200, {"is_compatible": True})])).is_compatible("a", '"string"') is True
+    assert client(serve([(200, {"is_compatible": False})])).is_compatible("a", '"string"') is False
+
+
+def test_latest_is_asked_anew(serve: Serve) -> None:
+    server = serve([(200, VERSION), (200, {**VERSION, "version": 3, "id": 8})])
+    found = client(server)
+    assert [found.latest("a"), found.latest("a")] == [
+        SchemaVersion(2, 7, '"string"'),
+        SchemaVersion(3, 8, '"string"'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "Unauthorized"), (409, "Schema being registered is incompatible"), (422, "Invalid schema")],
+)
+def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, message: str) -> None:
+    server = serve([(status, {"error_code": status, "message": message})])
+    with pytest.raises(RejectedError) as caught:
+        client(server).register("a", '"string"')
+    assert caught.value.message == f"registry at {server.url}: register a: {message} (HTTP {status})"
+
+
+def test_a_server_error_is_no_missing_subject(serve: Serve) -> None:
+    server = serve([(500, {"error_code": 50001, "message": "Error in the backend"})])
+    with pytest.raises(RejectedError, match=r"subject a: Error in the backend \(HTTP 500\)$"):
+        client(server).latest("a")
+    assert len(server.seen) > 1, "a server error is tried again"
+
+
+def test_a_server_error_that_passes_is_not_seen(serve: Serve) -> None:
+    server = serve([(503, {"error_code": 50301, "message": "starting"}), (200, VERSION)])
+    assert client(server).latest("a") == SchemaVersion(2, 7, '"string"')
+
+
+def test_an_answer_that_is_no_json_is_explained(serve: Serve) -> None:
+    server = serve([(200, b"<html>a login page</html>")])
+    with pytest.raises((RejectedError, UnreachableError), match=server.url):
+        client(server).latest("a")
+
+
+def test_an_answer_without_an_id_is_explained(serve: Serve) -> None:
+    server = serve([(200, {"subject": "a", "version": 2})])
+    with pytest.raises(RejectedError, match="subject a: an answer without version, id or schema"):
+        client(server).latest("a")
+
+
+def test_an_unreachable_registry_is_named(free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    with pytest.raises(UnreachableError) as caught:
+        RegistryClient(HttpService(url=url)).latest("a")
+    assert caught.value.message.startswith(f"cannot reach the schema registry at {url}: ")
+    assert "registry.url" in caught.value.hint
+
+
+def test_credentials_go_into_the_header_and_into_nothing_else(serve: Serve) -> None:
+    server = serve([(403, {"error_code": 403, "message": "Forbidden"})])
+    service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
+    with pytest.raises(RejectedError) as caught:
+        RegistryClient(service).latest("a")
+    assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_without_credentials_no_header(serve: Serve) -> None:
+    server = serve([NO_SUBJECT])
+    client(server).latest("a")
+    assert server.seen[0].authorization is None

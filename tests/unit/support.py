@@ -1,0 +1,74 @@
+"""A tiny HTTP server that plays a script: the one fake, at the edge where bytes leave the process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the server saw it; the body as JSON."""
+
+    method: str
+    path: str
+    body: Any = None
+    authorization: str | None = field(default=None, compare=False)
+
+
+Script = Sequence[tuple[int, object]]
+"""(status, answer) pairs, one per request; the last is repeated.
+
+An answer of bytes goes out as it is (text/html), None as an empty body, anything else as JSON.
+"""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers every request with the next line of the script."""
+
+    script: ClassVar[Script]
+    seen: ClassVar[list[Request]]
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        status, answer = self.script[min(len(self.seen), len(self.script) - 1)]
+        self.seen.append(
+            Request(
+                self.command,
+                self.path,
+                json.loads(body) if body else None,
+                self.headers.get("Authorization"),
+            )
+        )
+        raw = isinstance(answer, bytes)
+        content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html" if raw else "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - what the base class looks for
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+class ScriptedServer:
+    """A real HTTP server on a free port that plays `script` and keeps the requests it saw."""
+
+    def __init__(self, script: Script) -> None:
+        self.seen: list[Request] = []
+        handler = type("Handler", (_Handler,), {"script": script, "seen": self.seen})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
