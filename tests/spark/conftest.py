@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from tables import Target, job_for
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Few rows and much code that runs once: compiling it well takes longer than running it.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     session = start_session("outbox-tests")
     # Cold code on few rows: more tasks only cost.
     session.conf.set("spark.sql.shuffle.partitions", "2")

@@ -12,6 +12,9 @@ from outbox_kit.pipeline import Environment, Pipeline
 DAY_MS = 24 * 60 * 60 * 1000
 # The broker adds its own framing to a record; the router counts key, value and headers.
 FRAMING_BYTES = 65_536
+# The record's timestamp is the commit time. A broker refuses one that is over an hour ahead of its own clock,
+# and under exactly-once that ends the task at commit, row after row: a clock must not stop the pipeline.
+ANY_TIMESTAMP = str(2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
     common = {
         "min.insync.replicas": str(environment.kafka.min_insync_replicas),
         "max.message.bytes": str(environment.connector.max_record_bytes + FRAMING_BYTES),
+        "message.timestamp.after.max.ms": ANY_TIMESTAMP,
     }
     topics = [
         Topic(

@@ -11,7 +11,7 @@ from outbox_kit.checking import Check, Status
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import checks
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
-from tests.unit.postgres.test_state import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 IDS = [
     "postgres.slot",

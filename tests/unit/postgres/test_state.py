@@ -10,40 +10,7 @@ import pytest
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
-
-PUBLICATION = {
-    "oid": 16500,
-    "puballtables": False,
-    "pubinsert": True,
-    "pubupdate": False,
-    "pubdelete": False,
-    "pubtruncate": False,
-    "pubviaroot": True,
-    "tables": ["public.outbox_event"],
-}
-SLOT = {
-    "slot_name": "library_outbox",
-    "plugin": "pgoutput",
-    "database": "library",
-    "active": True,
-    "active_pid": 1,
-    "wal_status": "reserved",
-    "confirmed_flush_lsn": "16/B374D848",
-    "retained_bytes": 0,
-}
-DEPLOYED = ActualDatabase(
-    version=180004,
-    wal_level="logical",
-    system_identifier="7301",
-    columns=dict(COLUMN_TYPES),
-    publication=PUBLICATION,
-    slot=SLOT,
-    role={"can_login": True, "can_replicate": True, "can_read": True},
-)
-EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
-LOCKED = LockedSource(
-    system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
-)
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 
 def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[str]:
@@ -177,10 +144,9 @@ def test_what_could_lose_rows_is_refused(
     ],
     ids=["publication of another table", "publication without inserts", "slot lost", "other plugin", "other database"],
 )
-@pytest.mark.parametrize("locked", [None, LOCKED], ids=["first apply", "locked"])
 def test_objects_that_exist_but_cannot_deliver_are_refused(
-    library: Pipeline, changes: dict[str, Any], locked: LockedSource | None
+    library: Pipeline, changes: dict[str, Any]
 ) -> None:
     """Otherwise plan says "no changes", the connector runs, heartbeats move the slot, and rows never arrive."""
     with pytest.raises(RefusedError):
-        refuse_unsafe(library, replace(DEPLOYED, **changes), locked)
+        refuse_unsafe(library, replace(DEPLOYED, **changes), LOCKED)

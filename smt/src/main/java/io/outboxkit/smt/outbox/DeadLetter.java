@@ -1,0 +1,88 @@
+package io.outboxkit.smt.outbox;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonGenerator;
+import io.outboxkit.smt.util.Sha256;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
+/**
+ * Key, value and headers of a dead letter. The value is a JSON object: either the whole row, with
+ * {@code source_sequence} added, or, for what is too large to send, only where it is and a hash of
+ * its payload.
+ *
+ * @param key the aggregate id; may be null
+ */
+record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
+  private static final JsonFactory JSON = new JsonFactory();
+
+  /** Longest text kept among coordinates: they have to be sendable whatever the row holds. */
+  private static final int MAX_COORDINATE = 255;
+
+  static DeadLetter whole(OutboxRow row) {
+    ByteArrayOutputStream value = new ByteArrayOutputStream();
+    try (JsonGenerator json = JSON.createGenerator(value)) {
+      json.writeStartObject();
+      RowJson.writeColumns(json, row.columns(), JSON);
+      json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
+      json.writeEndObject();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    return new DeadLetter(row.key(), value.toByteArray(), headersOf(row));
+  }
+
+  static DeadLetter coordinates(OutboxRow row) {
+    String id = limited(row.id());
+    String key = limited(row.key());
+    String aggregateType = limited(row.aggregateType());
+    String eventType = limited(row.eventType());
+    ByteArrayOutputStream value = new ByteArrayOutputStream();
+    try (JsonGenerator json = JSON.createGenerator(value)) {
+      json.writeStartObject();
+      json.writeStringField("id", id);
+      json.writeStringField("aggregate_type", aggregateType);
+      json.writeStringField("aggregate_id", key);
+      json.writeStringField("event_type", eventType);
+      json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
+      if (row.lsn() == null) {
+        json.writeNullField("lsn");
+      } else {
+        json.writeNumberField("lsn", row.lsn());
+      }
+      writePayloadHash(json, row.payload());
+      json.writeEndObject();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    return new DeadLetter(
+        key,
+        value.toByteArray(),
+        RecordHeaders.of(id, eventType, aggregateType, row.eventTime(), row.sequence()));
+  }
+
+  private static void writePayloadHash(JsonGenerator json, String payload) throws IOException {
+    byte[] bytes = payload == null ? null : payload.getBytes(StandardCharsets.UTF_8);
+    json.writeStringField("payload_sha256", bytes == null ? null : Sha256.hex(bytes));
+    json.writeNumberField("payload_bytes", bytes == null ? 0 : bytes.length);
+  }
+
+  private static ConnectHeaders headersOf(OutboxRow row) {
+    ConnectHeaders headers = RecordHeaders.of(row);
+    try {
+      RowHeaders.addTo(headers, row.headers());
+      return headers;
+    } catch (InvalidRowException e) {
+      return RecordHeaders.of(row);
+    }
+  }
+
+  private static String limited(String text) {
+    return text == null || text.length() <= MAX_COORDINATE
+        ? text
+        : "sha256:" + Sha256.hex(text.getBytes(StandardCharsets.UTF_8));
+  }
+}

@@ -1,0 +1,176 @@
+package io.outboxkit.smt.outbox;
+
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.DataException;
+
+/**
+ * Tells what Debezium sent: a row of the outbox, something that may pass, or something nobody
+ * named. Kinds are recognised by schema names and fields, so no Debezium class is needed.
+ */
+public final class EnvelopeReader {
+  private static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
+  private static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
+  private static final String NOTIFICATION = "io.debezium.connector.common.Notification";
+  private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
+
+  private static final String CREATE = "c";
+  private static final String READ = "r";
+  private static final String MESSAGE = "m";
+
+  private final RouterConfig config;
+  private final String table;
+  private final PassThrough passThrough;
+  private final EventTime eventTime = new EventTime();
+
+  // The schemas of the last record: Debezium makes new ones only when the table changes.
+  private EnvelopeFields fields;
+  private Columns columns;
+
+  public EnvelopeReader(RouterConfig config) {
+    this.config = config;
+    this.table = config.table();
+    this.passThrough = config.passThrough();
+  }
+
+  /**
+   * The outbox row in the record, or null if the record is to pass as it is.
+   *
+   * @throws DataException if the record is neither: the message names the topic and what to set
+   */
+  public OutboxRow read(ConnectRecord<?> record) {
+    if (record.value() == null) {
+      passThrough.requireTombstone(record);
+      return null;
+    }
+    if (!(record.value() instanceof Struct envelope)) {
+      throw PassThrough.refused(
+          record,
+          "a value of class " + record.value().getClass().getName() + ", not a Debezium Struct",
+          "put this transform first and use it with Debezium's source connectors only");
+    }
+    EnvelopeFields known = fieldsOf(envelope.schema());
+    if (known == null) {
+      requireMetadataAllowed(record, envelope.schema().name());
+      return null;
+    }
+    return readChange(record, envelope, known);
+  }
+
+  private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields known) {
+    String operation = envelope.getString(known.operation().name());
+    if (MESSAGE.equals(operation)) {
+      passThrough.requireMessages(record);
+      return null;
+    }
+    Struct source = (Struct) envelope.get(known.source());
+    String schemaName = (String) EnvelopeFields.get(source, known.sourceSchema());
+    String tableName = (String) EnvelopeFields.get(source, known.sourceTable());
+    if (!isOutbox(schemaName, tableName)) {
+      passThrough.requireTable(record, schemaName + "." + tableName);
+      return null;
+    }
+    requireInsert(operation);
+    Struct after = (Struct) EnvelopeFields.get(envelope, known.after());
+    if (after == null) {
+      throw new DataException("An insert into " + table + " came without its row (after).");
+    }
+    return row(after, columnsOf(after.schema()), source, known);
+  }
+
+  private OutboxRow row(Struct after, Columns at, Struct source, EnvelopeFields known) {
+    Long lsn = (Long) EnvelopeFields.get(source, known.lsn());
+    String sequence = (String) EnvelopeFields.get(source, known.sequence());
+    return new OutboxRow(
+        after,
+        Columns.text(after, at.id()),
+        Columns.text(after, at.key()),
+        Columns.text(after, at.aggregateType()),
+        Columns.text(after, at.eventType()),
+        Columns.text(after, at.payload()),
+        at.headers() == null ? null : Columns.text(after, at.headers()),
+        eventTime.format(
+            after.getWithoutDefault(at.timestamp().name()), at.timestamp().schema().name()),
+        SourceSequence.format(config.sourceEpoch(), sequence, lsn),
+        lsn,
+        commitMillis(source, known));
+  }
+
+  /** Debezium fills source.ts_* with the commit time of the transaction. */
+  private static Long commitMillis(Struct source, EnvelopeFields known) {
+    Long micros = (Long) EnvelopeFields.get(source, known.micros());
+    return micros != null
+        ? Long.valueOf(Math.floorDiv(micros, 1000L))
+        : (Long) EnvelopeFields.get(source, known.millis());
+  }
+
+  private boolean isOutbox(String schemaName, String tableName) {
+    // Compared in parts: joining the names would cost a String per record.
+    return schemaName != null
+        && tableName != null
+        && table.length() == schemaName.length() + 1 + tableName.length()
+        && table.startsWith(schemaName)
+        && table.charAt(schemaName.length()) == '.'
+        && table.endsWith(tableName);
+  }
+
+  private void requireInsert(String operation) {
+    if (CREATE.equals(operation) || READ.equals(operation) && config.routesSnapshotRows()) {
+      return;
+    }
+    if (READ.equals(operation)) {
+      throw new DataException(
+          "A snapshot read rows of "
+              + table
+              + " (op=r). Snapshots bring old states back: they read in no order of commits. Use"
+              + " snapshot.mode=no_data, and `outbox backfill` to load what was there before; or"
+              + " set snapshot.rows=route if you know that each aggregate has one row.");
+    }
+    throw new DataException(
+        "The outbox table "
+            + table
+            + " had a change with op="
+            + operation
+            + "; only inserts can be routed. Make the publication insert-only (with"
+            + " (publish='insert')).");
+  }
+
+  private void requireMetadataAllowed(ConnectRecord<?> record, String name) {
+    if (HEARTBEAT.equals(name)) {
+      // Dropping or refusing these would stop the replication slot from moving.
+      return;
+    }
+    if (TRANSACTION.equals(name)) {
+      passThrough.requireTransactions(record);
+    } else if (name != null && name.endsWith(SCHEMA_CHANGE_SUFFIX)) {
+      passThrough.requireSchemaChanges(record);
+    } else if (NOTIFICATION.equals(name)) {
+      throw PassThrough.refused(
+          record, "a notification", "take sink out of notification.enabled.channels");
+    } else {
+      throw PassThrough.refused(
+          record,
+          "a value with schema " + name + ", not a change event of Debezium",
+          "put this transform first and use it with Debezium's source connectors only");
+    }
+  }
+
+  private EnvelopeFields fieldsOf(Schema schema) {
+    if (fields != null && fields.schema() == schema) {
+      return fields;
+    }
+    EnvelopeFields resolved = EnvelopeFields.of(schema);
+    if (resolved != null) {
+      fields = resolved;
+    }
+    return resolved;
+  }
+
+  private Columns columnsOf(Schema schema) {
+    if (columns == null || columns.schema() != schema) {
+      columns = Columns.of(schema, config);
+    }
+    return columns;
+  }
+}

@@ -1,0 +1,52 @@
+package io.outboxkit.smt.outbox;
+
+import io.outboxkit.smt.util.Utf8;
+import java.util.Set;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.header.ConnectHeaders;
+import org.apache.kafka.connect.header.Header;
+
+/** The headers that every record has. All are strings. */
+final class RecordHeaders {
+  static final String EVENT_ID = "event_id";
+  static final String EVENT_TYPE = "event_type";
+  static final String AGGREGATE_TYPE = "aggregate_type";
+  static final String EVENT_TIME = "event_time";
+  static final String SOURCE_SEQUENCE = "source_sequence";
+
+  static final Set<String> NAMES =
+      Set.of(EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE);
+
+  private RecordHeaders() {}
+
+  /** The five headers, without those whose value is null. */
+  static ConnectHeaders of(
+      String id, String eventType, String aggregateType, String eventTime, String sequence) {
+    ConnectHeaders headers = new ConnectHeaders();
+    add(headers, EVENT_ID, id);
+    add(headers, EVENT_TYPE, eventType);
+    add(headers, AGGREGATE_TYPE, aggregateType);
+    add(headers, EVENT_TIME, eventTime);
+    add(headers, SOURCE_SEQUENCE, sequence);
+    return headers;
+  }
+
+  static ConnectHeaders of(OutboxRow row) {
+    return of(row.id(), row.eventType(), row.aggregateType(), row.eventTime(), row.sequence());
+  }
+
+  static void add(ConnectHeaders headers, String name, String value) {
+    if (value != null) {
+      headers.add(name, value, Schema.STRING_SCHEMA);
+    }
+  }
+
+  /** Bytes of all names and values in UTF-8. */
+  static long sizeOf(ConnectHeaders headers) {
+    long size = 0;
+    for (Header header : headers) {
+      size += Utf8.length(header.key()) + Utf8.length((String) header.value());
+    }
+    return size;
+  }
+}

@@ -1,0 +1,108 @@
+package io.outboxkit.smt.outbox;
+
+import io.outboxkit.smt.util.Names;
+import io.outboxkit.smt.util.Partitions;
+import io.outboxkit.smt.util.Utf8;
+import java.util.Map;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.data.Field;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
+/** Turns outbox rows into the records of the contract. */
+public final class RowRouter {
+  private final Map<String, AggregateRoute> routes;
+  private final int maxRecordBytes;
+  private final PayloadEncoder payloads = new PayloadEncoder();
+
+  public RowRouter(RouterConfig config) {
+    this.routes = config.routes();
+    this.maxRecordBytes = config.maxRecordBytes();
+  }
+
+  /**
+   * The record for the row, on the topic of its aggregate type.
+   *
+   * @throws InvalidRowException if the row breaks the contract; says which column and how
+   * @throws DataException if the table lacks the partition field
+   */
+  public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
+    AggregateRoute route = routeOf(row);
+    requireComplete(row);
+    ConnectHeaders headers = RecordHeaders.of(row);
+    RowHeaders.addTo(headers, row.headers());
+    Integer partition = partition(route, row);
+    byte[] value = payloads.encode(route, row.payload());
+    requireSize(row.key(), value, headers);
+    return record.newRecord(
+        route.topic(),
+        partition,
+        Schema.STRING_SCHEMA,
+        row.key(),
+        value == null ? null : Schema.BYTES_SCHEMA,
+        value,
+        row.commitMillis(),
+        headers);
+  }
+
+  private AggregateRoute routeOf(OutboxRow row) throws InvalidRowException {
+    AggregateRoute route = routes.get(row.aggregateType());
+    if (route == null) {
+      throw new InvalidRowException(
+          Reason.UNKNOWN_AGGREGATE_TYPE,
+          row.aggregateType() == null
+              ? "the aggregate type is null"
+              : "aggregate type " + Names.shown(row.aggregateType()) + " is not in aggregates");
+    }
+    return route;
+  }
+
+  private static void requireComplete(OutboxRow row) throws InvalidRowException {
+    requireText(row.key(), Reason.EMPTY_KEY, "the aggregate id");
+    requireText(row.id(), Reason.EMPTY_EVENT_ID, "the event id");
+    requireText(row.eventType(), Reason.EMPTY_EVENT_TYPE, "the event type");
+    if (row.eventTime() == null) {
+      throw new InvalidRowException(
+          Reason.EVENT_TIME_INVALID,
+          "the event time is null or not a timestamp of the years 0 to 9999");
+    }
+  }
+
+  private static void requireText(String text, Reason reason, String what)
+      throws InvalidRowException {
+    if (text == null || text.isEmpty()) {
+      throw new InvalidRowException(reason, what + " is null or empty");
+    }
+  }
+
+  /** Null leaves it to the producer, which hashes the key with murmur2. */
+  private static Integer partition(AggregateRoute route, OutboxRow row) throws InvalidRowException {
+    if (route.partitionField() == null) {
+      return null;
+    }
+    Field column = row.columns().schema().field(route.partitionField());
+    if (column == null) {
+      throw new DataException(
+          "The outbox table has no column "
+              + route.partitionField()
+              + "; set aggregate."
+              + route.type()
+              + ".partition.field to a column that it has, or leave it out.");
+    }
+    String text = Columns.text(row.columns(), column);
+    requireText(text, Reason.EMPTY_PARTITION_FIELD, "column " + column.name());
+    return Partitions.of(text, route.partitions());
+  }
+
+  private void requireSize(String key, byte[] value, ConnectHeaders headers)
+      throws InvalidRowException {
+    long size =
+        Utf8.length(key) + (value == null ? 0 : value.length) + RecordHeaders.sizeOf(headers);
+    if (size > maxRecordBytes) {
+      throw new InvalidRowException(
+          Reason.RECORD_TOO_LARGE,
+          "key, value and headers take " + size + " bytes, max.record.bytes is " + maxRecordBytes);
+    }
+  }
+}

@@ -1,0 +1,44 @@
+package io.outboxkit.smt;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.log4j.AppenderSkeleton;
+import org.apache.log4j.Level;
+import org.apache.log4j.Logger;
+import org.apache.log4j.spi.LoggingEvent;
+
+/** Everything the transforms log while it is open. */
+final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
+  private final List<LoggingEvent> events = new ArrayList<>();
+  private final Logger logger = Logger.getLogger("io.outboxkit");
+
+  CapturedLog() {
+    logger.setLevel(Level.TRACE);
+    logger.addAppender(this);
+  }
+
+  String text() {
+    StringBuilder text = new StringBuilder();
+    events.forEach(event -> text.append(event.getRenderedMessage()).append('\n'));
+    return text.toString();
+  }
+
+  long warnings() {
+    return events.stream().filter(event -> event.getLevel() == Level.WARN).count();
+  }
+
+  @Override
+  protected void append(LoggingEvent event) {
+    events.add(event);
+  }
+
+  @Override
+  public void close() {
+    logger.removeAppender(this);
+  }
+
+  @Override
+  public boolean requiresLayout() {
+    return false;
+  }
+}

@@ -1,0 +1,235 @@
+package io.outboxkit.smt;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.SchemaBuilder;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.source.SourceRecord;
+
+/**
+ * Change events as Debezium's PostgreSQL connector 3.7.0.Final emits them; {@link
+ * DebeziumShapesTest} compares the schemas with its jars. An insert into the default outbox table
+ * unless told otherwise.
+ */
+public final class OutboxEvents {
+  public static final String ID = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11";
+  public static final String CREATED_AT = "2026-11-20T18:31:38.123456Z";
+  public static final String SEQUENCE = "0001:0000000002ba5d10-0000000002ba5d48";
+  public static final long COMMIT_MILLIS = 1_795_199_498_200L;
+
+  private final Map<String, Object> row = new LinkedHashMap<>();
+
+  private final Map<String, Schema> columns = new LinkedHashMap<>();
+  private String operation = "c";
+  private String schemaName = "public";
+  private String tableName = "outbox_event";
+  private String sequence = "[\"45767952\",\"45768008\"]";
+  private Long lsn = 45_768_008L;
+  private Long micros = COMMIT_MILLIS * 1000 + 999;
+
+  private OutboxEvents() {
+    column("id", named(SchemaBuilder.string(), "io.debezium.data.Uuid"), ID);
+    column("seq", Schema.INT64_SCHEMA, 7L);
+    column("aggregate_type", Schema.STRING_SCHEMA, "note");
+    column("aggregate_id", Schema.STRING_SCHEMA, "note-1");
+    column("event_type", Schema.STRING_SCHEMA, "NoteWritten");
+    column("payload", json(), "{\"text\": \"hello\"}");
+    column("headers", json(), null);
+    column(
+        "created_at", named(SchemaBuilder.string(), "io.debezium.time.ZonedTimestamp"), CREATED_AT);
+  }
+
+  public static OutboxEvents insert() {
+    return new OutboxEvents();
+  }
+
+  public static Schema json() {
+    return named(SchemaBuilder.string().optional(), "io.debezium.data.Json");
+  }
+
+  private static Schema named(SchemaBuilder builder, String name) {
+    return builder.name(name).version(1).build();
+  }
+
+  public OutboxEvents column(String name, Schema schema, Object value) {
+    columns.put(name, schema);
+    row.put(name, value);
+    return this;
+  }
+
+  /** Sets a text column that may be null, whatever the table says. */
+  public OutboxEvents with(String name, String value) {
+    Schema schema = columns.get(name);
+    if (!schema.isOptional()) {
+      columns.put(name, Schema.OPTIONAL_STRING_SCHEMA);
+    }
+    row.put(name, value);
+    return this;
+  }
+
+  public OutboxEvents without(String name) {
+    columns.remove(name);
+    row.remove(name);
+    return this;
+  }
+
+  public OutboxEvents payload(String payload) {
+    return with("payload", payload);
+  }
+
+  public OutboxEvents operation(String code) {
+    this.operation = code;
+    return this;
+  }
+
+  public OutboxEvents table(String schema, String table) {
+    this.schemaName = schema;
+    this.tableName = table;
+    return this;
+  }
+
+  public OutboxEvents sequence(String text, Long position) {
+    this.sequence = text;
+    this.lsn = position;
+    return this;
+  }
+
+  public OutboxEvents withoutMicros() {
+    this.micros = null;
+    return this;
+  }
+
+  public SourceRecord record() {
+    return wrap(rowSchema(), true);
+  }
+
+  /** A logical decoding message: no row, an op of its own. */
+  public SourceRecord messageRecord() {
+    this.operation = "m";
+    return wrap(rowSchema(), false);
+  }
+
+  private Schema rowSchema() {
+    SchemaBuilder builder =
+        SchemaBuilder.struct().optional().name("library.public." + tableName + ".Value");
+    columns.forEach(builder::field);
+    return builder.build();
+  }
+
+  private SourceRecord wrap(Schema rowSchema, boolean withRow) {
+    Schema schema = withRow ? envelopeSchema(rowSchema) : messageSchema();
+    Struct envelope =
+        new Struct(schema)
+            .put("source", source())
+            .put("op", operation)
+            .put("ts_ms", COMMIT_MILLIS + 40);
+    if (withRow && !operation.equals("t")) {
+      envelope.put(operation.equals("d") ? "before" : "after", rowStruct(rowSchema));
+    }
+    String topic = withRow ? "library." + schemaName + "." + tableName : "library.message";
+    return new SourceRecord(
+        Map.of("server", "library"), Map.of("lsn", 1L), topic, null, null, schema, envelope);
+  }
+
+  private Struct rowStruct(Schema schema) {
+    Struct struct = new Struct(schema);
+    row.forEach(struct::put);
+    return struct;
+  }
+
+  private Struct source() {
+    return new Struct(sourceSchema())
+        .put("version", "3.7.0.Final")
+        .put("connector", "postgresql")
+        .put("name", "library")
+        .put("ts_ms", COMMIT_MILLIS)
+        .put("db", "library")
+        .put("sequence", sequence)
+        .put("ts_us", micros)
+        .put("ts_ns", micros == null ? null : micros * 1000)
+        .put("schema", schemaName)
+        .put("table", tableName)
+        .put("txId", 771L)
+        .put("lsn", lsn);
+  }
+
+  static Schema sourceSchema() {
+    return SchemaBuilder.struct()
+        .name("io.debezium.connector.postgresql.Source")
+        .version(1)
+        .field("version", Schema.STRING_SCHEMA)
+        .field("connector", Schema.STRING_SCHEMA)
+        .field("name", Schema.STRING_SCHEMA)
+        .field("ts_ms", Schema.INT64_SCHEMA)
+        .field(
+            "snapshot",
+            SchemaBuilder.string()
+                .name("io.debezium.data.Enum")
+                .version(1)
+                .parameter(
+                    "allowed",
+                    "true,first,first_in_data_collection,last_in_data_collection,last,false"
+                        + ",incremental")
+                .optional()
+                .defaultValue("false")
+                .build())
+        .field("db", Schema.STRING_SCHEMA)
+        .field("sequence", Schema.OPTIONAL_STRING_SCHEMA)
+        .field("ts_us", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("ts_ns", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("schema", Schema.STRING_SCHEMA)
+        .field("table", Schema.STRING_SCHEMA)
+        .field("txId", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("lsn", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("xmin", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("origin", Schema.OPTIONAL_STRING_SCHEMA)
+        .field("origin_lsn", Schema.OPTIONAL_INT64_SCHEMA)
+        .build();
+  }
+
+  private static Schema envelopeSchema(Schema row) {
+    return SchemaBuilder.struct()
+        .name("library.public.outbox_event.Envelope")
+        .version(2)
+        .field("before", row)
+        .field("after", row)
+        .field("source", sourceSchema())
+        .field("transaction", transactionBlock())
+        .field("op", Schema.STRING_SCHEMA)
+        .field("ts_ms", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("ts_us", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("ts_ns", Schema.OPTIONAL_INT64_SCHEMA)
+        .build();
+  }
+
+  private static Schema messageSchema() {
+    return SchemaBuilder.struct()
+        .name("io.debezium.connector.postgresql.MessageValue")
+        .version(1)
+        .field("op", Schema.STRING_SCHEMA)
+        .field("ts_ms", Schema.OPTIONAL_INT64_SCHEMA)
+        .field("source", sourceSchema())
+        .field("transaction", transactionBlock())
+        .field(
+            "message",
+            SchemaBuilder.struct()
+                .name("io.debezium.connector.postgresql.Message")
+                .field("prefix", Schema.OPTIONAL_STRING_SCHEMA)
+                .field("content", Schema.OPTIONAL_BYTES_SCHEMA)
+                .optional()
+                .build())
+        .build();
+  }
+
+  private static Schema transactionBlock() {
+    return SchemaBuilder.struct()
+        .name("event.block")
+        .version(1)
+        .field("id", Schema.STRING_SCHEMA)
+        .field("total_order", Schema.INT64_SCHEMA)
+        .field("data_collection_order", Schema.INT64_SCHEMA)
+        .optional()
+        .build();
+  }
+}

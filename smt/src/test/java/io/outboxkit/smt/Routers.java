@@ -1,0 +1,88 @@
+package io.outboxkit.smt;
+
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.avro.Schema;
+import org.apache.avro.generic.GenericDatumReader;
+import org.apache.avro.io.DecoderFactory;
+import org.apache.kafka.connect.header.Header;
+import org.apache.kafka.connect.source.SourceRecord;
+
+/** Configured routers and what is read from their records. */
+public final class Routers {
+  public static final String NOTE_V1 =
+      "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
+          + "{\"name\":\"text\",\"type\":\"string\"}]}";
+  public static final String NOTE_V2 =
+      "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
+          + "{\"name\":\"text\",\"type\":\"string\"},"
+          + "{\"name\":\"stars\",\"type\":\"int\"}]}";
+  public static final int NOTE_V1_ID = 0x01020304;
+  public static final int NOTE_V2_ID = 12;
+
+  private Routers() {}
+
+  /** One aggregate type, {@code note}, with one schema version. */
+  public static Map<String, String> props() {
+    Map<String, String> props = new HashMap<>();
+    props.put("table", "public.outbox_event");
+    props.put("aggregates", "note");
+    props.put("aggregate.note.topic", "library.note");
+    props.put("aggregate.note.partitions", "12");
+    props.put("aggregate.note.schema.versions", "1");
+    props.put("aggregate.note.schema.1", NOTE_V1);
+    props.put("aggregate.note.schema.1.id", Integer.toString(NOTE_V1_ID));
+    props.put("dead.letter.topic", "library.dead-letter");
+    return props;
+  }
+
+  /** As {@link #props}, with further settings as name, value, name, value. */
+  public static Map<String, String> props(String... more) {
+    Map<String, String> props = props();
+    for (int i = 0; i < more.length; i += 2) {
+      props.put(more[i], more[i + 1]);
+    }
+    return props;
+  }
+
+  public static OutboxRouter<SourceRecord> router(String... more) {
+    return configured(props(more));
+  }
+
+  public static OutboxRouter<SourceRecord> configured(Map<String, String> props) {
+    OutboxRouter<SourceRecord> router = new OutboxRouter<>();
+    router.configure(props);
+    return router;
+  }
+
+  /** Header values by name, in order; fails on a header that is there twice. */
+  public static Map<String, String> headers(SourceRecord record) {
+    Map<String, String> headers = new LinkedHashMap<>();
+    for (Header header : record.headers()) {
+      if (header.schema() != org.apache.kafka.connect.data.Schema.STRING_SCHEMA
+          || headers.put(header.key(), (String) header.value()) != null) {
+        throw new AssertionError("header " + header.key() + " is no string or there twice");
+      }
+    }
+    return headers;
+  }
+
+  /** Decodes a value in Confluent wire format with Avro's own reader. */
+  public static Object decode(SourceRecord record, String schema, int schemaId) throws Exception {
+    ByteBuffer value = ByteBuffer.wrap((byte[]) record.value());
+    if (value.get() != 0 || value.getInt() != schemaId) {
+      throw new AssertionError("not framed with schema id " + schemaId);
+    }
+    Schema parsed = new Schema.Parser().parse(schema);
+    var decoder =
+        DecoderFactory.get()
+            .binaryDecoder(value.array(), value.position(), value.remaining(), null);
+    Object decoded = new GenericDatumReader<>(parsed).read(null, decoder);
+    if (!decoder.isEnd()) {
+      throw new AssertionError("bytes after the value");
+    }
+    return decoded;
+  }
+}

@@ -1,0 +1,113 @@
+package io.outboxkit.smt.avro;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.stream.Stream;
+import org.apache.avro.generic.GenericRecord;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** Unions: the first branch, in the order of the schema, that takes the value. */
+class UnionsTest {
+  private static final String SHAPES =
+      """
+      ["null",
+       {"type": "record", "name": "Circle", "fields": [{"name": "radius", "type": "double"}]},
+       {"type": "record", "name": "Box", "fields": [
+         {"name": "width", "type": "double"}, {"name": "height", "type": "double"}]},
+       {"type": "map", "values": "string"},
+       {"type": "array", "items": "int"}]
+      """;
+
+  static Stream<Arguments> accepted() {
+    return Stream.of(
+        arguments("[\"null\",\"int\"]", "null", "null"),
+        arguments("[\"int\",\"null\"]", "7", "7"),
+        arguments("[\"int\",\"long\"]", "5000000000", "5000000000"),
+        arguments("[\"null\",\"int\",\"double\"]", "1.5", "1.5"),
+        arguments("[\"double\",\"long\"]", "5", "5.0"),
+        arguments("[\"int\",\"string\",\"boolean\"]", "true", "true"),
+        arguments(
+            "[{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\"]},\"string\"]", "\"B\"", "B"),
+        arguments(
+            "[{\"type\":\"long\",\"logicalType\":\"timestamp-millis\"},\"string\"]",
+            "\"1970-01-01T00:00:01Z\"",
+            "1000"),
+        arguments(
+            "[{\"type\":\"long\",\"logicalType\":\"timestamp-millis\"},\"string\"]",
+            "\"soon\"",
+            "soon"),
+        arguments(SHAPES, "null", "null"),
+        arguments(SHAPES, "{\"radius\": 1}", "{\"radius\": 1.0}"),
+        arguments(SHAPES, "{\"height\": 2, \"width\": 1}", "{\"width\": 1.0, \"height\": 2.0}"),
+        arguments(SHAPES, "{\"radius\": \"large\"}", "{radius=large}"),
+        arguments(SHAPES, "[1, 2]", "[1, 2]"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("accepted")
+  void firstBranchThatTakesTheValueIsWritten(String schema, String json, String decoded)
+      throws Exception {
+    assertEquals(decoded, String.valueOf(Encoding.roundTrip(schema, json)));
+  }
+
+  static Stream<Arguments> refused() {
+    return Stream.of(
+        arguments("[\"null\",\"int\"]", "\"x\"", "payload: expected null or int, found string"),
+        arguments(
+            "[\"null\",\"int\"]",
+            "2147483648",
+            "payload: expected int, found a number out of range"),
+        arguments(
+            "[\"int\",\"long\"]",
+            "9223372036854775808",
+            "payload: expected int or long, found number"),
+        arguments(
+            SHAPES,
+            "{\"radius\": 1, \"width\": 1}",
+            "payload: expected null or record Circle or record Box or map or array, found object"),
+        arguments(SHAPES, "[\"a\"]", "[0]: expected int, found string"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("refused")
+  void othersAreRefused(String schema, String json, String message) {
+    assertEquals(message, Encoding.refusal(schema, json));
+  }
+
+  /** Tokens that are kept while branches are tried must not pass through a double. */
+  @Test
+  void keptNumbersKeepEveryDigit() throws Exception {
+    String schema =
+        """
+        [{"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]},
+         {"type": "record", "name": "B", "fields": [{"name": "b", "type":
+           {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 20}}]}]
+        """;
+    GenericRecord b =
+        (GenericRecord) Encoding.roundTrip(schema, "{\"b\": 1234567890.12345678901234567890}");
+    assertEquals(
+        "123456789012345678901234567890",
+        new java.math.BigInteger(((ByteBuffer) b.get("b")).array()).toString());
+  }
+
+  /** Every level doubles the tries: without a limit, 40 levels would take for ever. */
+  @Test
+  void unionsNestedInThemselvesAreBounded() {
+    String schema =
+        """
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["int", "A",
+          {"type": "record", "name": "B", "fields": [{"name": "x", "type": ["int", "A", "B"]}]}]}]}
+        """;
+    String json = "{\"x\":".repeat(40) + "true" + "}".repeat(40);
+    assertEquals(
+        "x: too many ways to read the unions of the schema",
+        assertTimeoutPreemptively(Duration.ofSeconds(30), () -> Encoding.refusal(schema, json)));
+  }
+}

@@ -1,0 +1,122 @@
+package io.outboxkit.smt.util;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Random;
+import java.util.UUID;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class UtilTest {
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", "abc", "é", "€", "😀", "a\u0000b", "mixed é € 😀 end"})
+  void utf8IsThatOfTheJdk(String text) {
+    byte[] expected = text.getBytes(StandardCharsets.UTF_8);
+    char[] padded = ("<" + text + ">").toCharArray();
+    assertEquals(expected.length, Utf8.length(text));
+    assertEquals(expected.length, Utf8.length(padded, 1, text.length()));
+    byte[] actual = new byte[expected.length];
+    Utf8.encode(padded, 1, text.length(), actual, 0);
+    assertArrayEquals(expected, actual);
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"\ud83d", "\ude00", "a\ud83db", "\ud83d\ud83d", "\ude00\ud83d"})
+  void halfSurrogatePairsHaveNoUtf8(String text) {
+    assertEquals(-1, Utf8.length(text.toCharArray(), 0, text.length()));
+  }
+
+  @Test
+  void nullTakesNoBytes() {
+    assertEquals(0, Utf8.length((String) null));
+  }
+
+  @Test
+  void partitionsAreThoseOfKafka() {
+    Random random = new Random(3);
+    for (int i = 0; i < 2000; i++) {
+      String key = new UUID(random.nextLong(), random.nextLong()).toString();
+      int partitions = 1 + random.nextInt(64);
+      assertEquals(
+          BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), partitions),
+          Partitions.of(key, partitions));
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "order_line.v-2, '\"order_line.v-2\"'",
+    "a b, (a name of 3 characters)",
+    "'', (a name of 0 characters)",
+    "é, (a name of 1 characters)"
+  })
+  void onlyNamesThatLookLikeNamesAreShown(String name, String shown) {
+    assertEquals(shown, Names.shown(name));
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "2026-11-20T18:31:38.123456Z",
+        "2026-11-20T18:31:38.123456z",
+        "2026-11-20t18:31:38.123456+00:00",
+        "2026-11-20 18:31:38.123456+00",
+        "2026-11-20T19:31:38.123456000+0100",
+        "2026-11-21T12:31:38.123456+18:00",
+        "2026-11-20T14:01:38.123456-04:30"
+      })
+  void timestampsAreRead(String text) {
+    IsoText iso = new IsoText();
+    assertTrue(iso.timestamp(text));
+    assertEquals(1_795_199_498L, iso.epochSecond());
+    assertEquals(123_456_000, iso.nano());
+    assertEquals(20_777, iso.epochDay());
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "",
+        "infinity",
+        "2026-11-20",
+        "2026-11-20T18:31",
+        "2026-11-20T18:31:38",
+        "2026-11-20T18:31:38.Z",
+        "2026-11-20T18:31:38.1234567890Z",
+        "2026-11-20T24:00:00Z",
+        "2026-11-20T18:60:00Z",
+        "2026-11-20T18:31:60Z",
+        "2026-13-20T18:31:38Z",
+        "2026-02-30T18:31:38Z",
+        "26-11-20T18:31:38Z",
+        "1234567-11-20T18:31:38Z",
+        "2026-11-20T18:31:38+19:00",
+        "2026-11-20T18:31:38+01:60",
+        "2026-11-20T18:31:38+01:",
+        "2026-11-20T18:31:38+1",
+        "2026-11-20T18:31:38Z ",
+        "2026-11-20T18:31:38+00:00 BC",
+        "-2026-11-20T18:31:38Z",
+        "2026-1-20T18:31:38Z",
+        "2026-11-20T8:31:38Z"
+      })
+  void otherTextIsNoTimestamp(String text) {
+    assertFalse(new IsoText().timestamp(text));
+  }
+
+  @Test
+  void hashIsSha256() {
+    assertEquals(
+        // printf abc | sha256sum
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        Sha256.hex("abc".getBytes(StandardCharsets.UTF_8)));
+  }
+}

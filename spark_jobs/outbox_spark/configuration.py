@@ -1,0 +1,91 @@
+"""From the pipeline file and an environment file to jobs. The one place that knows outbox_kit's models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.pipeline import (
+    Environment,
+    HttpService,
+    Kafka,
+    Materialization,
+    Pipeline,
+    load_environment,
+    load_pipeline,
+)
+from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.model import DeltaTarget, MaterializeJob, PostgresTarget, Registry, Target
+
+
+def load_jobs(
+    pipeline_file: Path,
+    environment_name: str,
+    *,
+    aggregates: Collection[str] = (),
+    targets: Collection[str] = (),
+) -> list[MaterializeJob]:
+    """The pipeline's materializations, in the order of the file; empty collections select all.
+
+    Raises ConfigurationError when a file is wrong or nothing is selected.
+    """
+    try:
+        pipeline = load_pipeline(pipeline_file)
+        environment = load_environment(
+            environment_name, pipeline_file, needs=("kafka", "registry", "targets")
+        )
+    except OutboxKitError as error:
+        raise ConfigurationError(error.message, error.hint) from error
+    selected = [
+        entry
+        for entry in pipeline.materializations
+        if (not aggregates or entry.aggregate in aggregates) and (not targets or entry.target in targets)
+    ]
+    if not selected:
+        known = (
+            ", ".join(f"{entry.aggregate} -> {entry.target}" for entry in pipeline.materializations) or "none"
+        )
+        message = f"{pipeline_file}: no materialization is selected"
+        raise ConfigurationError(message, f"the file has: {known}")
+    return [_job(pipeline, environment, entry) for entry in selected]
+
+
+def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -> MaterializeJob:
+    return MaterializeJob(
+        aggregate=entry.aggregate,
+        topic=pipeline.topic_of(entry.aggregate),
+        table=entry.table,
+        kafka=_kafka(environment.kafka),
+        registry=_registry(environment.registry),
+        target_name=entry.target,
+        target=_target(environment, entry.target),
+    )
+
+
+def _kafka(kafka: Kafka) -> dict[str, str]:
+    return {**kafka.client, "bootstrap.servers": kafka.bootstrap_servers}
+
+
+def _registry(service: HttpService) -> Registry:
+    password = service.password.get_secret_value() if service.password else None
+    return Registry(url=service.url, username=service.username, password=password)
+
+
+def _target(environment: Environment, name: str) -> Target:
+    model = environment.targets.get(name)
+    if model is None:
+        known = ", ".join(sorted(environment.targets)) or "none"
+        message = f"environment {environment.name!r} has no target {name!r}; it has: {known}"
+        raise ConfigurationError(message, "add it under `targets:` of the environment file")
+    if isinstance(model, PostgresTargetModel):
+        return PostgresTarget(
+            host=model.host,
+            port=model.port,
+            database=model.database,
+            user=model.user,
+            password=model.password.get_secret_value(),
+            schema=model.target_schema,
+        )
+    return DeltaTarget(path=model.path)

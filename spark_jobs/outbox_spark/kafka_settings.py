@@ -1,0 +1,117 @@
+"""One set of Kafka settings for two clients: the driver asks through librdkafka, Spark reads through Java."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from outbox_spark.errors import ConfigurationError
+
+# Same name and same values in both clients.
+_SHARED = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "client.rack",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "sasl.kerberos.service.name",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+# Translated together, below.
+_TRANSLATED = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.password",
+        "sasl.username",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
+    }
+)
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the Java consumer that mean what the librdkafka `settings` mean.
+
+    Certificates become inline PEM, so that executors need no files of the driver.
+    Raises ConfigurationError for a setting without a known counterpart: leaving it out could change
+    which cluster is read, or how securely.
+    """
+    unknown = sorted(set(settings) - _SHARED - _TRANSLATED)
+    if unknown:
+        message = f"kafka.client has settings that the Spark reader cannot take over: {', '.join(unknown)}"
+        raise ConfigurationError(message, f"known: {', '.join(sorted(_SHARED | _TRANSLATED))}")
+    shared = {name: value for name, value in settings.items() if name in _SHARED}
+    return {**shared, **_sasl(settings), **_tls(settings)}
+
+
+def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
+    if mechanism is None:
+        return {}
+    translated = {"sasl.mechanism": mechanism}
+    if "sasl.username" in settings:
+        module = _LOGIN_MODULES.get(mechanism)
+        if module is None:
+            message = f"kafka.client: sasl.mechanism is {mechanism!r}"
+            raise ConfigurationError(
+                message, f"with a user name it can be: {', '.join(sorted(_LOGIN_MODULES))}"
+            )
+        login = f"username={_quoted(settings['sasl.username'])} password={_quoted(settings.get('sasl.password', ''))}"
+        translated["sasl.jaas.config"] = f"{module} required {login};"
+    return translated
+
+
+def _tls(settings: Mapping[str, str]) -> dict[str, str]:
+    translated: dict[str, str] = {}
+    authority = _pem(settings, "ssl.ca")
+    if authority:
+        translated |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+    certificate = _pem(settings, "ssl.certificate")
+    key = _pem(settings, "ssl.key")
+    if certificate and key:
+        translated |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": certificate,
+            "ssl.keystore.key": key,
+        }
+    if "ssl.key.password" in settings:
+        translated["ssl.key.password"] = settings["ssl.key.password"]
+    algorithm = settings.get("ssl.endpoint.identification.algorithm")
+    if algorithm is not None:
+        # librdkafka says "none" where Java has the empty text.
+        translated["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
+    return translated
+
+
+def _pem(settings: Mapping[str, str], prefix: str) -> str | None:
+    if f"{prefix}.pem" in settings:
+        return settings[f"{prefix}.pem"]
+    location = settings.get(f"{prefix}.location")
+    if location is None:
+        return None
+    try:
+        return Path(location).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"kafka.client: {prefix}.location: cannot read {location} as PEM: {error}"
+        raise ConfigurationError(message, "name a PEM file that the driver can read") from None
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,145 @@
+"""What to read: from the offsets that the target holds to the end of the topic, resolved once, on the driver.
+
+Every way in which offsets can stop meaning what they meant is refused here: a recreated topic, fewer
+partitions, offsets beyond the end, records deleted before they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from outbox_spark.errors import ConfigurationError, RefusedError, UnreachableError
+from outbox_spark.model import Committed, Ordering, ReadRange
+
+REQUEST_SECONDS = 30.0
+T = TypeVar("T")
+
+_REBUILD = (
+    "if that was meant, materialize into a new table, or drop this one so that the next run rebuilds it"
+)
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic as the broker has it now."""
+
+    name: str
+    topic_id: str
+    earliest: Mapping[int, int]
+    """By partition: the log start offset."""
+    latest: Mapping[int, int]
+    """By partition: the last stable offset, which is where a read_committed consumer stops."""
+
+
+def describe(settings: Mapping[str, str], topic: str) -> TopicState:
+    """Ask the broker. Raises ConfigurationError for an unknown topic, UnreachableError for no answer."""
+    # Errors reach the user through the raised exception; librdkafka's own lines would double them.
+    admin = AdminClient({**settings, "log_level": "0"})
+    servers = settings.get("bootstrap.servers", "")
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
+    description = _result(future, topic, servers)
+    numbers = [partition.id for partition in description.partitions]
+    return TopicState(
+        name=topic,
+        topic_id=str(description.topic_id),
+        earliest=_offsets(admin, topic, numbers, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
+        latest=_offsets(admin, topic, numbers, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
+    )
+
+
+def resolve(topic: TopicState, committed: Committed | None) -> ReadRange:
+    """The range of one run. Pure. Raises RefusedError when the committed offsets do not fit the topic."""
+    if committed is None:
+        return ReadRange(topic.name, topic.topic_id, 0, start=dict(topic.earliest), end=dict(topic.latest))
+    _check_identity(topic, committed)
+    for partition, offset in sorted(committed.offsets.items()):
+        _check_offset(topic, partition, offset)
+    # Partitions that are new since then are read from their beginning.
+    start = {
+        partition: committed.offsets.get(partition, first) for partition, first in topic.earliest.items()
+    }
+    return ReadRange(
+        topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest)
+    )
+
+
+def _check_identity(topic: TopicState, committed: Committed) -> None:
+    if committed.topic != topic.name:
+        message = (
+            f"the table was made of topic {committed.topic}, and is now asked to continue with {topic.name}"
+        )
+        raise RefusedError(message, _REBUILD)
+    if committed.topic_id != topic.topic_id:
+        message = (
+            f"topic {topic.name} was deleted and made again: its id is {topic.topic_id}, "
+            f"the table was made of {committed.topic_id}"
+        )
+        raise RefusedError(message, _REBUILD)
+    missing = sorted(set(committed.offsets) - set(topic.latest))
+    if missing:
+        message = (
+            f"topic {topic.name} has {len(topic.latest)} partitions; "
+            f"the table has read {len(committed.offsets)}, also partition {missing[0]}"
+        )
+        raise RefusedError(message, f"Kafka never removes partitions: check bootstrap_servers; {_REBUILD}")
+
+
+def _check_offset(topic: TopicState, partition: int, offset: int) -> None:
+    where = f"topic {topic.name} partition {partition}"
+    if offset > topic.latest[partition]:
+        message = (
+            f"{where} ends at offset {topic.latest[partition]}; the table has already read up to {offset}"
+        )
+        raise RefusedError(message, f"the broker lost records, or this is another cluster; {_REBUILD}")
+    # Compaction does not move the log start: only retention and DeleteRecords do, and both drop records
+    # that this table has not seen.
+    if offset < topic.earliest[partition]:
+        message = (
+            f"{where} starts at offset {topic.earliest[partition]}; "
+            f"the table has read up to {offset}, and the records between are deleted"
+        )
+        raise RefusedError(message, f"check that cleanup.policy is 'compact' alone; {_REBUILD}")
+
+
+def _epoch(topic: TopicState, committed: Committed) -> int:
+    if not committed.offsets or len(topic.latest) == len(committed.offsets):
+        return committed.partition_epoch
+    if committed.ordering is Ordering.OFFSET:
+        message = (
+            f"topic {topic.name} grew from {len(committed.offsets)} to {len(topic.latest)} partitions, "
+            "and its records carry no source_sequence: offsets of different partitions have no order"
+        )
+        raise RefusedError(message, "materialize a new topic into a new table")
+    return committed.partition_epoch + 1
+
+
+def _offsets(
+    admin: AdminClient, topic: str, numbers: list[int], spec: OffsetSpec, servers: str
+) -> dict[int, int]:
+    wanted = {TopicPartition(topic, number): spec for number in numbers}
+    futures = admin.list_offsets(
+        wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
+    )
+    return {
+        partition.partition: _result(future, topic, servers).offset for partition, future in futures.items()
+    }
+
+
+def _result(future: Future[T], topic: str, servers: str) -> T:
+    try:
+        return future.result()
+    except KafkaException as error:
+        reason = error.args[0]
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            message = f"topic {topic} does not exist at {servers}"
+            raise ConfigurationError(message, "`outbox apply` creates the topics of a pipeline") from error
+        message = f"Kafka at {servers}: topic {topic}: {reason.str()}"
+        raise UnreachableError(
+            message, "check bootstrap_servers, client settings and that the broker is up"
+        ) from error

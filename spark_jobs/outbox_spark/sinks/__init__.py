@@ -1,0 +1,19 @@
+"""Targets. Each module holds one kind: a class with the methods of `TargetTable`."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from outbox_spark.model import MaterializeJob, PostgresTarget
+from outbox_spark.sinks.base import Batch, TargetTable
+from outbox_spark.sinks.delta import DeltaTable
+from outbox_spark.sinks.postgres import PostgresTable
+
+__all__ = ["Batch", "DeltaTable", "PostgresTable", "TargetTable", "open_table"]
+
+
+def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
+    """The table of a job; a context manager that holds the table for one run."""
+    if isinstance(job.target, PostgresTarget):
+        return PostgresTable(job.target, job.table)
+    return DeltaTable(spark, job.target, job.table)

@@ -1,0 +1,228 @@
+"""Rows and progress become visible together: crashes, retried tasks, runs that meet."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from psycopg.sql import Identifier
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
+from outbox_spark.model import DeltaTarget, PostgresTarget
+from outbox_spark.sinks import Batch, DeltaTable, PostgresTable
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+class CrashError(Exception):
+    """Stands for the death of the driver."""
+
+
+def put(log: Log, key: str, commit: int) -> None:
+    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def changes() -> tuple[Log, dict[int, int]]:
+    """A log and the end of its first part; the second deletes, changes, adds and poisons."""
+    log = Log("test.thing")
+    put(log, "a", 1)
+    put(log, "b", 2)
+    first = log.end()
+    log.append("a", None, sequence(3))
+    put(log, "b", 4)
+    put(log, "c", 5)
+    log.append("bad", b"bad", sequence(6))
+    return log, first
+
+
+def crash(*_: object) -> None:
+    raise CrashError
+
+
+@pytest.mark.parametrize("method", ["_prepare", "_merge"])
+def test_a_crash_before_the_commit_leaves_postgres_as_it_was(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    log, first = changes()
+    postgres_target.run(log, SCHEMAS, first)
+    before = (postgres_target.rows(), postgres_target.committed())
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTable, method, crash)
+        with pytest.raises(CrashError):
+            postgres_target.run(log, SCHEMAS)
+    assert len(staging_tables(postgres_target)) == 1
+    assert (postgres_target.rows(), postgres_target.committed()) == before
+    assert postgres_target.rows("__tombstones") == postgres_target.rows("__quarantine") == []
+    postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+    assert staging_tables(postgres_target) == []
+
+
+def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, first = changes()
+    postgres_target.run(log, SCHEMAS, first)
+    before = postgres_target.rows()
+    merge = PostgresTable._merge
+
+    def merge_and_crash(*arguments: object) -> None:
+        merge(*arguments)  # type: ignore[arg-type]
+        raise CrashError
+
+    monkeypatch.setattr(PostgresTable, "_merge", merge_and_crash)
+    with pytest.raises(CrashError):
+        postgres_target.run(log, SCHEMAS)
+    assert postgres_target.rows() == before
+
+
+def test_a_crash_before_the_commit_leaves_delta_as_it_was(
+    delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, first = changes()
+    delta_target.run(log, SCHEMAS, first)
+    before = (delta_target.rows(), delta_target.committed())
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "_merge", crash)
+        with pytest.raises(CrashError):
+            delta_target.run(log, SCHEMAS)
+    # Ledger and quarantine are ahead of the table, which is what makes the order safe.
+    assert (delta_target.rows(), delta_target.committed()) == before
+    assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
+    delta_target.run(log, SCHEMAS)
+    assert delta_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+    assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
+
+
+def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, first = changes()
+    postgres_target.run(log, SCHEMAS, first)
+    stage = PostgresTable._stage
+
+    def stage_twice(table: PostgresTable, batch: Batch, staging: Identifier) -> None:
+        stage(table, batch, staging)
+        stage(table, batch, staging)
+
+    monkeypatch.setattr(PostgresTable, "_stage", stage_twice)
+    outcome = postgres_target.run(log, SCHEMAS)
+    assert (outcome.upserts, outcome.deletes, outcome.tombstones, outcome.quarantined) == (2, 1, 1, 1)
+    assert postgres_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+
+
+def test_two_runs_of_one_postgres_table_do_not_meet(postgres_target: Target) -> None:
+    with (
+        postgres_target.open(),
+        pytest.raises(RefusedError, match=r"another run holds table .*thing"),
+        postgres_target.open(),
+    ):
+        pass
+    with postgres_target.open():
+        pass
+
+
+def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds when a lock does not: a pooled connection, two Delta runs at once."""
+    monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
+    log, first = changes()
+    target.run(log, SCHEMAS, first)
+    with target.open() as slow:
+        committed = slow.committed()
+        target.run(log, SCHEMAS)
+        after = (target.rows(), target.committed())
+        with pytest.raises(RefusedError, match="another run has committed"):
+            target.apply(slow, committed, log.range_from(committed), log, SCHEMAS)
+    assert (target.rows(), target.committed()) == after
+
+
+def test_a_dropped_table_is_rebuilt_from_the_beginning(target: Target, spark: SparkSession) -> None:
+    log, _ = changes()
+    target.run(log, SCHEMAS)
+    drop(target, spark)
+    assert target.committed() is None
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+
+
+def test_a_table_that_the_job_did_not_make_is_left_alone(target: Target, spark: SparkSession) -> None:
+    make_foreign(target, spark)
+    with pytest.raises(RefusedError, match="the job did not make it"):
+        target.committed()
+
+
+def test_a_newer_layout_is_refused(postgres_target: Target) -> None:
+    log, _ = changes()
+    postgres_target.run(log, SCHEMAS)
+    execute(postgres_target, """update {}.outbox_offsets set progress = progress || '{"layout": 99}'""")
+    with pytest.raises(RefusedError, match="layout 99"):
+        postgres_target.committed()
+
+
+def test_a_failing_statement_is_explained(postgres_target: Target) -> None:
+    log, first = changes()
+    postgres_target.run(log, SCHEMAS, first)
+    execute(postgres_target, "alter table {}.thing add check (n < 3)")
+    with pytest.raises(MaterializeError, match="refused to write.*violates check constraint"):
+        postgres_target.run(log, SCHEMAS)
+
+
+def test_an_unreachable_server_is_named_without_the_password(postgres_target: Target) -> None:
+    target = PostgresTarget("127.0.0.1", 1, "d", "u", "s3cret")
+    with (
+        pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1/d") as caught,
+        PostgresTable(target, "thing"),
+    ):
+        pass
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(target)
+
+
+def test_a_table_name_that_leaves_no_room() -> None:
+    with pytest.raises(ConfigurationError, match="is 60 characters long"):
+        PostgresTable(PostgresTarget("h", 1, "d", "u", "p"), "t" * 60)
+
+
+def staging_tables(target: Target) -> list[str]:
+    assert isinstance(target.job.target, PostgresTarget)
+    assert target.dsn is not None
+    with psycopg.connect(**target.dsn) as connection:
+        rows = connection.execute(
+            "select tablename from pg_tables where schemaname = %s and tablename like '%%staging%%'",
+            (target.job.target.schema,),
+        )
+        return [name for (name,) in rows]
+
+
+def execute(target: Target, statement: str) -> None:
+    """Run a statement in which {} stands for the target's schema."""
+    assert isinstance(target.job.target, PostgresTarget)
+    assert target.dsn is not None
+    with psycopg.connect(**target.dsn) as connection:
+        connection.execute(statement.replace("{}", target.job.target.schema, 1).encode())
+
+
+def drop(target: Target, spark: SparkSession) -> None:
+    if isinstance(target.job.target, DeltaTarget):
+        spark.sql(f"DROP TABLE delta.`{target.job.target.path}/thing`")
+        remove(spark, f"{target.job.target.path}/thing")
+    else:
+        execute(target, "drop table {}.thing")
+
+
+def remove(spark: SparkSession, path: str) -> None:
+    jvm = spark._jvm
+    assert jvm is not None
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    folder.getFileSystem(spark._jsc.hadoopConfiguration()).delete(folder, True)
+
+
+def make_foreign(target: Target, spark: SparkSession) -> None:
+    if isinstance(target.job.target, DeltaTarget):
+        spark.range(1).write.format("delta").save(f"{target.job.target.path}/thing")
+    else:
+        execute(target, "create schema {}")
+        execute(target, "create table {}.thing (id int)")

@@ -1,0 +1,97 @@
+"""What cannot be read is set apart with its bytes, told, and does not stop the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_log import Log, Schemas, framed, sequence
+from tables import Target
+
+THING = {
+    "type": "record",
+    "name": "Thing",
+    "fields": [
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "id", "type": ["null", {"type": "string", "logicalType": "uuid"}], "default": None},
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+    ],
+}
+OTHER = {"type": "record", "name": "Thing", "fields": [{"name": "note", "type": "bytes"}]}
+SCHEMAS = Schemas({1: THING, 2: OTHER}, newest=1)
+
+
+def value(note: str | None = None, **more: Any) -> bytes:  # noqa: ANN401 - Avro values
+    return framed(THING, 1, {"note": note, **more})
+
+
+def test_each_kind_of_poison_is_kept_with_its_reason(target: Target) -> None:
+    log = Log("test.thing")
+    log.append("fine", value("ok"), sequence(1))
+    log.append("twice", value("old"), sequence(2))
+    bad: list[tuple[str | bytes | None, bytes | None, str]] = [
+        (None, value("a"), "no-key"),
+        (None, value("b"), "no-key"),
+        (None, None, "no-key"),
+        (b"\xff\xfe", value(), "key-not-utf8"),
+        ("text", b"hello", "not-wire-format"),
+        ("short", b"\x00\x00\x00", "not-wire-format"),
+        ("nothing", b"", "not-wire-format"),
+        ("unknown", b"\x00\x00\x00\x00\x63abc", "unknown-schema-id"),
+        ("cut", value("cut off")[:-3], "undecodable"),
+        ("twice", value("x")[:6], "undecodable"),
+        ("uuid", value(id="not-a-uuid"), "invalid:id"),
+    ]
+    for number, (key, raw, _) in enumerate(bad):
+        log.append(key, raw, sequence(10 + number))
+    outcome = target.run(log, SCHEMAS)
+    kept = target.rows("__quarantine")
+    expected = {(record.partition, record.offset): record for record in log.records[2:]}
+    reasons = {(row["_partition"], row["_offset"]): row["reason"] for row in kept}
+    assert reasons == {place: bad[list(expected).index(place)][2] for place in expected}
+    for row in kept:
+        record = expected[row["_partition"], row["_offset"]]
+        assert (row["key"], row["value"], row["_sequence"]) == (record.key, record.value, record.sequence)
+    assert target.state("note") == {"fine": {"note": "ok"}}
+    assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 1, len(bad) + 2)
+
+
+def test_a_key_in_quarantine_heals_with_its_next_good_record(target: Target) -> None:
+    log = Log("test.thing")
+    log.append("k", value("first"), sequence(1))
+    target.run(log, SCHEMAS)
+    log.append("k", b"broken", sequence(2))
+    target.run(log, SCHEMAS)
+    assert target.state("note") == {"k": {"note": "first"}}
+    log.append("k", value("third"), sequence(3))
+    outcome = target.run(log, SCHEMAS)
+    assert target.state("note") == {"k": {"note": "third"}}
+    assert outcome.quarantined == 0
+    assert len(target.rows("__quarantine")) == 1
+
+
+def test_what_postgres_cannot_hold_is_set_apart(postgres_target: Target) -> None:
+    log = Log("test.thing")
+    log.append("text", value("a\x00b"), sequence(1))
+    log.append("json", value(tags=["a\x00b"]), sequence(2))
+    log.append("k\x00", value(), sequence(3))
+    log.append("k\x00gone", None, sequence(4))
+    log.append("backslash", value(tags=["\\u0000"]), sequence(5))
+    postgres_target.run(log, SCHEMAS)
+    reasons = {row["key"]: row["reason"] for row in postgres_target.rows("__quarantine")}
+    assert reasons == {
+        b"text": "invalid:note",
+        b"json": "invalid:tags",
+        b"k\x00": "invalid:aggregate_id",
+        b"k\x00gone": "invalid:aggregate_id",
+    }
+    assert postgres_target.state("tags") == {"backslash": {"tags": ["\\u0000"]}}
+
+
+def test_a_writer_that_the_reader_cannot_resolve_is_set_apart(postgres_target: Target) -> None:
+    log = Log("test.thing")
+    incompatible = {"type": "record", "name": "Thing", "fields": [{"name": "note", "type": "double"}]}
+    log.append("k", framed(incompatible, 3, {"note": 0.5}), sequence(1))
+    log.append("fine", value("ok"), sequence(2))
+    postgres_target.run(log, Schemas({1: THING, 3: incompatible}, newest=1))
+    assert [row["reason"] for row in postgres_target.rows("__quarantine")] == ["undecodable"]
+    assert postgres_target.state("note") == {"fine": {"note": "ok"}}

@@ -1,0 +1,251 @@
+"""Create, seed, start, update and wait, against a real HTTP server that plays Connect's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from outbox_kit.changes import Change
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect.apply import (
+    apply,
+    is_running,
+    refuse_failed,
+    refuse_invalid,
+    refuse_missing_plugins,
+    root_cause,
+    wait_running,
+)
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
+from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
+from outbox_kit.pipeline import HttpService
+from outbox_kit.progress import silent
+from tests.unit.support import Request, Script, ScriptedServer
+
+Serve = Callable[[Script], ScriptedServer]
+SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
+TRACE = (
+    "org.apache.kafka.connect.errors.ConnectException: An exception occurred\n"
+    "\tat io.debezium.Runner.run(Runner.java:1)\n"
+    "Caused by: io.debezium.DebeziumException: in between\n"
+    "\t... 3 more\n"
+    "Caused by: org.postgresql.util.PSQLException: ERROR: publication does not exist\n"
+    "\tat org.postgresql.Core.x(Core.java:2)\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
+
+
+def client(server: ScriptedServer) -> ConnectClient:
+    return ConnectClient(HttpService(url=server.url))
+
+
+def status(connector: str, *tasks: str, trace: str = "") -> tuple[int, object]:
+    """Connect's answer to GET status."""
+    state: dict[str, Any] = {"state": connector, "worker_id": "w"}
+    parts = [{"id": number, "state": task, "trace": trace} for number, task in enumerate(tasks)]
+    return 200, {"name": "c", "connector": state, "tasks": parts}
+
+
+NOT_YET: tuple[int, object] = (404, {"error_code": 404, "message": "No status found for connector c"})
+GOOD = status("RUNNING", "RUNNING")
+BAD = status("RUNNING", "FAILED", trace=TRACE)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, False),
+        (ConnectorStatus("RUNNING", ("RUNNING",), ()), True),
+        (ConnectorStatus("RUNNING", ("RUNNING", "RUNNING"), ()), True),
+        (ConnectorStatus("RUNNING", (), ()), False),
+        (ConnectorStatus("RUNNING", ("RUNNING", "FAILED"), ()), False),
+        (ConnectorStatus("RUNNING", ("UNASSIGNED",), ()), False),
+        (ConnectorStatus("RUNNING", ("RESTARTING",), ()), False),
+        (ConnectorStatus("RUNNING", ("PAUSED",), ()), False),
+        (ConnectorStatus("PAUSED", ("RUNNING",), ()), False),
+        (ConnectorStatus("FAILED", ("RUNNING",), ()), False),
+        (ConnectorStatus("STOPPED", (), ()), False),
+        (ConnectorStatus("UNASSIGNED", ("RUNNING",), ()), False),
+    ],
+)
+def test_is_running(found: ConnectorStatus | None, expected: bool) -> None:
+    assert is_running(found) is expected
+
+
+@pytest.mark.parametrize(
+    ("traces", "cause"),
+    [
+        ((), "no trace"),
+        ((TRACE,), "org.postgresql.util.PSQLException: ERROR: publication does not exist"),
+        (("java.X: alone\n\tat y",), "java.X: alone"),
+        (("java.X: alone",), "java.X: alone"),
+        (("java.X: a\n\tSuppressed: java.Y\n\tCaused by: java.Z: of the suppressed\n",), "java.X: a"),
+        ((TRACE, "java.X: of another task"), "org.postgresql.util.PSQLException: ERROR: publication does not exist"),
+    ],
+)
+def test_root_cause(traces: tuple[str, ...], cause: str) -> None:
+    assert root_cause(traces) == cause
+
+
+@pytest.mark.parametrize("state", [("FAILED", ()), ("RUNNING", ("RUNNING", "FAILED"))])
+def test_refuse_failed(state: tuple[str, tuple[str, ...]]) -> None:
+    with pytest.raises(RejectedError) as caught:
+        refuse_failed("c", ConnectorStatus(*state, (TRACE,)))
+    assert caught.value.message.startswith("connector c FAILED: org.postgresql.util.PSQLException: ")
+    assert "\tat" not in caught.value.message
+
+
+@pytest.mark.parametrize("found", [None, ConnectorStatus("RUNNING", (), ()), ConnectorStatus("PAUSED", (), ())])
+def test_nothing_failed(found: ConnectorStatus | None) -> None:
+    refuse_failed("c", found)
+
+
+# --- wait_running
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [GOOD],
+        [NOT_YET, NOT_YET, GOOD],
+        [NOT_YET, status("UNASSIGNED"), status("RUNNING"), status("RUNNING", "UNASSIGNED"), GOOD],
+        [GOOD, GOOD, GOOD, status("RUNNING"), GOOD],
+        [GOOD, status("RUNNING", "RESTARTING"), GOOD, NOT_YET, GOOD],
+    ],
+    ids=["at once", "no status yet", "comes up", "the old state for a moment", "flapping"],
+)
+def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
+    server = serve(script)
+    wait_running(client(server), "c", seconds=10)
+    assert len(server.seen) == len(script) - 1 + connect_apply.STABLE_LOOKS
+    assert {request.path for request in server.seen} == {"/connectors/c/status"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [[GOOD, GOOD, BAD], [NOT_YET, status("FAILED", trace="")], [GOOD, GOOD, GOOD, BAD]],
+    ids=["runs, then fails", "fails at once", "fails at the last look"],
+)
+def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
+    with pytest.raises(RejectedError, match="connector c FAILED: "):
+        wait_running(client(serve(script)), "c", seconds=10)
+
+
+def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
+    """PUT config returns before the worker acts: the first looks still show what the update is to mend."""
+    wait_running(client(serve([BAD, BAD, status("RUNNING"), GOOD])), "c", seconds=10)
+
+
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        ([NOT_YET], "no status yet"),
+        ([status("RUNNING")], "connector RUNNING, tasks: no task yet"),
+        ([status("RUNNING", "UNASSIGNED")], "connector RUNNING, tasks: UNASSIGNED"),
+        ([status("PAUSED", "PAUSED")], "connector PAUSED, tasks: PAUSED"),
+    ],
+)
+def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -> None:
+    with pytest.raises(WaitTimeoutError) as caught:
+        wait_running(client(serve(script)), "c", seconds=0.1)
+    expected = f"waited 0.1 s for connector c and its tasks to be RUNNING; last seen: {seen}"
+    assert caught.value.message == expected
+    assert "rebalance delay" in caught.value.hint
+
+
+def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
+    script = [GOOD, GOOD, status("RUNNING", "RESTARTING")] * 200
+    with pytest.raises(WaitTimeoutError):
+        wait_running(client(serve(script)), "c", seconds=0.2)
+
+
+# --- before anything is written
+
+
+def test_missing_plugins_are_refused(serve: Serve) -> None:
+    server = serve([(200, [{"class": "A"}])])
+    with pytest.raises(RefusedError) as caught:
+        refuse_missing_plugins(client(server), {"connector.class": "A", "transforms.x.type": "B"})
+    assert caught.value.message == f"the Connect worker at {server.url} lacks plugin B"
+    assert "plugin.path" in caught.value.hint
+
+
+def test_an_invalid_config_is_refused_by_key(serve: Serve) -> None:
+    values = [
+        {"value": {"name": name, "value": "s3cret", "errors": errors}}
+        for name, errors in (("b", ["is wrong", "very"]), ("a", ["too small"]), ("c", []))
+    ]
+    with pytest.raises(RefusedError) as caught:
+        refuse_invalid(client(serve([(200, {"configs": values})])), "c", {"connector.class": "X"})
+    message = "Kafka Connect refuses the connector config: a: too small; b: is wrong very"
+    assert caught.value.message == message
+
+
+def test_a_valid_config_passes(serve: Serve) -> None:
+    refuse_invalid(client(serve([(200, {"configs": []})])), "c", {"connector.class": "X"})
+
+
+# --- apply
+
+CREATE = Change("connect", "connector c", "create", "")
+UPDATE = Change("connect", "connector c", "update", "")
+START = Change("connect", "start c", "create", "")
+STOPPED = status("STOPPED")
+NO_OFFSET: tuple[int, object] = (200, {"offsets": []})
+OFFSET: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 9}}]})
+DONE: tuple[int, object] = (202, None)
+SEEDING = Request(
+    "PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]}
+)
+LOOK, OFFSETS = Request("GET", "/connectors/c/status"), Request("GET", "/connectors/c/offsets")
+RESUME = Request("PUT", "/connectors/c/resume")
+POST = Request("POST", "/connectors", {"name": "c", "config": {"a": "1"}, "initial_state": "STOPPED"})
+PUT = Request("PUT", "/connectors/c/config", {"a": "1"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "script", "requests"),
+    [
+        ([], [DONE], []),
+        (
+            [CREATE],
+            [(201, {}), NOT_YET, status("RUNNING", "RUNNING"), STOPPED, NO_OFFSET, (200, {}), DONE],
+            [POST, LOOK, LOOK, LOOK, OFFSETS, SEEDING, RESUME],
+        ),
+        ([CREATE], [(201, {}), STOPPED, OFFSET, DONE], [POST, LOOK, OFFSETS, RESUME]),
+        ([UPDATE], [(200, {})], [PUT]),
+        ([START], [STOPPED, NO_OFFSET, (200, {}), DONE], [LOOK, OFFSETS, SEEDING, RESUME]),
+        ([UPDATE, START], [(200, {}), STOPPED, OFFSET, DONE], [PUT, LOOK, OFFSETS, RESUME]),
+    ],
+    ids=["nothing", "create", "an old offset stays", "update", "interrupted", "interrupted, changed"],
+)
+def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
+    server = serve(script)
+    said: list[str] = []
+    apply(client(server), "c", {"a": "1"}, changes, prefix="p", seed=SEED, progress=said.append)
+    assert server.seen == requests
+    assert said == [f"{change.action} {change.object}" for change in changes]
+
+
+def test_offsets_are_not_touched_before_the_connector_has_stopped(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
+    server = serve([status("STOPPED", "RUNNING")])
+    with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
+        apply(client(server), "c", {}, [START], prefix="p", seed=SEED, progress=silent)
+    assert set(request.path for request in server.seen) == {"/connectors/c/status"}
+
+
+def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> None:
+    refused = (400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"})
+    server = serve([STOPPED, NO_OFFSET, refused])
+    with pytest.raises(RejectedError, match="STOPPED state"):
+        apply(client(server), "c", {}, [START], prefix="p", seed=SEED, progress=silent)
+    assert RESUME not in server.seen

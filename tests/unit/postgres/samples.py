@@ -1,0 +1,42 @@
+"""A database as it is after a first apply, and one before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outbox_kit.pipeline import LockedSource
+from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
+
+PUBLICATION = {
+    "oid": 16500,
+    "puballtables": False,
+    "pubinsert": True,
+    "pubupdate": False,
+    "pubdelete": False,
+    "pubtruncate": False,
+    "pubviaroot": True,
+    "tables": ["public.outbox_event"],
+}
+SLOT = {
+    "slot_name": "library_outbox",
+    "plugin": "pgoutput",
+    "database": "library",
+    "active": True,
+    "active_pid": 1,
+    "wal_status": "reserved",
+    "confirmed_flush_lsn": "16/B374D848",
+    "retained_bytes": 0,
+}
+DEPLOYED = ActualDatabase(
+    version=180004,
+    wal_level="logical",
+    system_identifier="7301",
+    columns=dict(COLUMN_TYPES),
+    publication=PUBLICATION,
+    slot=SLOT,
+    role={"can_login": True, "can_replicate": True, "can_read": True},
+)
+EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
+LOCKED = LockedSource(
+    system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
+)
