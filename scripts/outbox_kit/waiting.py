@@ -21,9 +21,7 @@ class Seen(Generic[T]):
     text: str
 
 
-def wait_for(
-    what: str, look: Callable[[], Seen[T]], *, seconds: float, every: float = 0.25, hint: str = ""
-) -> T:
+def wait_for(what: str, look: Callable[[], Seen[T]], *, seconds: float, every: float = 0.25, hint: str = "") -> T:
     """Look until `look` has a value, for at most `seconds`; look at once, then every `every` seconds.
 
     Raises WaitTimeoutError, naming what was awaited and what was last seen. What `look` raises ends

@@ -47,8 +47,10 @@ def decode(
     decoded = latest.select("*", _record(reader, writers).alias("record"))
     judged = decoded.select("*", _reason(columns, writers, limit).alias("_reason"))
     bad = F.col("_reason").isNotNull()
+    # What goes to quarantine goes as bytes only: its text may be what a target cannot hold.
+    judged = judged.withColumn("record", F.when(~bad, F.col("record")))
     return judged.select(
-        F.col("key").cast("string").alias(KEY_COLUMN),
+        F.when(~bad, F.col("key").cast("string")).alias(KEY_COLUMN),
         *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns],
         *METADATA_COLUMNS,
         F.col("value").isNull().alias("_deleted"),

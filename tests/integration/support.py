@@ -66,8 +66,6 @@ def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str
     lock = deployment.lock()
     assert lock is not None
     schemas = {entry.id: json.loads(entry.text) for entry in lock.schemas[aggregate]}
-    decoded = fastavro.schemaless_reader(
-        io.BytesIO(value[5:]), schemas[int.from_bytes(value[1:5], "big")], None
-    )
+    decoded = fastavro.schemaless_reader(io.BytesIO(value[5:]), schemas[int.from_bytes(value[1:5], "big")], None)
     assert isinstance(decoded, dict)
     return decoded

@@ -28,9 +28,7 @@ def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
     command += ["-p", str(project / "connectors" / "library.yaml"), "demo", "--keep"]
     command += ["--transactions", str(TRANSACTIONS)]
-    with subprocess.Popen(
-        command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as demo:
+    with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as demo:
         assert demo.stderr is not None
         lines: list[str] = []
         killed = 0
@@ -104,8 +102,6 @@ def test_a_corrupted_target_row_is_found(
             connection.execute("insert into book table kept")
             connection.execute("drop table kept")
     assert report.match is False
-    found = next(
-        each for each in report.comparisons if (each.target, each.aggregate) == ("warehouse", "book")
-    )
+    found = next(each for each in report.comparisons if (each.target, each.aggregate) == ("warehouse", "book"))
     assert getattr(found, f"{finding}_count") == 1
     assert replace(report, comparisons=[]).match is False

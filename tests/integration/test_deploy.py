@@ -55,9 +55,7 @@ def test_verify_passes_every_check(outbox: Outbox, library: Deployment) -> None:
     assert {check["id"]: check["status"] for check in checks} == dict.fromkeys(EXPECTED_CHECKS, "pass")
 
 
-def test_plan_shows_pending_changes_with_exit_code_3(
-    outbox: Outbox, make_pipeline: Callable[..., Path]
-) -> None:
+def test_plan_shows_pending_changes_with_exit_code_3(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
     make_pipeline("planned")
     done = outbox("plan", "--output", "json", pipeline="planned")
     assert done.code == 3, done.words
@@ -72,9 +70,7 @@ def test_plan_shows_pending_changes_with_exit_code_3(
     assert objects[-1] == "connector planned"
 
 
-def test_verify_finds_what_was_changed_behind_the_kits_back(
-    outbox: Outbox, deploy: Deploy, source_dsn: str
-) -> None:
+def test_verify_finds_what_was_changed_behind_the_kits_back(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deploy("tampered")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication tampered_p set (publish = 'insert, update')")

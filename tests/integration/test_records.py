@@ -87,9 +87,7 @@ def test_a_row_becomes_the_record_of_the_contract(library: Deployment, source_ds
     assert decoded["subtitle"] is None
 
 
-def test_a_null_payload_becomes_a_tombstone_in_the_same_partition(
-    library: Deployment, source_dsn: str
-) -> None:
+def test_a_null_payload_becomes_a_tombstone_in_the_same_partition(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     first = arrived(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
     gone = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
@@ -108,9 +106,7 @@ def test_a_rolled_back_row_never_arrives(library: Deployment, source_dsn: str) -
     assert key.encode() not in [message.key() for message in records(library, "library.book", 4)]
 
 
-def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(
-    library: Deployment, source_dsn: str
-) -> None:
+def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(library: Deployment, source_dsn: str) -> None:
     broken, unknown, good = str(uuid4()), str(uuid4()), str(uuid4())
     events = {
         send(source_dsn, "book", broken, book(broken, pages="many")): "payload-invalid",
@@ -143,13 +139,9 @@ def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, 
     deployment = deploy("beating", connector=connector)
     assert deployment.environment.connector.heartbeat_interval_ms == 1000
     key = str(uuid4())
-    arrived(
-        deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event")
-    )
+    arrived(deployment, "beating.book", 4, send(source_dsn, "book", key, book(key), table="public.beating_event"))
     with psycopg.connect(source_dsn, autocommit=True) as connection:
-        connection.execute(
-            "create table unpublished as select repeat('x', 1000) from generate_series(1, 5000)"
-        )
+        connection.execute("create table unpublished as select repeat('x', 1000) from generate_series(1, 5000)")
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
@@ -179,9 +171,7 @@ def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deplo
     # Everything but the start, as an apply that dies there leaves it.
     lock = prepare(deployment, make_plan(deployment), silent)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
-        connection.execute(
-            "create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i"
-        )
+        connection.execute("create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i")
     key = str(uuid4())
     event = send(source_dsn, "book", key, book(key), table="public.seeded_event")
     config = deployment.render(lock)
@@ -189,8 +179,6 @@ def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deplo
     seed = connect_state.seed_offset(lock.source.slot_lsn)
     actual = connect_state.read_actual(deployment.connect, name)
     changes = connect_state.diff(name, config, actual, seed=seed)
-    connect_apply.apply(
-        deployment.connect, name, config, changes, prefix="seeded", seed=seed, progress=silent
-    )
+    connect_apply.apply(deployment.connect, name, config, changes, prefix="seeded", seed=seed, progress=silent)
     deployment.connect.restart(name)
     arrived(deployment, "seeded.book", 4, event)

@@ -73,10 +73,7 @@ def test_the_logins_can_do_what_they_are_for_and_no_more(stack: Stack) -> None:
     rights = "select rolreplication and not rolsuper from pg_roles where rolname = current_user"
     connector = state.dsn(state.connector_user, state.connector_password, state.source_database)
     assert value(connector, rights) is True
-    assert (
-        value(state.target, "select rolsuper or rolreplication from pg_roles where rolname = current_user")
-        is False
-    )
+    assert value(state.target, "select rolsuper or rolreplication from pg_roles where rolname = current_user") is False
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(state.dsn(state.admin_user, "guessed", state.source_database))
 

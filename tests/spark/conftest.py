@@ -24,8 +24,9 @@ from tables import Target, job_for
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Few rows and much code that runs once: compiling it well takes longer than running it.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # Few rows and much code that runs once: compiling it well takes longer than running it. (The first
+    # compiler alone gets a small code cache, and stops when that is full.)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
     session = start_session("outbox-tests")
     # Cold code on few rows: more tasks only cost.
     session.conf.set("spark.sql.shuffle.partitions", "2")

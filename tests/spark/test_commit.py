@@ -166,11 +166,11 @@ def test_a_failing_statement_is_explained(postgres_target: Target) -> None:
     log, first = changes()
     postgres_target.run(log, SCHEMAS, first)
     execute(postgres_target, "alter table {}.thing add check (n < 3)")
-    with pytest.raises(MaterializeError, match="refused to write.*violates check constraint"):
+    with pytest.raises(MaterializeError, match=r"refused to write.*violates check constraint"):
         postgres_target.run(log, SCHEMAS)
 
 
-def test_an_unreachable_server_is_named_without_the_password(postgres_target: Target) -> None:
+def test_an_unreachable_server_is_named_without_the_password() -> None:
     target = PostgresTarget("127.0.0.1", 1, "d", "u", "s3cret")
     with (
         pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1/d") as caught,

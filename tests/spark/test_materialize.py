@@ -67,8 +67,16 @@ def replay(log: Log, records: list[Record]) -> None:
         log.append(record.key, record.value, record.sequence, record.state, record.partition)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_equals_the_oracle_after_every_run(target: Target, seed: int) -> None:
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_postgres_equals_the_oracle_after_every_run(postgres_target: Target, seed: int) -> None:
+    equals_the_oracle(postgres_target, seed)
+
+
+def test_delta_equals_the_oracle_after_every_run(delta_target: Target) -> None:
+    equals_the_oracle(delta_target, seed=4)
+
+
+def equals_the_oracle(target: Target, seed: int) -> None:
     log = random_log(seed, count=120)
     rng = random.Random(seed)  # noqa: S311
     cuts = [{p: rng.randint(0, end) for p, end in log.end().items()} for _ in range(2)]
@@ -121,36 +129,36 @@ def test_a_tombstone_of_a_key_never_seen_still_keeps_it_from_coming_back(target:
     assert target.rows() == []
 
 
-def test_topics_without_the_header_are_ordered_by_offset(target: Target) -> None:
+def test_topics_without_the_header_are_ordered_by_offset(postgres_target: Target) -> None:
     log = Log("test.thing")
     for n in (3, 1, 2):
         value, state = thing(n)
         log.append("a", value, None, state)
-    target.run(log, SCHEMAS)
+    postgres_target.run(log, SCHEMAS)
     log.append("b", None, None)
-    target.run(log, SCHEMAS)
-    assert target.state("n") == {"a": {"n": 2}}
+    postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("n") == {"a": {"n": 2}}
     put(log, "c", 1, 1)
     with pytest.raises(
         RefusedError, match=r"with a source_sequence header in a table that is ordered by offset"
     ):
-        target.run(log, SCHEMAS)
+        postgres_target.run(log, SCHEMAS)
 
 
-def test_records_with_and_without_the_header_are_never_mixed(target: Target) -> None:
+def test_records_with_and_without_the_header_are_never_mixed(postgres_target: Target) -> None:
     log = Log("test.thing")
     put(log, "a", 1, 1)
     log.append("b", thing(2)[0], None)
     with pytest.raises(RefusedError, match=r"without a source_sequence header.*partition 0, offset 0"):
-        target.run(log, SCHEMAS)
-    assert target.committed() is None
+        postgres_target.run(log, SCHEMAS)
+    assert postgres_target.committed() is None
 
 
-def test_a_malformed_sequence_is_refused(target: Target) -> None:
+def test_a_malformed_sequence_is_refused(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("a", thing(1)[0], "0000:17")
     with pytest.raises(RefusedError, match="not 38 characters long"):
-        target.run(log, SCHEMAS)
+        postgres_target.run(log, SCHEMAS)
 
 
 def test_an_empty_topic_makes_an_empty_table(target: Target) -> None:

@@ -55,18 +55,18 @@ def test_each_kind_of_poison_is_kept_with_its_reason(target: Target) -> None:
     assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 1, len(bad) + 2)
 
 
-def test_a_key_in_quarantine_heals_with_its_next_good_record(target: Target) -> None:
+def test_a_key_in_quarantine_heals_with_its_next_good_record(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("k", value("first"), sequence(1))
-    target.run(log, SCHEMAS)
+    postgres_target.run(log, SCHEMAS)
     log.append("k", b"broken", sequence(2))
-    target.run(log, SCHEMAS)
-    assert target.state("note") == {"k": {"note": "first"}}
+    postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("note") == {"k": {"note": "first"}}
     log.append("k", value("third"), sequence(3))
-    outcome = target.run(log, SCHEMAS)
-    assert target.state("note") == {"k": {"note": "third"}}
+    outcome = postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("note") == {"k": {"note": "third"}}
     assert outcome.quarantined == 0
-    assert len(target.rows("__quarantine")) == 1
+    assert len(postgres_target.rows("__quarantine")) == 1
 
 
 def test_what_postgres_cannot_hold_is_set_apart(postgres_target: Target) -> None:

@@ -6,13 +6,19 @@ import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from tests.unit.support import Script, ScriptedServer
 
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     CANARY_AGGREGATE,
     Environment,
+    Kafka,
     Lock,
     LockedSchema,
     LockedSource,
@@ -20,7 +26,7 @@ from outbox_kit.pipeline import (
     load_pipeline,
 )
 from outbox_kit.pipeline.avro import fingerprint, read_schema
-from tests.unit.support import Script, ScriptedServer
+from outbox_kit.registry.client import RegistryClient
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIRST_AUTHOR = json.dumps(
@@ -64,7 +70,10 @@ def environment() -> Environment:
                 "port": 5433,
                 "database": "library",
                 "admin": {"user": "owner", "password": "owner-secret"},
-                "connector": {"user": "reader", "password": "${file:/secrets/db.properties:library.password}"},
+                "connector": {
+                    "user": "reader",
+                    "password": "${file:/secrets/db.properties:library.password}",
+                },
             },
             "kafka": {"bootstrap_servers": "kafka.example.internal:9092", "min_insync_replicas": 2},
             "registry": {"url": "http://registry.example.internal/apis/ccompat/v7"},
@@ -114,6 +123,25 @@ def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
     yield start
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def deployed(
+    library: Pipeline, environment: Environment, free_port: int, tmp_path: Path
+) -> Iterator[Callable[..., Deployment]]:
+    """Make deployments whose sections are changed as the test says; nobody listens elsewhere."""
+    with ExitStack() as stack:
+
+        def made(**sections: object) -> Deployment:
+            kafka = Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
+            update = {"kafka": kafka, "lock_folder": tmp_path, **sections}
+            found = environment.model_copy(update=update)
+            registry = stack.enter_context(closing(RegistryClient(found.registry)))
+            connect = stack.enter_context(closing(ConnectClient(found.connect)))
+            templates = REPOSITORY / "connectors" / "templates"
+            return Deployment(library, found, templates, KafkaClient(found.kafka), registry, connect)
+
+        yield made
 
 
 @pytest.fixture

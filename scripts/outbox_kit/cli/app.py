@@ -36,14 +36,12 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    pipeline: Annotated[
-        Path, typer.Option("-p", "--pipeline", help="Pipeline file.", envvar="OUTBOX_PIPELINE")
-    ] = Path("connectors/library.yaml"),
+    pipeline: Annotated[Path, typer.Option("-p", "--pipeline", help="Pipeline file.", envvar="OUTBOX_PIPELINE")] = Path(
+        "connectors/library.yaml"
+    ),
     environment: Annotated[
         str,
-        typer.Option(
-            "-e", "--environment", help="A file in environments/, by name.", envvar="OUTBOX_ENVIRONMENT"
-        ),
+        typer.Option("-e", "--environment", help="A file in environments/, by name.", envvar="OUTBOX_ENVIRONMENT"),
     ] = "local",
     output: Annotated[Output, typer.Option("--output", help="What goes to stdout.")] = Output.TABLE,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

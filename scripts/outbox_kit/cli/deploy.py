@@ -50,9 +50,7 @@ def apply(context: typer.Context) -> None:
 def _confirm(count: int) -> None:
     """Ask a person; never wait for an answer that cannot come."""
     if not sys.stdin.isatty():
-        say(
-            "error: not a terminal, and --yes was not given\nhint:  look at `outbox plan`, then `outbox apply --yes`"
-        )
+        say("error: not a terminal, and --yes was not given\nhint:  look at `outbox plan`, then `outbox apply --yes`")
         raise typer.Exit(1)
     if not typer.confirm(f"Make {count} changes?", err=True):
         raise typer.Exit(1)
@@ -65,7 +63,5 @@ def _show(changes: list[Change], output: Output) -> None:
     if not changes:
         say("no changes: everything is as the files say")
         return
-    rows = [
-        [c.system, c.object, c.action, " → ".join(filter(None, (c.before, c.after))), c.why] for c in changes
-    ]
+    rows = [[c.system, c.object, c.action, " → ".join(filter(None, (c.before, c.after))), c.why] for c in changes]
     print_table(["system", "object", "action", "change", "why"], rows)

@@ -11,7 +11,7 @@ from outbox_kit.waiting import Seen, wait_for
 
 RUN_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
-# After an update the old RUNNING is still served for a moment, and REST shows no generation:
+# After an update the old state is still served for a moment, and REST shows no generation:
 # so only a state that stays is believed.
 STABLE_LOOKS = 4
 LOOK_EVERY_S = 0.5
@@ -76,15 +76,17 @@ def _seed_and_start(client: ConnectClient, name: str, *, prefix: str, seed: dict
 
 def wait_running(client: ConnectClient, name: str, *, seconds: float = RUN_TIMEOUT_S) -> None:
     """Wait until connector and tasks are RUNNING and stay so. Raises WaitTimeoutError, RejectedError."""
-    looks = 0
+    running = failed = 0
 
     def look() -> Seen[bool]:
-        nonlocal looks
+        nonlocal running, failed
         status = client.status(name)
-        refuse_failed(name, status)
-        looks = looks + 1 if is_running(status) else 0
+        running = running + 1 if is_running(status) else 0
+        failed = failed + 1 if has_failed(status) else 0
+        if failed >= STABLE_LOOKS:
+            refuse_failed(name, status)
         words = status.words if status else "no status yet"
-        return Seen(True if looks >= STABLE_LOOKS else None, words)
+        return Seen(True if running >= STABLE_LOOKS else None, words)
 
     wait_for(
         f"connector {name} and its tasks to be RUNNING",
@@ -98,17 +100,19 @@ def wait_running(client: ConnectClient, name: str, *, seconds: float = RUN_TIMEO
 def is_running(status: ConnectorStatus | None) -> bool:
     """RUNNING with at least one task, all of them RUNNING. No task yet is a normal state in between."""
     return bool(
-        status
-        and status.connector == "RUNNING"
-        and status.tasks
-        and all(task == "RUNNING" for task in status.tasks)
+        status and status.connector == "RUNNING" and status.tasks and all(task == "RUNNING" for task in status.tasks)
     )
 
 
 def refuse_failed(name: str, status: ConnectorStatus | None) -> None:
     """A failed task stays failed until somebody restarts it, so waiting is no use. Raises RejectedError."""
-    if status and "FAILED" in (status.connector, *status.tasks):
+    if status and has_failed(status):
         raise RejectedError(f"connector {name} FAILED: {root_cause(status.traces)}", "see docs/operations.md")
+
+
+def has_failed(status: ConnectorStatus | None) -> bool:
+    """The connector or a task FAILED."""
+    return status is not None and "FAILED" in (status.connector, *status.tasks)
 
 
 def root_cause(traces: tuple[str, ...]) -> str:

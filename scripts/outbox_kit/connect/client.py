@@ -20,6 +20,7 @@ from outbox_kit.pipeline import HttpService
 READ_TIMEOUT_S = 95
 CONNECT_TIMEOUT_S = 5
 REBALANCE_BUDGET_S = 60
+NO_CONTENT = 204
 NOT_FOUND = 404
 REBALANCE_STATUS = (409, 500)
 REBALANCE_WORDS = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
@@ -31,6 +32,13 @@ class RebalanceError(RejectedError):
 
 class NotFoundError(RejectedError):
     """There is no such connector, or not yet."""
+
+
+def is_rebalance(reason: str) -> bool:
+    """Whether the same request works in a moment. A connector may be called `rebalance`: so what is final first."""
+    lower = reason.lower()
+    final = lower.endswith("already exists") or lower.startswith("request timed out")
+    return not final and any(word in lower for word in REBALANCE_WORDS)
 
 
 @dataclass(frozen=True)
@@ -142,9 +150,17 @@ class ConnectClient:
                 f"cannot reach Kafka Connect at {self.url}: {type(error).__name__}",
                 "check connect.url in the environment file; is a worker up?",
             ) from None
-        if response.ok:
-            return response.json() if response.content else None
-        raise self._error(method, path, response)
+        if not response.ok:
+            raise self._error(method, path, response)
+        if response.status_code == NO_CONTENT or (not response.content and method != "GET"):
+            return None
+        try:
+            return response.json()
+        except requests.JSONDecodeError:
+            raise UnreachableError(
+                f"{self.url} answers, but not as Kafka Connect does: {method} {path} gave no JSON",
+                "check connect.url in the environment file; is there a proxy in between?",
+            ) from None
 
     def _error(self, method: str, path: str, response: requests.Response) -> RejectedError:
         try:
@@ -155,7 +171,6 @@ class ConnectClient:
         message = f"{where}: {reason} (HTTP {response.status_code})"
         if response.status_code == NOT_FOUND:
             return NotFoundError(message)
-        lower = reason.lower()
-        if response.status_code in REBALANCE_STATUS and any(word in lower for word in REBALANCE_WORDS):
+        if response.status_code in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")
         return RejectedError(message)

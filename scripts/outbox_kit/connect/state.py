@@ -71,9 +71,7 @@ def _differs(desired: str | None, actual: str | None) -> bool:
     return desired not in (actual, UNKNOWN)
 
 
-def diff(
-    name: str, desired: dict[str, str], actual: ActualConnector, *, seed: dict[str, int] | None
-) -> list[Change]:
+def diff(name: str, desired: dict[str, str], actual: ActualConnector, *, seed: dict[str, int] | None) -> list[Change]:
     """Create the connector, bring its config up to date, or finish what an interrupted apply began."""
     if actual.config is None:
         return [Change("connect", f"connector {name}", "create", "reads the slot, writes the topics")]
@@ -83,7 +81,5 @@ def diff(
         after = f"changed: {', '.join(keys)}"
         changes.append(Change("connect", f"connector {name}", "update", "restarts the task", "", after))
     if never_ran(actual, seed):
-        changes.append(
-            Change("connect", f"start {name}", "create", "an apply was interrupted before its first start")
-        )
+        changes.append(Change("connect", f"start {name}", "create", "an apply was interrupted before its first start"))
     return changes

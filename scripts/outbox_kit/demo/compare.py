@@ -66,9 +66,7 @@ class Comparison:
     @property
     def match(self) -> bool:
         """Whether the target shows exactly what the source has committed."""
-        return not (
-            self.missing_count or self.unexpected_count or self.duplicated_count or self.different_count
-        )
+        return not (self.missing_count or self.unexpected_count or self.duplicated_count or self.different_count)
 
     def words(self) -> str:
         """The result in one line, for a person."""

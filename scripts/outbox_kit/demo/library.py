@@ -100,9 +100,7 @@ def create(connection: Connection[Any]) -> None:
         connection.execute(DDL)
 
 
-def add_author(
-    connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]
-) -> UUID:
+def add_author(connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]) -> UUID:
     """Add an author, who needs at least a name; return the id."""
     with _joined(connection):
         return _add(connection, "author", author_id, dict(fields))
@@ -132,9 +130,7 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
         return books
 
 
-def add_book(
-    connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]
-) -> UUID | None:
+def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
     """Add a book, which needs author, title and price; return the id, or None when the author is gone."""
     with _joined(connection):
         # Else the foreign key would find out, with an error that ends the whole transaction.

@@ -63,9 +63,7 @@ class DemoReport:
         workload = self.workload
         return {
             "match": self.match,
-            "workload": None
-            if workload is None
-            else {"transactions": workload.transactions, **asdict(workload)},
+            "workload": None if workload is None else {"transactions": workload.transactions, **asdict(workload)},
             "rows": self.rows,
             "dead_letters": self.dead_letters,
             "dead_letters_expected": self.dead_letters_expected,
@@ -130,9 +128,7 @@ class DemoReport:
             rows += [(*place, key, "unexpected") for key in each.unexpected]
             rows += [(*place, key, "duplicated") for key in each.duplicated]
             rows += [(*place, row.key, f"differs in {', '.join(row.columns)}") for row in each.different]
-        return Table(
-            "Differences (the first of each kind)", ("target", "aggregate", "key", "what"), tuple(rows)
-        )
+        return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "what"), tuple(rows))
 
     def _times(self) -> Table:
         rows = tuple((name, f"{seconds:.1f}") for name, seconds in self.seconds.items())

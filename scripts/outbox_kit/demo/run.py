@@ -119,11 +119,7 @@ class Demo:
 
     def _dead_letters(self, deployment: Deployment) -> int:
         pipeline = deployment.pipeline
-        return len(
-            read_all(
-                deployment.environment.kafka, pipeline.dead_letter_topic, pipeline.dead_letter.partitions
-            )
-        )
+        return len(read_all(deployment.environment.kafka, pipeline.dead_letter_topic, pipeline.dead_letter.partitions))
 
     def _wait_running(self, deployment: Deployment) -> None:
         """A worker that was killed during the workload comes back by itself; give it the time."""
@@ -135,9 +131,7 @@ class Demo:
                 return Seen(None, error.message)
             return Seen(True if is_running(status) else None, status.words if status else "no status yet")
 
-        wait_for(
-            "the connector to run", look, seconds=RUNNING_SECONDS, hint="see `outbox stack logs connect`"
-        )
+        wait_for("the connector to run", look, seconds=RUNNING_SECONDS, hint="see `outbox stack logs connect`")
 
     def _verify(self, deployment: Deployment) -> None:
         checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)
@@ -172,13 +166,9 @@ class Demo:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise OutboxKitError(
-                f"the Spark job took more than {SPARK_SECONDS} s", "run it by hand"
-            ) from None
+            raise OutboxKitError(f"the Spark job took more than {SPARK_SECONDS} s", "run it by hand") from None
         if done.returncode != 0:
-            raise OutboxKitError(
-                f"the Spark job ended with exit code {done.returncode}", "its words are above"
-            )
+            raise OutboxKitError(f"the Spark job ended with exit code {done.returncode}", "its words are above")
 
     @property
     def _exported(self) -> Path:

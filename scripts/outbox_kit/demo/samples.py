@@ -22,9 +22,7 @@ TEXTS = (
     "{} [] null NaN ; -- %s ${env:HOME}",
     "long " * 400,
 )
-PRICES = tuple(
-    map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3"))
-)
+PRICES = tuple(map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3")))
 # From the first full year of the Gregorian calendar on: about earlier days, Java, Spark and the
 # readers of Parquet disagree.
 DAYS = (
@@ -63,9 +61,7 @@ def day(rng: Random) -> date | None:
 
 def texts(rng: Random) -> list[str]:
     """No, one or a few texts; an empty text among them at times."""
-    return [
-        rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))
-    ]
+    return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 
 def author(rng: Random) -> AuthorChanges:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigSource as Origin
 
-from outbox_kit.errors import RejectedError, UnreachableError
+from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
@@ -51,7 +51,11 @@ class KafkaClient:
 
     def __init__(self, kafka: Kafka) -> None:
         self._address = kafka.bootstrap_servers
-        self._admin = AdminClient(client_settings(kafka))
+        try:
+            self._admin = AdminClient(client_settings(kafka))
+        except KafkaException as error:
+            message = f"kafka.client in the environment file: {error.args[0].str()}"
+            raise ConfigurationError(message, "settings and values are those of librdkafka") from None
 
     def topics(self) -> dict[str, tuple[int, int]]:
         """Partition count and replication factor of every topic, by name."""
@@ -85,9 +89,7 @@ class KafkaClient:
 
     def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         """Create a topic."""
-        topic = NewTopic(
-            name, num_partitions=partitions, replication_factor=replication_factor, config=config
-        )
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=config)
         futures = self._admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
         self._result(futures[name], f"create topic {name}")
 

@@ -46,9 +46,7 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
     retention = str(pipeline.dead_letter.retention_days * DAY_MS)
     dead_letter = {"cleanup.policy": "delete", "retention.ms": retention, **common}
     topics.append(
-        Topic(
-            pipeline.dead_letter_topic, pipeline.dead_letter.partitions, dead_letter, "rows that fit no route"
-        )
+        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, dead_letter, "rows that fit no route")
     )
     short_lived = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common}
     topics.append(Topic(pipeline.heartbeat_topic, 1, short_lived, "Debezium's heartbeats move the slot"))

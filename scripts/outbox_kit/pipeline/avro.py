@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +19,58 @@ from fastavro.schema import (
 )
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.files import read_text
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path) -> str:
     """The schema in `path` as compact JSON text. Raises ConfigurationError when it is missing or wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(
-            f"schema file {path}: {error.strerror}", "create it, or correct `schema:` of the aggregate"
-        ) from None
+    text = read_text(path, f"schema file {path}", "create it, or correct `schema:` of the aggregate")
     try:
         definition = json.loads(text)
     except json.JSONDecodeError as error:
-        message = (
-            f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        )
+        message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise ConfigurationError(message, "correct the file") from None
-    _check(definition, path)
+    if not isinstance(definition, dict) or definition.get("type") != "record":
+        raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
+    problem = _problem(definition)
+    if problem:
+        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {problem}", "correct the file")
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
 
-def _check(definition: Any, path: Path) -> None:  # noqa: ANN401 - any JSON value
-    if not isinstance(definition, dict) or definition.get("type") != "record":
-        raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
+def _problem(definition: dict[str, Any]) -> str | None:
+    """What is wrong with a schema, None when nothing is."""
     try:
         parse_schema(definition)
-    except (SchemaParseException, UnknownType, KeyError, ValueError) as error:
-        message = f"schema file {path}: not a valid Avro schema: {type(error).__name__}: {error}"
-        raise ConfigurationError(message, "correct the file") from None
+    except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return next(_beyond_parsing(definition), None)
+
+
+def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a schema
+    """What fastavro lets through, and a registry or the transform refuses."""
+    if isinstance(node, list):
+        kinds = [item if isinstance(item, str) else item.get("name", item.get("type")) for item in node]
+        yield from (f"{kind} twice in a union" for kind, count in Counter(map(str, kinds)).items() if count > 1)
+        for item in node:
+            yield from _beyond_parsing(item)
+    if not isinstance(node, dict):
+        return
+    if "name" in node and not NAME.fullmatch(str(node["name"])):
+        yield f"{node['name']!r} is not a name"
+    if node.get("type") == "record":
+        fields = node.get("fields")
+        if not isinstance(fields, list):
+            yield f"record {node.get('name')} has no list of fields"
+            return
+        names = Counter(str(field["name"]) for field in fields)
+        yield from (f"field {name} twice" for name, count in names.items() if count > 1)
+        for field in fields:
+            yield from _beyond_parsing(field)
+    for key in ("type", "items", "values"):
+        yield from _beyond_parsing(node.get(key))
 
 
 def same_schema(left: str, right: str) -> bool:

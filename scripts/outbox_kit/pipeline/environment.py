@@ -23,9 +23,7 @@ class ConnectorLogin(Model):
     host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
     port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
-    password: str = Field(
-        description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
-    )
+    password: str = Field(description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}.")
 
 
 class SourceDatabase(Model):
@@ -43,7 +41,7 @@ class Kafka(Model):
 
     bootstrap_servers: str = Field(min_length=1, description="host:port,...")
     client: dict[str, str] = Field(
-        default={}, description="Further librdkafka settings (security.protocol, ...)."
+        default={}, repr=False, description="Further librdkafka settings (security.protocol, ...)."
     )
     replication_factor: int = Field(default=3, ge=1, description="Of topics that the kit creates.")
     min_insync_replicas: int = Field(default=2, ge=1, description="Of topics that the kit creates.")
@@ -64,9 +62,7 @@ class ConnectorSettings(Model):
         default="required",
         description="Connect's exactly.once.support; `required` refuses a worker without it.",
     )
-    heartbeat_interval_ms: int = Field(
-        default=10_000, ge=100, description="Moves the slot on a quiet outbox."
-    )
+    heartbeat_interval_ms: int = Field(default=10_000, ge=100, description="Moves the slot on a quiet outbox.")
     poll_interval_ms: int = Field(default=5, ge=1, description="Debezium waits this long for more rows, ms.")
     max_record_bytes: int = Field(default=1_000_000, ge=10_000, description="A larger row is a dead letter.")
 
@@ -76,9 +72,7 @@ class PostgresTarget(Model):
 
     kind: Literal["postgres"] = Field(description="Chooses the sink.")
     host: str = Field(description="As the Spark driver and its executors see it.")
-    port: int = Field(
-        default=5432, ge=1, le=65535, description="As the Spark driver and its executors see it."
-    )
+    port: int = Field(default=5432, ge=1, le=65535, description="As the Spark driver and its executors see it.")
     database: str = Field(description="Database of the target tables.")
     user: str = Field(description="Owner of the target tables.")
     password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
@@ -101,9 +95,7 @@ class Environment(Model):
     name: TopicPart = Field(description="Name of the environment, as the file is called.")
     source: SourceDatabase = Field(description="The database with the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
-    registry: HttpService = Field(
-        description="Confluent-compatible API, for instance http://host/apis/ccompat/v7."
-    )
+    registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
     connect: HttpService = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
     targets: dict[str, Target] = Field(default={}, description="Where tables are materialized, by name.")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from jinja2 import Environment as JinjaEnvironment
 from jinja2 import StrictUndefined, TemplateError
 from pydantic import BaseModel, ValidationError
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.environment import DeltaTarget, Environment
+from outbox_kit.pipeline.environment import DeltaTarget, Environment, HttpService, Kafka, SourceDatabase
+from outbox_kit.pipeline.files import read_mapping
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 
 STACK_STATE = Path("build/stack/state.json")
+START = "start it with `outbox stack up`"
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -29,7 +30,7 @@ def project_folder(pipeline_file: Path) -> Path:
 
 def load_pipeline(path: Path) -> Pipeline:
     """Read a pipeline file; schema paths become absolute. Raises ConfigurationError."""
-    pipeline = _validate(Pipeline, _mapping(_parse(path, _read(path)), path), path)
+    pipeline = _validate(Pipeline, read_mapping(path), path)
     root = project_folder(path)
     aggregates = {name: _with_schema(entry, root) for name, entry in pipeline.aggregates.items()}
     return pipeline.model_copy(update={"aggregates": aggregates})
@@ -55,10 +56,9 @@ def load_environment(
     if not path.exists():
         known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
         raise ConfigurationError(f"environment {name!r}: no file {path}", f"environments here: {known}")
-    data = _mapping(_parse(path, _read(path)), path)
     values = {
-        key: _fill(value, key, path, root, _Variables(environ, path, strict=needs is None or key in needs))
-        for key, value in data.items()
+        key: _section(key, value, path, root, environ, needed=needs is None or key in needs)
+        for key, value in read_mapping(path).items()
     }
     environment = _validate(Environment, values, path)
     targets = {key: _absolute(target, root) for key, target in environment.targets.items()}
@@ -75,30 +75,28 @@ def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the
     return target
 
 
-def _read(path: Path) -> str:
+# What stands for a section that the caller does not need and whose variables are not set.
+UNUSED: dict[str, Callable[[], object]] = {
+    "source": SourceDatabase.model_construct,
+    "kafka": Kafka.model_construct,
+    "registry": HttpService.model_construct,
+    "connect": HttpService.model_construct,
+    "targets": dict,
+}
+
+
+def _section(key: str, value: object, path: Path, root: Path, environ: Mapping[str, str], *, needed: bool) -> object:
+    """One top-level section, filled in."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", "name the pipeline file with -p/--pipeline"
-        ) from None
+        return _fill(value, key, path, root, _Variables(environ, path))
+    except UnsetVariableError:
+        if needed or key not in UNUSED:
+            raise
+        return UNUSED[key]()
 
 
-def _parse(path: Path, text: str) -> object:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(
-            f"{path}: not valid YAML: {error}", "correct the file at that line"
-        ) from None
-
-
-def _mapping(data: object, path: Path) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ConfigurationError(
-            f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md"
-        )
-    return data
+class UnsetVariableError(ConfigurationError):
+    """An environment variable that a file names is not set."""
 
 
 class _StackValues:
@@ -115,27 +113,30 @@ class _StackValues:
         return values[name]
 
     def _values(self) -> dict[str, Any]:
+        if not self._state_file.exists():
+            raise ConfigurationError("the embedded stack is not up", START)
         try:
             state = json.loads(self._state_file.read_text(encoding="utf-8"))
-        except OSError:
-            state = {}
-        if not state.get("parts"):
-            raise ConfigurationError("the embedded stack is not up", "start it with `outbox stack up`")
-        return dict(state["environment"])
+            parts, values = state["parts"], dict(state["environment"])
+        except (OSError, ValueError, KeyError, TypeError):
+            message = f"the embedded stack's state file {self._state_file} cannot be used"
+            raise ConfigurationError(message, "`outbox stack down --purge`, then `outbox stack up`") from None
+        if not parts:
+            raise ConfigurationError("the embedded stack is not up", START)
+        return values
 
 
 class _Variables:
     """`env` in an environment file: environment variables, with an error that names the unset one."""
 
-    def __init__(self, environ: Mapping[str, str], path: Path, *, strict: bool) -> None:
+    def __init__(self, environ: Mapping[str, str], path: Path) -> None:
         self._environ = environ
         self._path = path
-        self._strict = strict
 
     def __getattr__(self, name: str) -> str:
-        value = self._environ.get(name, "")
-        if not value and self._strict:
-            raise ConfigurationError(
+        value = self._environ.get(name)
+        if not value:
+            raise UnsetVariableError(
                 f"{self._path}: environment variable {name} is not set", f"export {name}=... and run again"
             )
         return value
@@ -164,9 +165,7 @@ def _validate(model: type[ModelT], data: Mapping[str, Any], path: Path) -> Model
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top level)"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigurationError(
-            f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])
-        ) from None
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])) from None
 
 
 def _suggest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_kit.errors import ConfigurationError
 
+MEND = "take it from version control; do not edit it by hand"
 KEPT_VERSIONS = 3
 """How many versions of a schema the connector config carries: a backlog written under an old one survives."""
 
@@ -35,9 +36,7 @@ class LockedSource(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     system_identifier: str
     slot: str
-    slot_lsn: str = Field(
-        description="confirmed_flush_lsn when the slot was made; offsets are seeded with it."
-    )
+    slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was made; offsets are seeded with it.")
     publication_oid: int
 
 
@@ -55,18 +54,17 @@ class Lock(BaseModel):
 def read_lock(path: Path) -> Lock | None:
     """The lock in `path`, None where there is no such file yet. Raises ConfigurationError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ConfigurationError(f"lock file {path}: {error.strerror}", MEND) from None
     try:
-        return Lock.model_validate_json(text)
+        return Lock.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(
-            f"lock file {path}: {where}: {first['msg']}",
-            "take it from version control; do not edit it by hand",
-        ) from None
+        raise ConfigurationError(f"lock file {path}: {where}: {first['msg']}", MEND) from None
 
 
 def write_lock(path: Path, lock: Lock) -> None:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 CANARY_AGGREGATE = "outbox-canary"
 """The aggregate type that `outbox verify` writes; its own topic and schema, never a business topic."""
 
+# Topics beside the aggregates': a second owner would give them another clean-up policy.
+RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
+
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
 # Kafka allows these in topic names; a slot or a subject made of them is legal too.
@@ -34,9 +37,7 @@ class Columns(Model):
     aggregate_type: Identifier = Field(default="aggregate_type", description="Routes the row to its topic.")
     aggregate_id: Identifier = Field(default="aggregate_id", description="Becomes the record key.")
     event_type: Identifier = Field(default="event_type", description="Copied into a header.")
-    payload: Identifier = Field(
-        default="payload", description="Whole state as jsonb; null: aggregate is gone."
-    )
+    payload: Identifier = Field(default="payload", description="Whole state as jsonb; null: aggregate is gone.")
     headers: Identifier = Field(default="headers", description="JSON object, copied into record headers.")
     created_at: Identifier = Field(default="created_at", description="Event time.")
 
@@ -47,9 +48,7 @@ class Source(Model):
     table: QualifiedTable = Field(default="public.outbox_event", description="Outbox table, schema.table.")
     publication: Identifier = Field(description="Publication of the outbox table; made by `outbox apply`.")
     slot: SlotName = Field(description="Logical replication slot; one per connector, in the whole cluster.")
-    columns: Columns = Field(
-        default=Columns(), description="Column names, where they differ from the contract."
-    )
+    columns: Columns = Field(default=Columns(), description="Column names, where they differ from the contract.")
 
 
 class Aggregate(Model):
@@ -90,9 +89,7 @@ class Connector(Model):
     transaction_metadata: bool = Field(
         default=False, description="Also publish transaction boundaries to <prefix>.transaction."
     )
-    overrides: dict[str, str] = Field(
-        default={}, description="Connector settings that win over the template."
-    )
+    overrides: dict[str, str] = Field(default={}, description="Connector settings that win over the template.")
 
 
 class Materialization(Model):
@@ -117,8 +114,9 @@ class Pipeline(Model):
     @model_validator(mode="after")
     def names_agree(self) -> Pipeline:
         """What one part of the file names must exist in the other."""
-        if CANARY_AGGREGATE in self.aggregates:
-            msg = f"aggregate {CANARY_AGGREGATE!r} is the kit's own; choose another name"
+        taken = sorted(RESERVED & self.aggregates.keys())
+        if taken:
+            msg = f"aggregate {taken[0]!r} is the kit's own; choose another name"
             raise ValueError(msg)
         seen: set[tuple[str, str]] = set()
         for entry in self.materializations:

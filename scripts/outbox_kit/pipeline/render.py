@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment as JinjaEnvironment
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, Undefined
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import read_schema, without_docs
@@ -29,24 +29,36 @@ def render_connector(
     loader = FileSystemLoader(templates)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
-    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    jinja.filters["tojson"] = _to_json
     try:
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
     except TemplateNotFound:
         known = ", ".join(sorted(path.name.removesuffix(".json.j2") for path in templates.glob("*.json.j2")))
         raise ConfigurationError(f"no template {templates / name}", f"templates here: {known}") from None
-    except TemplateError as error:
+    except (TemplateError, TypeError) as error:  # tojson of something undefined, or of a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_refuse)
+
+
+def _refuse(value: object) -> object:
+    if isinstance(value, Undefined):
+        str(value)  # StrictUndefined raises, and says what is undefined
+    raise TypeError(f"a {type(value).__name__} has no place in a template")
 
 
 def _parse(text: str, path: Path) -> dict[str, str]:
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
-        line = text.splitlines()[error.lineno - 1].strip()
+        line = "".join(text.splitlines()[error.lineno - 1 : error.lineno]).strip()
         message = f"template {path} does not render to JSON: {error.msg} in {line[:80]!r}"
         raise ConfigurationError(message, "correct the template; quote values with tojson") from None
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"template {path} does not render to a JSON object", "correct the template")
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
 
 

@@ -52,15 +52,11 @@ def _publication(pipeline: Pipeline, actual: ActualDatabase) -> Check:
     if publication is None:
         seen = f"no publication {pipeline.source.publication}"
     else:
-        operations = [
-            name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]
-        ]
+        operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
         root = "via root" if publication["pubviaroot"] else "not via root"
         seen = f"{', '.join(operations)} of {', '.join(publication['tables'])}, {root}"
     expected = f"insert of {pipeline.source.table}, via root"
-    remedy = (
-        f"alter publication {pipeline.source.publication}: the table, publish = 'insert', via partition root"
-    )
+    remedy = f"alter publication {pipeline.source.publication}: the table, publish = 'insert', via partition root"
     return check("postgres.publication", seen == expected, seen=seen, expected=expected, remedy=remedy)
 
 

@@ -35,6 +35,7 @@ SLOT: LiteralString = """
     from pg_replication_slots where slot_name = %s"""
 SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
+           current_database() as database,
            (select system_identifier::text from pg_control_system()) as system_identifier,
            pg_is_in_recovery() as standby"""
 GRANTS: LiteralString = """
@@ -67,9 +68,7 @@ def connected(database: SourceDatabase) -> Iterator[Connection]:
         )
     except psycopg.OperationalError as error:
         message = f"cannot connect to PostgreSQL at {where} as {database.admin.user!r}: {_first_line(error)}"
-        raise UnreachableError(
-            message, "check source.host, port, database and admin in the environment file"
-        ) from None
+        raise UnreachableError(message, "check source.host, port, database and admin in the environment file") from None
     try:
         with connection:
             yield connection
@@ -142,9 +141,7 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(SLOT_TIMEOUT_MS))
-            connection.execute(
-                sql.SQL("select pg_create_logical_replication_slot({})").format(arguments), (name,)
-            )
+            connection.execute(sql.SQL("select pg_create_logical_replication_slot({})").format(arguments), (name,))
     except psycopg.errors.QueryCanceled:
         writers = [
             f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"

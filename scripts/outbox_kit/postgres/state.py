@@ -26,6 +26,7 @@ class ActualDatabase:
     """The source database as it is."""
 
     version: int
+    database: str
     wal_level: str
     system_identifier: str
     columns: dict[str, str]
@@ -34,14 +35,13 @@ class ActualDatabase:
     role: client.Row | None
 
 
-def read_actual(
-    connection: client.Connection, pipeline: Pipeline, environment: Environment
-) -> ActualDatabase:
+def read_actual(connection: client.Connection, pipeline: Pipeline, environment: Environment) -> ActualDatabase:
     """Look at everything that the pipeline needs of the database."""
     server = client.server(connection)
     source = pipeline.source
     return ActualDatabase(
         version=server["version"],
+        database=server["database"],
         wal_level=server["wal_level"],
         system_identifier=server["system_identifier"],
         columns=client.table_columns(connection, source.table),
@@ -56,14 +56,10 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
     source = pipeline.source
     changes = []
     if not actual.columns:
-        changes.append(
-            Change("postgres", f"table {source.table}", "create", "services write their events here")
-        )
+        changes.append(Change("postgres", f"table {source.table}", "create", "services write their events here"))
     if not (actual.role and actual.role["can_read"]):
         role = environment.source.connector.user
-        changes.append(
-            Change("postgres", f"grant to {role}", "create", "the connector reads the outbox table")
-        )
+        changes.append(Change("postgres", f"grant to {role}", "create", "the connector reads the outbox table"))
     if actual.publication is None:
         changes.append(Change("postgres", f"publication {source.publication}", "create", "inserts only"))
     if actual.slot is None:
@@ -96,6 +92,10 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
             f"table {source.table} breaks the contract: {'; '.join(problems)}",
             "correct the table, or name its columns under source.columns; see docs/contract.md",
         )
+    if actual.publication is not None:
+        _refuse_wrong_publication(source, actual.publication)
+    if actual.slot is not None:
+        _refuse_wrong_slot(source, actual, actual.slot)
     if actual.slot is not None and actual.publication is None:
         raise RefusedError(
             f"slot {source.slot!r} exists but publication {source.publication!r} does not: made now, the publication "
@@ -104,6 +104,31 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
         )
     if locked is not None:
         _refuse_lost_slot(source, actual, locked)
+
+
+def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
+    """A publication that leaves the rows out: the slot moves on, nothing arrives, nothing fails."""
+    if source.table not in publication["tables"] or not publication["pubinsert"]:
+        tables = ", ".join(publication["tables"]) or "no table"
+        what = "inserts" if publication["pubinsert"] else "no inserts"
+        raise RefusedError(
+            f"publication {source.publication!r} publishes {what} of {tables}: rows of {source.table} do not pass",
+            f"alter publication {source.publication} add table {source.table}, set (publish = 'insert'); "
+            "rows written until then must be republished",
+        )
+
+
+def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: client.Row) -> None:
+    if slot["wal_status"] == "lost":
+        raise RefusedError(
+            f"slot {source.slot!r} is lost: the WAL that it needs was removed (max_slot_wal_keep_size)",
+            "stop the connector, drop the slot, delete `source` from the lock file, apply, then republish",
+        )
+    if slot["plugin"] != "pgoutput" or slot["database"] != actual.database:
+        raise RefusedError(
+            f"slot {source.slot!r} is of plugin {slot['plugin']} in database {slot['database']!r}",
+            "another connector may own it: choose another source.slot",
+        )
 
 
 def _refuse_lost_slot(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:

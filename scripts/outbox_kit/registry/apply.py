@@ -29,9 +29,7 @@ def locked_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str,
 
 
 def _newest(client: RegistryClient, subject: str) -> list[LockedSchema]:
-    found = [
-        client.version(subject, number) for number in reversed(client.versions(subject)[-KEPT_VERSIONS:])
-    ]
+    found = [client.version(subject, number) for number in reversed(client.versions(subject)[-KEPT_VERSIONS:])]
     return [
         LockedSchema(
             subject=subject,

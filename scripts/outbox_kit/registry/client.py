@@ -78,9 +78,7 @@ class RegistryClient:
     def _version(self, subject: str, version: int | str) -> SchemaVersion:
         found = self._client.get_version(subject, version)  # type: ignore[arg-type]
         if found.version is None or found.schema_id is None or found.schema is None:
-            raise RejectedError(
-                f"registry at {self._url}: subject {subject}: an answer without version, id or schema"
-            )
+            raise RejectedError(f"registry at {self._url}: subject {subject}: an answer without version, id or schema")
         return SchemaVersion(found.version, found.schema_id, str(found.schema.schema_str))
 
     def _found(self, call: Callable[[], T], what: str) -> T | None:
@@ -96,9 +94,7 @@ class RegistryClient:
         try:
             return call()
         except SchemaRegistryError as error:
-            message = (
-                f"registry at {self._url}: {what}: {error.error_message} (HTTP {error.http_status_code})"
-            )
+            message = f"registry at {self._url}: {what}: {error.error_message} (HTTP {error.http_status_code})"
             raise RejectedError(message) from error
         except RejectedError:
             raise

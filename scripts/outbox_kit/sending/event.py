@@ -81,9 +81,7 @@ def _payload(payload: object) -> str | None:
     if payload is None:
         return None
     if not isinstance(payload, Mapping):
-        message = (
-            f"payload must be a mapping of the aggregate's fields, or None, not {type(payload).__name__}"
-        )
+        message = f"payload must be a mapping of the aggregate's fields, or None, not {type(payload).__name__}"
         raise InvalidEventError(message)
     try:
         return to_json(payload)

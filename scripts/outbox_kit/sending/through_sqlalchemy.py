@@ -29,9 +29,7 @@ COLUMNS: dict[str, TypeEngine[Any]] = {
 }
 
 
-def insert_rows(
-    bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName
-) -> None:
+def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName) -> None:
     """Insert rows in the transaction of a Connection or Session, which begins one where none is open.
 
     A Session is not flushed: the order of statements inside one transaction does not matter.
@@ -55,8 +53,6 @@ def insert_rows(
 def statement(table: TableName) -> Insert:
     """The insert. JSON goes in as text and is cast, past any JSON serializer set on the engine."""
     schema = None if table.schema is None else quoted_name(table.schema, quote=True)
-    clause = table_clause(
-        quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema
-    )
+    clause = table_clause(quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema)
     values = {name: cast(bindparam(name, type_=Text), kind) for name, kind in COLUMNS.items()}
     return insert(clause).values(values)

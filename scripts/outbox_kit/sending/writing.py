@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     import sqlalchemy.orm
 
     SyncConnection = (
-        psycopg.Connection[Any]
-        | sqlalchemy.Connection
-        | sqlalchemy.orm.Session
-        | sqlalchemy.orm.scoped_session[Any]
+        psycopg.Connection[Any] | sqlalchemy.Connection | sqlalchemy.orm.Session | sqlalchemy.orm.scoped_session[Any]
     )
 
 
@@ -56,9 +53,7 @@ def emit(
     return emit_many(connection, [event], table=table)[0]
 
 
-def emit_many(
-    connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE
-) -> list[UUID]:
+def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
     """Insert one outbox row per event, in their order; return their ids. Otherwise as `emit`.
 
     All events are checked before the first is written. No events, no statement.
@@ -105,8 +100,7 @@ def _is_sqlalchemy(connection: object) -> bool:
 def _unknown(connection: object) -> ConfigurationError:
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     hints = {
-        "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)`"
-        " for SQLAlchemy",
+        "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)` for SQLAlchemy",
         "AsyncSession": "use `await session.run_sync(emit_many, events)`",
         "Engine": "open a transaction first: `with engine.begin() as connection:`",
     }

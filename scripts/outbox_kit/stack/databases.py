@@ -36,6 +36,4 @@ def set_role(connection: psycopg.Connection[Any], name: str, password: str, attr
 def create_database(connection: psycopg.Connection[Any], name: str, owner: str) -> None:
     """Make a database if it is missing."""
     if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
-        connection.execute(
-            sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner))
-        )
+        connection.execute(sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner)))

@@ -39,9 +39,7 @@ def parse_version(text: str) -> int | None:
 def version_of(java: Path) -> int | None:
     """Run `java -version`; None when it does not run (macOS has a stub that only prints advice)."""
     try:
-        done = subprocess.run(
-            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
-        )
+        done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return parse_version(done.stderr + done.stdout) if done.returncode == 0 else None

@@ -48,9 +48,7 @@ def how_it_ended(layout: Layout, name: str) -> str:
     From its log, because its interface forgets the exit status when it starts the process again.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
-    endings = [
-        match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))
-    ]
+    endings = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]
     return endings[-1] if endings else ""
 
 

@@ -72,6 +72,4 @@ def check_request(requested: Mapping[str, int]) -> None:
             raise ConfigurationError(message, "give each its own")
         if not is_free(port):
             message = f"port {port}, asked for {name}, is in use by another program"
-            raise StackError(
-                message, "stop that program, name another port, or leave it out to get a free one"
-            )
+            raise StackError(message, "stop that program, name another port, or leave it out to get a free one")

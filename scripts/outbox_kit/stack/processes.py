@@ -69,13 +69,9 @@ def proc_command_lines() -> dict[int, str]:
 def find(layout: Layout) -> list[Process]:
     """Return the processes of this stack, whoever their parent is."""
     # A shell or an editor may carry the text as well: only the programs that the stack runs count.
-    pattern = re.compile(
-        rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARK)}={layout.stack_id}/(\w+)"
-    )
+    pattern = re.compile(rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARK)}={layout.stack_id}/(\w+)")
     matches = ((pid, text, pattern.match(text)) for pid, text in command_lines().items())
-    return [
-        Process(pid, match.group(1), text) for pid, text, match in matches if match and pid != os.getpid()
-    ]
+    return [Process(pid, match.group(1), text) for pid, text, match in matches if match and pid != os.getpid()]
 
 
 def send(processes: list[Process], number: signal.Signals) -> None:

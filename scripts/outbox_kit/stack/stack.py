@@ -115,12 +115,8 @@ class Stack:
     def refuse_data_without_state(self, home: Path) -> None:
         """Data whose passwords are lost cannot be used."""
         if (home / "data").exists():
-            message = (
-                f"{home / 'data'} holds a database, but {self.layout.state_file} with its passwords is gone"
-            )
-            raise StackError(
-                message, "`outbox stack down --purge` deletes the data and lets the stack start over"
-            )
+            message = f"{home / 'data'} holds a database, but {self.layout.state_file} with its passwords is gone"
+            raise StackError(message, "`outbox stack down --purge` deletes the data and lets the stack start over")
 
     def refuse_if_running(self) -> None:
         """Raise StackError when the stack runs already."""

@@ -160,9 +160,7 @@ def write_state(path: Path, state: StackState) -> None:
     try:
         with os.fdopen(handle, "w") as file:
             # `environment` is for readers of environment files, who need not know this model.
-            json.dump(
-                {**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2
-            )
+            json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
             file.write("\n")
         Path(name).replace(path)
     except BaseException:

@@ -38,9 +38,7 @@ INHERITED_PREFIX = "OUTBOX_"
 def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the parts get of the caller's environment."""
     return {
-        name: value
-        for name, value in environment.items()
-        if name in INHERITED or name.startswith(INHERITED_PREFIX)
+        name: value for name, value in environment.items() if name in INHERITED or name.startswith(INHERITED_PREFIX)
     }
 
 

@@ -146,9 +146,9 @@ def _table(source: Source) -> sql.Identifier:
 def _insert(source: Source) -> sql.Composed:
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload]
-    return sql.SQL(
-        "insert into {} ({}) values (%(id)s, %(type)s, %(key)s, %(event)s, %(payload)s::jsonb)"
-    ).format(_table(source), sql.SQL(", ").join(map(sql.Identifier, names)))
+    return sql.SQL("insert into {} ({}) values (%(id)s, %(type)s, %(key)s, %(event)s, %(payload)s::jsonb)").format(
+        _table(source), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
 
 
 def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:

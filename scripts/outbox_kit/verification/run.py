@@ -62,9 +62,7 @@ def _guarded(identifier: str, run: Callable[[], list[Check]]) -> list[Check]:
 def _postgres(deployment: Deployment, lock: Lock | None) -> list[Check]:
     with postgres_client.connected(deployment.environment.source) as connection:
         actual = postgres_state.read_actual(connection, deployment.pipeline, deployment.environment)
-    return postgres_checks.run(
-        deployment.pipeline, deployment.environment, actual, lock.source if lock else None
-    )
+    return postgres_checks.run(deployment.pipeline, deployment.environment, actual, lock.source if lock else None)
 
 
 def _kafka(deployment: Deployment, _: Lock | None) -> list[Check]:

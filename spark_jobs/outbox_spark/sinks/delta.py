@@ -126,9 +126,9 @@ class DeltaTable:
         metadata = self._metadata(batch, token)
         with self._source_view(rows) as source, self._commit_settings(metadata, batch):
             result = self._spark.sql(self._merge_sql(source, batch, filled)).collect()
-        if not result[0]["num_affected_rows"]:
-            # Every row was stale, and such a MERGE makes no commit; the progress needs one. Should a version
-            # of Delta commit all the same, the transaction number makes this append do nothing.
+        if not sum(row["num_affected_rows"] for row in result):
+            # Every row was stale, and such a MERGE makes no commit; the progress needs one. If the MERGE was
+            # skipped because its run number is taken, so is this append, and _verified() finds out.
             nothing = rows.where(F.lit(False)).select(*_table_columns(batch))
             self._append(nothing, metadata, batch, {})
 

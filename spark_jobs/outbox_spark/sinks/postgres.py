@@ -212,7 +212,8 @@ class PostgresTable:
         )
         url = f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
         rows.write.format("jdbc").mode("append").options(
-            url=f"{url}?reWriteBatchedInserts=true&ApplicationName={APPLICATION_NAME}",
+            # Without the detail, because the driver's own message prints the rows of a failed batch.
+            url=f"{url}?reWriteBatchedInserts=true&logServerErrorDetail=false&ApplicationName={APPLICATION_NAME}",
             driver="org.postgresql.Driver",
             dbtable=staging.as_string(self._open),
             user=target.user,

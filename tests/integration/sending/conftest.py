@@ -33,9 +33,7 @@ def dsn(source_dsn: str) -> Iterator[str]:
     """A DSN of a database that no other test uses."""
     name = f"sending_{uuid4().hex[:12]}"
     with psycopg.connect(source_dsn, autocommit=True) as admin:
-        admin.execute(
-            sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name))
-        )
+        admin.execute(sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name)))
         try:
             own = make_conninfo(source_dsn, dbname=name)
             with psycopg.connect(own) as connection:

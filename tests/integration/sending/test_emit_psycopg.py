@@ -87,9 +87,7 @@ def test_no_events_are_no_statement(connection: Connection) -> None:
 
 
 def test_another_table(connection: Connection) -> None:
-    connection.execute(
-        'create schema "My App" create table "Out""box" (like public.outbox_event including all)'
-    )
+    connection.execute('create schema "My App" create table "Out""box" (like public.outbox_event including all)')
     emit(connection, **EVENT, table='My App.Out"box')
     row = connection.execute('select count(*) from "My App"."Out""box"').fetchone()
     assert row == (1,)

@@ -51,9 +51,7 @@ def test_connection(engine: Engine, other: psycopg.Connection[Any]) -> None:
     assert json.loads(payload, parse_float=Decimal) == EVENT["payload"]
 
 
-def test_connection_begins_by_itself_and_commits_nothing(
-    engine: Engine, other: psycopg.Connection[Any]
-) -> None:
+def test_connection_begins_by_itself_and_commits_nothing(engine: Engine, other: psycopg.Connection[Any]) -> None:
     with engine.connect() as connection:
         emit(connection, **EVENT)
         assert connection.in_transaction()
@@ -71,9 +69,7 @@ def test_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
     assert (payload, headers) == (None, None)
 
 
-def test_session_and_business_rows_share_the_transaction(
-    engine: Engine, other: psycopg.Connection[Any]
-) -> None:
+def test_session_and_business_rows_share_the_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
     with Session(engine) as session, session.begin():
         session.execute(
             text("insert into library.author (id, name, updated_at) values (gen_random_uuid(), 'A', now())")
@@ -115,9 +111,7 @@ def test_many(engine: Engine, other: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("where", ["engine", "connection", "create_engine"])
-def test_autocommit_is_refused(
-    engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str
-) -> None:
+def test_autocommit_is_refused(engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str) -> None:
     if where == "create_engine":
         engine.dispose()
         engine = create_engine(

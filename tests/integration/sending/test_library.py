@@ -141,9 +141,7 @@ def test_what_is_gone_has_no_event(connection: Connection) -> None:
 def test_a_removed_book_can_come_back_under_its_id(connection: Connection) -> None:
     author, book = one_book(connection)
     library.remove_book(connection, book)
-    assert (
-        library.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
-    )
+    assert library.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
     assert kinds(connection)[1:] == ["book_added", "book_removed", "book_added"]
 
 
@@ -152,9 +150,7 @@ def test_unknown_fields_are_refused(connection: Connection) -> None:
         library.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
 
 
-def test_each_call_is_a_transaction_of_its_own_where_none_is_open(
-    connection: Connection, other: Connection
-) -> None:
+def test_each_call_is_a_transaction_of_its_own_where_none_is_open(connection: Connection, other: Connection) -> None:
     one_book(connection)
     assert kinds(other) == ["author_added", "book_added"]
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -170,9 +166,7 @@ def test_calls_join_the_open_transaction(connection: Connection, other: Connecti
 
 def test_neither_row_without_the_other(connection: Connection, other: Connection) -> None:
     """When the outbox refuses its row, the business row goes too, also in autocommit mode."""
-    other.execute(
-        "alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid"
-    )
+    other.execute("alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid")
     try:
         for session in (connection, other):
             with pytest.raises(psycopg.errors.CheckViolation):

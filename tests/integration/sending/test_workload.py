@@ -129,9 +129,7 @@ def test_writers_do_not_wait_for_each_other_in_a_circle(clean_dsn: str) -> None:
             connection.execute("truncate outbox_event, library.book, library.author")
         workload.run(clean_dsn, transactions=60, seed=seed, writers=6)
     with psycopg.connect(clean_dsn) as connection:
-        row = connection.execute(
-            "select deadlocks from pg_stat_database where datname = current_database()"
-        ).fetchone()
+        row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
     assert row == (0,)
 
 
@@ -171,9 +169,7 @@ def test_the_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
 
 def test_a_writer_goes_on_when_all_it_knows_is_gone(connection: Connection) -> None:
     """A step that picked ids that are gone is taken back, and another one is drawn."""
-    ghosts = Shelf(
-        Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)])
-    )
+    ghosts = Shelf(Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]))
     writer = Writer(connection, Random(1), ghosts)  # noqa: S311
     done = [writer.transact() for _ in range(30)]
     states = sum(effects.states.total() for effects, committed in done if committed)
@@ -184,9 +180,7 @@ def test_a_writer_goes_on_when_all_it_knows_is_gone(connection: Connection) -> N
 
 def test_invalid_events_break_schema_and_contract(connection: Connection, other: Connection) -> None:
     invalid = workload.write_invalid(connection)
-    rows = other.execute(
-        "select aggregate_type, aggregate_id, payload from outbox_event order by seq"
-    ).fetchall()
+    rows = other.execute("select aggregate_type, aggregate_id, payload from outbox_event order by seq").fetchall()
     assert [row[:2] for row in rows] == [invalid.broken_payload, invalid.unknown_aggregate]
     fields = canonical_forms(read_schema(SCHEMAS / "book.avsc"))
     assert fields.keys() - rows[0][2].keys()

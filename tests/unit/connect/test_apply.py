@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect.apply import (
     apply,
+    has_failed,
     is_running,
-    refuse_failed,
     refuse_invalid,
     refuse_missing_plugins,
     root_cause,
@@ -22,7 +23,6 @@ from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.progress import silent
-from tests.unit.support import Request, Script, ScriptedServer
 
 Serve = Callable[[Script], ScriptedServer]
 SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
@@ -86,24 +86,28 @@ def test_is_running(found: ConnectorStatus | None, expected: bool) -> None:
         (("java.X: alone\n\tat y",), "java.X: alone"),
         (("java.X: alone",), "java.X: alone"),
         (("java.X: a\n\tSuppressed: java.Y\n\tCaused by: java.Z: of the suppressed\n",), "java.X: a"),
-        ((TRACE, "java.X: of another task"), "org.postgresql.util.PSQLException: ERROR: publication does not exist"),
+        (
+            (TRACE, "java.X: of another task"),
+            "org.postgresql.util.PSQLException: ERROR: publication does not exist",
+        ),
     ],
 )
 def test_root_cause(traces: tuple[str, ...], cause: str) -> None:
     assert root_cause(traces) == cause
 
 
-@pytest.mark.parametrize("state", [("FAILED", ()), ("RUNNING", ("RUNNING", "FAILED"))])
-def test_refuse_failed(state: tuple[str, tuple[str, ...]]) -> None:
-    with pytest.raises(RejectedError) as caught:
-        refuse_failed("c", ConnectorStatus(*state, (TRACE,)))
-    assert caught.value.message.startswith("connector c FAILED: org.postgresql.util.PSQLException: ")
-    assert "\tat" not in caught.value.message
-
-
-@pytest.mark.parametrize("found", [None, ConnectorStatus("RUNNING", (), ()), ConnectorStatus("PAUSED", (), ())])
-def test_nothing_failed(found: ConnectorStatus | None) -> None:
-    refuse_failed("c", found)
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, False),
+        (ConnectorStatus("RUNNING", ("RUNNING",), ()), False),
+        (ConnectorStatus("PAUSED", (), ()), False),
+        (ConnectorStatus("FAILED", (), ()), True),
+        (ConnectorStatus("RUNNING", ("RUNNING", "FAILED"), ()), True),
+    ],
+)
+def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
+    assert has_failed(found) is expected
 
 
 # --- wait_running
@@ -133,8 +137,9 @@ def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
     ids=["runs, then fails", "fails at once", "fails at the last look"],
 )
 def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
-    with pytest.raises(RejectedError, match="connector c FAILED: "):
+    with pytest.raises(RejectedError, match="connector c FAILED: ") as caught:
         wait_running(client(serve(script)), "c", seconds=10)
+    assert "\tat" not in caught.value.message
 
 
 def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
@@ -200,9 +205,7 @@ STOPPED = status("STOPPED")
 NO_OFFSET: tuple[int, object] = (200, {"offsets": []})
 OFFSET: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 9}}]})
 DONE: tuple[int, object] = (202, None)
-SEEDING = Request(
-    "PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]}
-)
+SEEDING = Request("PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]})
 LOOK, OFFSETS = Request("GET", "/connectors/c/status"), Request("GET", "/connectors/c/offsets")
 RESUME = Request("PUT", "/connectors/c/resume")
 POST = Request("POST", "/connectors", {"name": "c", "config": {"a": "1"}, "initial_state": "STOPPED"})

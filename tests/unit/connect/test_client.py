@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
+from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.connect import client as connect_client
 from outbox_kit.connect.client import (
@@ -18,7 +19,6 @@ from outbox_kit.connect.client import (
 )
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
-from tests.unit.support import Request, Script, ScriptedServer
 
 Serve = Callable[[Script], ScriptedServer]
 
@@ -104,7 +104,11 @@ def test_a_write_that_timed_out_is_not_repeated(serve: Serve, timed_out: tuple[i
 @pytest.mark.parametrize(
     ("status", "content", "message"),
     [
-        (400, {"error_code": 400, "message": "Connector configuration is invalid"}, "Connector configuration is invalid"),
+        (
+            400,
+            {"error_code": 400, "message": "Connector configuration is invalid"},
+            "Connector configuration is invalid",
+        ),
         (401, b"<html>who are you</html>", "Unauthorized"),
         (500, {"other": "shape"}, "Internal Server Error"),
         (502, b"", "Bad Gateway"),
@@ -124,9 +128,7 @@ def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: o
     [(lambda found: found.config("c"), None), (lambda found: found.status("c"), None)],
     ids=["config", "status"],
 )
-def test_what_is_not_there_is_none(
-    serve: Serve, call: Callable[[ConnectClient], object], expected: object
-) -> None:
+def test_what_is_not_there_is_none(serve: Serve, call: Callable[[ConnectClient], object], expected: object) -> None:
     assert call(client(serve([answer(404, "No status found for connector c")]))) is expected
 
 
@@ -242,7 +244,9 @@ CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] =
         lambda c: c.patch_offsets("c", {"server": "p"}, {"lsn": 1}),
         {"message": "ok"},
         Request(
-            "PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 1}}]}
+            "PATCH",
+            "/connectors/c/offsets",
+            {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 1}}]},
         ),
         None,
     ),

@@ -110,7 +110,12 @@ def test_diff_creates_what_is_not_there() -> None:
     [
         (DESIRED, RUNNING, MOVED, []),
         ({**DESIRED, "name": "c"}, STOPPED, MOVED, []),
-        ({**DESIRED, "max.batch.size": "1"}, RUNNING, MOVED, [("connector c", "update", "changed: max.batch.size")]),
+        (
+            {**DESIRED, "max.batch.size": "1"},
+            RUNNING,
+            MOVED,
+            [("connector c", "update", "changed: max.batch.size")],
+        ),
         (DESIRED, STOPPED, [], [("start c", "create", "")]),
         (
             {**DESIRED, "a": "1", "b": "2"},
@@ -173,7 +178,9 @@ def seen(actual: ActualConnector, plugins: list[str]) -> dict[str, str]:
 
 
 FAILED = ConnectorStatus(
-    "RUNNING", ("FAILED",), ("org.apache.kafka.ConnectException: outer\n\tat x\nCaused by: java.X: inner\n\tat y",)
+    "RUNNING",
+    ("FAILED",),
+    ("org.apache.kafka.ConnectException: outer\n\tat x\nCaused by: java.X: inner\n\tat y",),
 )
 NO_TASK = ConnectorStatus("RUNNING", (), ())
 

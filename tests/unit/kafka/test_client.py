@@ -31,7 +31,9 @@ def test_settings_of_the_environment_win() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [lambda client: client.topics(), lambda client: client.describe(["a"])], ids=["topics", "describe"]
+    "call",
+    [lambda client: client.topics(), lambda client: client.describe(["a"])],
+    ids=["topics", "describe"],
 )
 def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
     with pytest.raises(UnreachableError) as caught:
@@ -41,8 +43,9 @@ def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaCli
 
 
 def test_a_reader_of_an_unreachable_cluster_says_which_topic(nobody: Kafka) -> None:
-    with pytest.raises(UnreachableError, match="cannot read topic library.book"), reader.reader_at_end(
-        nobody, "library.book"
+    with (
+        pytest.raises(UnreachableError, match=r"cannot read topic library\.book"),
+        reader.reader_at_end(nobody, "library.book"),
     ):
         pass
 

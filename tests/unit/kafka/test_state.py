@@ -14,14 +14,23 @@ from outbox_kit.kafka.client import TopicState
 from outbox_kit.kafka.state import Topic, desired_topics, diff, different_settings, refuse_unsafe
 from outbox_kit.pipeline import Environment, Pipeline
 
-COMMON = {"min.insync.replicas": "2", "max.message.bytes": "1065536"}
+# The record's timestamp is the commit time: a clock that is ahead must not stop the connector.
+COMMON = {
+    "min.insync.replicas": "2",
+    "max.message.bytes": "1065536",
+    "message.timestamp.after.max.ms": "9223372036854775807",
+}
 COMPACT = {"cleanup.policy": "compact", **COMMON}
 BOOK = Topic("library.book", 4, COMPACT, "newest state of every book")
 
 
 def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> TopicState:
     """The topic as a cluster would have it: with the broker's own settings beside ours."""
-    config = {"retention.ms": "604800000", **topic.config, **{key.replace("_", "."): settings[key] for key in settings}}
+    config = {
+        "retention.ms": "604800000",
+        **topic.config,
+        **{key.replace("_", "."): settings[key] for key in settings},
+    }
     return TopicState(partitions or topic.partitions, 3, config)
 
 
@@ -48,9 +57,7 @@ def test_every_topic_that_the_connector_writes_to(library: Pipeline, environment
     assert all(topic.why for topic in found.values())
 
 
-def test_the_topic_of_transaction_boundaries_only_when_asked_for(
-    library: Pipeline, environment: Environment
-) -> None:
+def test_the_topic_of_transaction_boundaries_only_when_asked_for(library: Pipeline, environment: Environment) -> None:
     connector = library.connector.model_copy(update={"transaction_metadata": True})
     asked = library.model_copy(update={"connector": connector})
     names = [topic.name for topic in desired_topics(asked, environment)]
@@ -59,9 +66,7 @@ def test_the_topic_of_transaction_boundaries_only_when_asked_for(
 
 
 def test_settings_of_the_pipeline_file_win_over_the_kits(library: Pipeline, environment: Environment) -> None:
-    book = library.aggregates["book"].model_copy(
-        update={"topic": {"min.insync.replicas": "1", "segment.ms": "60000"}}
-    )
+    book = library.aggregates["book"].model_copy(update={"topic": {"min.insync.replicas": "1", "segment.ms": "60000"}})
     changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     topics = {topic.name: topic for topic in desired_topics(changed, environment)}
     assert topics["library.book"].config == {**COMPACT, "min.insync.replicas": "1", "segment.ms": "60000"}
@@ -79,6 +84,7 @@ def test_settings_of_the_pipeline_file_win_over_the_kits(library: Pipeline, envi
                 "cleanup.policy": ("", "compact"),
                 "min.insync.replicas": ("", "2"),
                 "max.message.bytes": ("", "1065536"),
+                "message.timestamp.after.max.ms": ("", "9223372036854775807"),
             },
         ),
     ],
@@ -88,9 +94,7 @@ def test_different_settings(actual: TopicState, different: dict[str, tuple[str, 
 
 
 def test_a_missing_topic_is_created() -> None:
-    assert diff([BOOK], {}) == [
-        Change("kafka", "topic library.book", "create", BOOK.why, "", "4 partitions, compact")
-    ]
+    assert diff([BOOK], {}) == [Change("kafka", "topic library.book", "create", BOOK.why, "", "4 partitions, compact")]
 
 
 def test_other_settings_are_changed() -> None:

@@ -36,12 +36,8 @@ STACK = {
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 
 
-def production(
-    workspace: Path, environ: Mapping[str, str], needs: tuple[str, ...] | None = None
-) -> Environment:
-    return load_environment(
-        "production.example", workspace / "connectors" / "library.yaml", environ, needs=needs
-    )
+def production(workspace: Path, environ: Mapping[str, str], needs: tuple[str, ...] | None = None) -> Environment:
+    return load_environment("production.example", workspace / "connectors" / "library.yaml", environ, needs=needs)
 
 
 def edited(workspace: Path, changes: dict[str, Any]) -> Path:
@@ -91,9 +87,7 @@ def test_the_production_example_is_read(workspace: Path) -> None:
 
 def test_placeholders_of_the_worker_stay_verbatim(workspace: Path) -> None:
     found = production(workspace, SECRETS)
-    assert (
-        found.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
-    )
+    assert found.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
 
 
 @pytest.mark.parametrize(
@@ -148,9 +142,7 @@ def test_an_unset_secret_names_variable_and_file(workspace: Path, missing: str, 
         (("connect",), set()),
     ],
 )
-def test_needs_limits_which_variables_must_be_set(
-    workspace: Path, needs: tuple[str, ...], variables: set[str]
-) -> None:
+def test_needs_limits_which_variables_must_be_set(workspace: Path, needs: tuple[str, ...], variables: set[str]) -> None:
     environ = {name: SECRETS[name] for name in variables}
     assert production(workspace, environ, needs).name == "production"
     for missing in variables:
@@ -281,7 +273,11 @@ def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
     ("changes", "message", "hint"),
     [
         ({"kafka/bootstrap_server": "x"}, "kafka.bootstrap_server: Extra inputs", "'bootstrap_servers'"),
-        ({"connector/heartbeat_interval": 5}, "connector.heartbeat_interval: Extra", "'heartbeat_interval_ms'"),
+        (
+            {"connector/heartbeat_interval": 5},
+            "connector.heartbeat_interval: Extra",
+            "'heartbeat_interval_ms'",
+        ),
         ({"connector/exactly_once": "no"}, "connector.exactly_once: Input should be 'required' or", "docs"),
         ({"registry/url": "registry:8081"}, "registry.url: String should match pattern", "docs"),
         ({"source/port": 99999}, "source.port: Input should be less than or equal to 65535", "docs"),

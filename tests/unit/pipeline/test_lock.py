@@ -47,7 +47,10 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
         (b"{}", "pipeline: Field required"),
         (b'{"pipeline": "p", "environment": "e", "extra": 1}', "extra: Extra inputs"),
         (b'{"pipeline": "p", "environment": "e", "source_epoch": "x"}', "source_epoch: "),
-        (b'{"pipeline": "p", "environment": "e", "schemas": {"a": [{}]}}', r"schemas\.a\.0\.subject: Field required"),
+        (
+            b'{"pipeline": "p", "environment": "e", "schemas": {"a": [{}]}}',
+            r"schemas\.a\.0\.subject: Field required",
+        ),
         (b'{"pipeline": "\xff"}', "lock file"),
     ],
 )

@@ -58,7 +58,11 @@ def test_rendering_twice_gives_the_same(
 
 ROUTER = "transforms.outbox."
 PROMISED = [
-    ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", "the connector all else is about"),
+    (
+        "connector.class",
+        "io.debezium.connector.postgresql.PostgresConnector",
+        "the connector all else is about",
+    ),
     ("tasks.max", "1", "one slot is read by one task"),
     ("plugin.name", "pgoutput", "the slot is made with it"),
     ("snapshot.mode", "no_data", "a snapshot brings old states back"),
@@ -84,7 +88,11 @@ PROMISED = [
     ("extended.headers.enabled", "false", "not part of the record contract"),
     ("key.converter", "org.apache.kafka.connect.storage.StringConverter", "raw key, never framed"),
     ("header.converter", "org.apache.kafka.connect.storage.StringConverter", "digits stay text"),
-    ("value.converter", "io.debezium.converters.BinaryDataConverter", "ByteArrayConverter dies on a heartbeat"),
+    (
+        "value.converter",
+        "io.debezium.converters.BinaryDataConverter",
+        "ByteArrayConverter dies on a heartbeat",
+    ),
     (
         "value.converter.delegate.converter.type",
         "org.apache.kafka.connect.json.JsonConverter",
@@ -140,9 +148,7 @@ def test_producer_and_topics_take_the_largest_record(
         assert int(topic.config["max.message.bytes"]) >= request, topic.name
 
 
-def test_every_routed_topic_is_created(
-    config: dict[str, str], library: Pipeline, environment: Environment
-) -> None:
+def test_every_routed_topic_is_created(config: dict[str, str], library: Pipeline, environment: Environment) -> None:
     routed = {value for key, value in config.items() if re.fullmatch(r"transforms\.outbox\..*topic", key)}
     created = {topic.name: topic.partitions for topic in desired_topics(library, environment)}
     assert routed <= created.keys()
@@ -171,9 +177,7 @@ def test_placeholders_stay_verbatim_and_the_admin_is_not_there(config: dict[str,
     assert [key for key, value in config.items() if PLACEHOLDER.search(value)] == ["database.password"]
 
 
-def test_transaction_metadata(
-    library: Pipeline, environment: Environment, lock: Lock, templates: Path
-) -> None:
+def test_transaction_metadata(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
     asked = with_connector(library, transaction_metadata=True)
     config = render_connector(asked, environment, lock, templates)
     assert config["provide.transaction.metadata"] == "true"
@@ -196,9 +200,7 @@ def test_overrides_win(library: Pipeline, environment: Environment, lock: Lock, 
     assert list(config) == sorted(config)
 
 
-def test_before_the_first_apply_ids_are_unknown(
-    library: Pipeline, environment: Environment, templates: Path
-) -> None:
+def test_before_the_first_apply_ids_are_unknown(library: Pipeline, environment: Environment, templates: Path) -> None:
     config = render_connector(library, environment, None, templates)
     unknown = {key for key, value in config.items() if value == UNKNOWN}
     assert unknown == {f"{ROUTER}aggregate.{name}.schema.1.id" for name in library.routed}
@@ -254,9 +256,7 @@ def test_values_of_the_environment_arrive_as_written(
     assert config["database.dbname"] == value
 
 
-def test_no_template_lists_what_is_there(
-    library: Pipeline, environment: Environment, templates: Path
-) -> None:
+def test_no_template_lists_what_is_there(library: Pipeline, environment: Environment, templates: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         render_connector(with_connector(library, template="nope"), environment, None, templates)
     assert caught.value.message == f"no template {templates}/nope.json.j2"
@@ -289,9 +289,7 @@ def test_a_bad_template_is_explained(
     assert "owner-secret" not in caught.value.message
 
 
-def test_a_value_that_is_no_text_becomes_json(
-    library: Pipeline, environment: Environment, tmp_path: Path
-) -> None:
+def test_a_value_that_is_no_text_becomes_json(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "odd.json.j2").write_text('{"b": 1, "a": true, "c": null, "d": "1"}', encoding="utf-8")
     config = render_connector(with_connector(library, template="odd"), environment, None, tmp_path)
     assert config == {"a": "true", "b": "1", "c": "null", "d": "1"}

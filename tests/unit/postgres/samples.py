@@ -21,6 +21,7 @@ SLOT = {
     "slot_name": "library_outbox",
     "plugin": "pgoutput",
     "database": "library",
+    "current_database": "library",
     "active": True,
     "active_pid": 1,
     "wal_status": "reserved",
@@ -29,6 +30,7 @@ SLOT = {
 }
 DEPLOYED = ActualDatabase(
     version=180004,
+    database="library",
     wal_level="logical",
     system_identifier="7301",
     columns=dict(COLUMN_TYPES),
@@ -37,6 +39,4 @@ DEPLOYED = ActualDatabase(
     role={"can_login": True, "can_replicate": True, "can_read": True},
 )
 EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
-LOCKED = LockedSource(
-    system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
-)
+LOCKED = LockedSource(system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 from outbox_kit.checking import Check, Status
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import checks
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
-from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 IDS = [
     "postgres.slot",
@@ -48,13 +48,21 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "postgres.slot",
         "pgoutput, not active, WAL reserved, 99 bytes retained",
     ),
-    ({"slot": {**SLOT, "wal_status": "lost"}}, "postgres.slot", "pgoutput, active, WAL lost, 0 bytes retained"),
+    (
+        {"slot": {**SLOT, "wal_status": "lost"}},
+        "postgres.slot",
+        "pgoutput, active, WAL lost, 0 bytes retained",
+    ),
     (
         {"slot": {**SLOT, "wal_status": "unreserved"}},
         "postgres.slot",
         "pgoutput, active, WAL unreserved, 0 bytes retained",
     ),
-    ({"slot": {**SLOT, "plugin": "wal2json"}}, "postgres.slot", "wal2json, active, WAL reserved, 0 bytes retained"),
+    (
+        {"slot": {**SLOT, "plugin": "wal2json"}},
+        "postgres.slot",
+        "wal2json, active, WAL reserved, 0 bytes retained",
+    ),
     (
         {"publication": {**PUBLICATION, "pubdelete": True}},
         "postgres.publication",
@@ -90,9 +98,7 @@ def test_each_fault_fails_its_check_alone(
     assert failed[0].remedy
 
 
-def test_a_slot_that_keeps_more_than_it_should_still_delivers(
-    library: Pipeline, environment: Environment
-) -> None:
+def test_a_slot_that_keeps_more_than_it_should_still_delivers(library: Pipeline, environment: Environment) -> None:
     found = run(library, environment, replace(DEPLOYED, slot={**SLOT, "wal_status": "extended"}))
     assert found["postgres.slot"].status is Status.PASS
 

@@ -6,20 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
-from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
 
 
 def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[str]:
     return [change.object for change in diff(pipeline, environment, actual)]
 
 
-def test_an_empty_database_gets_everything_in_the_safe_order(
-    library: Pipeline, environment: Environment
-) -> None:
+def test_an_empty_database_gets_everything_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
     changes = diff(library, environment, EMPTY)
     assert [change.object for change in changes] == [
         "table public.outbox_event",
@@ -142,11 +140,15 @@ def test_what_could_lose_rows_is_refused(
         {"slot": {**SLOT, "plugin": "wal2json"}},
         {"slot": {**SLOT, "database": "other"}},
     ],
-    ids=["publication of another table", "publication without inserts", "slot lost", "other plugin", "other database"],
+    ids=[
+        "publication of another table",
+        "publication without inserts",
+        "slot lost",
+        "other plugin",
+        "other database",
+    ],
 )
-def test_objects_that_exist_but_cannot_deliver_are_refused(
-    library: Pipeline, changes: dict[str, Any]
-) -> None:
+def test_objects_that_exist_but_cannot_deliver_are_refused(library: Pipeline, changes: dict[str, Any]) -> None:
     """Otherwise plan says "no changes", the connector runs, heartbeats move the slot, and rows never arrive."""
     with pytest.raises(RefusedError):
         refuse_unsafe(library, replace(DEPLOYED, **changes), LOCKED)

@@ -7,15 +7,22 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
+from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
-from tests.unit.support import Script, ScriptedServer
 
 NO_SUBJECT = (404, {"error_code": 40401, "message": "Subject 'a' not found."})
 VERSION = {"subject": "a", "version": 2, "id": 7, "schema": '"string"'}
 Serve = Callable[[Script], ScriptedServer]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confluent's client waits up to seconds between its tries."""
+    module = "confluent_kafka.schema_registry._sync.schema_registry_client"
+    monkeypatch.setattr(f"{module}.full_jitter", lambda *_: 0)
 
 
 def client(server: ScriptedServer) -> RegistryClient:
@@ -32,9 +39,7 @@ def client(server: ScriptedServer) -> RegistryClient:
     ],
     ids=["latest", "version", "versions", "compatibility"],
 )
-def test_what_is_not_there_is_none(
-    serve: Serve, call: Callable[[RegistryClient], object], expected: object
-) -> None:
+def test_what_is_not_there_is_none(serve: Serve, call: Callable[[RegistryClient], object], expected: object) -> None:
     assert call(client(serve([NO_SUBJECT]))) == expected
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.checking import Status
 from outbox_kit.errors import RefusedError
@@ -21,7 +22,6 @@ from outbox_kit.registry.state import (
     is_registered,
     refuse_incompatible,
 )
-from tests.unit.support import Request, Script, ScriptedServer
 
 TEXT = json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]})
 OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "y", "type": "int"}]})
@@ -84,7 +84,9 @@ def test_is_registered_goes_by_meaning_not_by_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actual", "asked"), [(state(), 0), (state(None, None), 0), (state(OTHER), 1)], ids=["same", "new", "changed"]
+    ("actual", "asked"),
+    [(state(), 0), (state(None, None), 0), (state(OTHER), 1)],
+    ids=["same", "new", "changed"],
 )
 def test_only_a_changed_schema_is_asked_about(
     serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], asked: int
@@ -100,9 +102,7 @@ def test_an_incompatible_schema_is_refused(serve: Callable[[Script], ScriptedSer
     client = RegistryClient(HttpService(url=serve([(200, {"is_compatible": False})]).url))
     with pytest.raises(RefusedError) as caught:
         refuse_incompatible(client, [SUBJECT], state(OTHER))
-    assert caught.value.message == (
-        "schema of book is not BACKWARD with version 3 of library.book-value"
-    )
+    assert caught.value.message == ("schema of book is not BACKWARD with version 3 of library.book-value")
     assert "default" in caught.value.hint
 
 
@@ -174,9 +174,7 @@ def test_what_is_as_deployed_passes(locked: Lock) -> None:
         (state(TEXT, None), {"registry.compatibility": "library.book-value is None, not BACKWARD"}),
     ],
 )
-def test_each_fault_fails_its_check(
-    locked: Lock, actual: dict[str, ActualSubject], expected: dict[str, str]
-) -> None:
+def test_each_fault_fails_its_check(locked: Lock, actual: dict[str, ActualSubject], expected: dict[str, str]) -> None:
     assert seen(actual, locked) == expected
 
 

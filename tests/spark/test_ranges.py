@@ -1,0 +1,86 @@
+"""What is read next, and every way in which committed offsets can stop meaning what they meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from outbox_spark.errors import RefusedError
+from outbox_spark.model import Committed, Ordering, ReadRange
+from outbox_spark.ranges import TopicState, resolve
+
+
+def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-1") -> TopicState:
+    return TopicState("lib.book", topic_id, earliest, latest)
+
+
+def committed(
+    offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQUENCE, epoch: int = 0
+) -> Committed:
+    return Committed("lib.book", "id-1", epoch, ordering, offsets, run=3)
+
+
+def test_the_first_run_reads_everything() -> None:
+    read = resolve(topic({0: 5, 1: 0}, {0: 9, 1: 0}), None)
+    assert read == ReadRange("lib.book", "id-1", 0, {0: 5, 1: 0}, {0: 9, 1: 0})
+    assert not read.is_empty
+
+
+def test_the_next_run_goes_on_where_the_table_is() -> None:
+    read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 4}), committed({0: 7, 1: 4}, epoch=2))
+    assert (read.start, read.end, read.partition_epoch) == ({0: 7, 1: 4}, {0: 9, 1: 4}, 2)
+
+
+def test_nothing_new() -> None:
+    assert resolve(topic({0: 0}, {0: 9}), committed({0: 9})).is_empty
+
+
+def test_partitions_that_are_new_are_read_from_their_beginning_in_a_new_epoch() -> None:
+    read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 2}), committed({0: 9}))
+    assert (read.start, read.partition_epoch) == ({0: 9, 1: 0}, 1)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "message"),
+    [
+        (topic({0: 0}, {0: 9}, "id-2"), committed({0: 7}), "deleted and made again: its id is id-2"),
+        (
+            topic({0: 0}, {0: 9}),
+            committed({0: 7, 1: 3}),
+            "has 1 partitions; the table has read 2, also partition 1",
+        ),
+        (
+            topic({0: 0}, {0: 9}),
+            committed({0: 12}),
+            "partition 0 ends at offset 9; .* already read up to 12",
+        ),
+        (
+            topic({0: 8}, {0: 9}),
+            committed({0: 7}),
+            "partition 0 starts at offset 8; .* between are deleted",
+        ),
+        (
+            topic({0: 0, 1: 0}, {0: 9, 1: 1}),
+            committed({0: 7}, Ordering.OFFSET),
+            "grew from 1 to 2 partitions, and its records carry no source_sequence",
+        ),
+    ],
+)
+def test_offsets_that_do_not_fit_the_topic_are_refused(
+    now: TopicState, before: Committed, message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message) as caught:
+        resolve(now, before)
+    assert caught.value.hint
+
+
+def test_another_topic_is_refused() -> None:
+    other = TopicState("lib.author", "id-1", {0: 0}, {0: 1})
+    with pytest.raises(RefusedError, match=r"made of topic lib\.book, .* with lib\.author"):
+        resolve(other, committed({0: 0}))
+
+
+def test_progress_survives_its_stored_form() -> None:
+    progress = committed({1: 2, 0: 2**40}, Ordering.OFFSET, epoch=1)
+    assert Committed.from_json(progress.to_json(), "here") == progress
+    unread = committed({0: 0}, None)
+    assert Committed.from_json(unread.to_json(), "here") == unread

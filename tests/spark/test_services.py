@@ -1,0 +1,142 @@
+"""The registry's HTTP API, and one set of Kafka settings for two clients."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
+from outbox_spark.kafka_settings import java_settings
+from outbox_spark.model import Registry
+from outbox_spark.ranges import describe
+from outbox_spark.registry import SchemaRegistry
+
+SCHEMA = '{"type":"string"}'
+ANSWERS = {
+    "/api/subjects/t-value/versions/latest": {"subject": "t-value", "id": 7, "version": 2, "schema": SCHEMA},
+    "/api/schemas/ids/3": {"schema": SCHEMA},
+    "/api/schemas/ids/4": {"schema": "syntax = ...", "schemaType": "PROTOBUF"},
+    "/api/schemas/ids/5": {"schema": SCHEMA, "references": [{"name": "io.Other"}]},
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers like a registry; 500 for what is not in ANSWERS and not an id."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        status = 200 if self.path in ANSWERS else 404 if "ids" in self.path or "gone" in self.path else 500
+        body = json.dumps(ANSWERS.get(self.path, {"error_code": 40403})).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def registry(asked: list[str]) -> Iterator[SchemaRegistry]:
+    handler = type("RecordingHandler", (Handler,), {"asked": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    with SchemaRegistry(Registry(f"http://127.0.0.1:{server.server_port}/api/")) as client:
+        yield client
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_each_schema_is_asked_for_once(registry: SchemaRegistry, asked: list[str]) -> None:
+    assert registry.latest("t-value") == SCHEMA
+    assert [registry.by_id(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
+    assert asked == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
+
+
+def test_a_missing_subject_is_named(registry: SchemaRegistry) -> None:
+    with pytest.raises(SchemaError, match="has no subject gone-value"):
+        registry.latest("gone-value")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(4, "schema id 4 is PROTOBUF"), (5, r"other subjects: io\.Other")]
+)
+def test_schemas_that_cannot_be_read(registry: SchemaRegistry, number: int, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        registry.by_id(number)
+
+
+def test_an_error_of_the_registry_is_told(registry: SchemaRegistry) -> None:
+    with pytest.raises(UnreachableError, match="answered 500 to GET /subjects/broken/versions/latest"):
+        registry.latest("broken")
+
+
+def test_a_registry_that_is_down() -> None:
+    with (
+        SchemaRegistry(Registry("http://127.0.0.1:1", "u", "s3cret")) as client,
+        pytest.raises(UnreachableError, match="does not answer") as caught,
+    ):
+        client.latest("t-value")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outbox_spark.ranges.REQUEST_SECONDS", 0.5)
+    with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1: topic t: "):
+        describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
+
+
+def test_settings_that_both_clients_share_stay() -> None:
+    settings = {"bootstrap.servers": "a:1,b:2", "security.protocol": "SSL", "client.id": "x"}
+    assert java_settings(settings) == settings
+
+
+def test_a_user_and_password_become_a_login_module() -> None:
+    settings = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": 'p"\\'}
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert java_settings(settings) == {
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": module + ' required username="u" password="p\\"\\\\";',
+    }
+
+
+def test_certificates_travel_inline(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("CA")
+    settings = {"ssl.ca.location": str(authority), "ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY"}
+    settings["ssl.endpoint.identification.algorithm"] = "none"
+    assert java_settings(settings) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "CA",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "CERT",
+        "ssl.keystore.key": "KEY",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sasl.oauthbearer.config": "x"}, r"cannot take over: sasl\.oauthbearer\.config"),
+        ({"sasl.mechanism": "GSSAPI", "sasl.username": "u"}, r"sasl\.mechanism is 'GSSAPI'"),
+        ({"ssl.ca.location": "/nowhere/ca.pem"}, r"cannot read /nowhere/ca\.pem"),
+    ],
+)
+def test_settings_without_a_counterpart_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        java_settings(settings)

@@ -1,0 +1,74 @@
+"""Words to stderr, data to stdout, both as they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from outbox_kit.cli import console
+from outbox_kit.errors import OutboxKitError
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run in a process of its own: the consoles bind to the streams of their process."""
+    return subprocess.run(
+        [sys.executable, "-c", f"from outbox_kit.cli.console import *\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+ODD = [
+    "plain",
+    "a [bold]b[/] c",
+    "[/x]",
+    r"\[bold] and \[/x]",
+    "ends with a backslash \\",
+    "topic:key:value :books:",
+    "http://127.0.0.1:8083/connectors",
+    "ä✓ 'quoted' \"twice\"",
+    "x" * 500,
+]
+
+
+def test_text_arrives_as_it_is() -> None:
+    code = f"for text in {ODD!r}:\n    say(text)\n    fail(OutboxKitError(text, text))\n"
+    done = run(code)
+    expected = [line for text in ODD for line in (text, f"error: {text}", f"hint:  {text}")]
+    assert done.stderr.splitlines() == expected
+    assert done.stdout == ""
+
+
+def test_an_error_without_a_hint() -> None:
+    assert run("fail(OutboxKitError('no'))").stderr == "error: no\n"
+
+
+def test_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"a": ["ä", None, 1]})
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"a": ["ä", None, 1]}
+    assert err == ""
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: str(text)[:20])
+def test_a_table_keeps_whole_values(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    console.print_table(["check", "seen"], [["a.b", text]], title="title")
+    out, err = capsys.readouterr()
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert [line.split(maxsplit=1) for line in lines] == [["title"], ["check", "seen"], ["a.b", text]]
+    assert err == ""
+
+
+def test_the_traceback_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise OutboxKitError("no")
+    except OutboxKitError:
+        console.show_traceback()
+    out, err = capsys.readouterr()
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.endswith("OutboxKitError: no\n")
+    assert out == ""

@@ -1,0 +1,189 @@
+"""What holds for the whole tree: sizes, imports, versions, launchers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from outbox_kit import __version__
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py")])
+FUNCTION_LINES, FUNCTION_LINES_P90, FILE_LINES = 60, 30, 400
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    """Name and length of every function, with its signature and docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        (
+            f"{path.relative_to(ROOT)}:{node.lineno} {node.name}",
+            (node.end_lineno or node.lineno) - node.lineno + 1,
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+# --- size budget (docs: measured in the codebases that the field holds up)
+
+
+def test_no_function_is_long() -> None:
+    long = [f"{name}: {lines} lines" for path in SOURCES for name, lines in functions(path) if lines > FUNCTION_LINES]
+    assert long == []
+
+
+def test_functions_are_short_as_a_rule() -> None:
+    lengths = [lines for path in SOURCES for _, lines in functions(path)]
+    assert statistics.quantiles(lengths, n=10)[-1] <= FUNCTION_LINES_P90
+
+
+def test_no_file_is_long() -> None:
+    sizes = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in sizes.items() if lines > FILE_LINES} == {}
+
+
+# --- imports
+
+
+@pytest.mark.parametrize("folder", ["scripts", "spark_jobs", "tests"])
+def test_source_roots_are_no_import_names(folder: str) -> None:
+    """From the repository's root `import scripts.outbox_kit` would be a second copy of every module."""
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (names := imported(path) & {"scripts", "spark_jobs"})
+    }
+    assert found == {}
+
+
+def test_launchers_do_not_shadow_the_standard_library() -> None:
+    """The folder of a launcher is first on sys.path: a `types.py` beside it stops Spark from starting."""
+    names = {path.stem for folder in ("scripts", "spark_jobs") for path in (ROOT / folder).glob("*.py")}
+    assert names & sys.stdlib_module_names == set()
+
+
+@pytest.mark.parametrize("package", ["scripts/outbox_kit", "spark_jobs/outbox_spark"])
+def test_packages_are_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
+def test_each_system_has_the_same_file_names(system: str) -> None:
+    names = {path.name for path in (ROOT / "scripts" / "outbox_kit" / system).glob("*.py")}
+    assert names >= {"client.py", "state.py", "apply.py", "checks.py"}
+
+
+def test_only_the_command_line_prints() -> None:
+    """Data and words go through cli/console.py."""
+    printing = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "scripts" / "outbox_kit").rglob("*.py")
+        if path.parent.name != "cli"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert printing == []
+
+
+# --- versions
+
+
+def project() -> dict[str, list[str]]:
+    """Every list of requirements in pyproject.toml, by name."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {
+        "dependencies": data["project"]["dependencies"],
+        **data["project"]["optional-dependencies"],
+        "build-system": data["build-system"]["requires"],
+    }
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constraints() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = (line.partition("==") for line in lines if line.strip() and not line.startswith("#"))
+    return {normal(name): version.strip() for name, _, version in pins}
+
+
+def name_of(requirement: str) -> str:
+    return normal(re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0])
+
+
+@pytest.mark.parametrize("group", sorted(project()))
+def test_every_dependency_is_pinned(group: str) -> None:
+    named = {name_of(requirement) for requirement in project()[group]} - {"outbox-kit"}
+    assert {name for name in named if not constraints().get(name)} == set()
+
+
+def test_what_dependencies_need_is_pinned_too() -> None:
+    """The closure over what is installed here: an unpinned package makes two setups differ."""
+    waiting = [name_of(entry) for entries in project().values() for entry in entries]
+    seen = {"outbox-kit"}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            needed = metadata.distribution(name).requires or []
+        except metadata.PackageNotFoundError:
+            seen.discard(name)
+            continue
+        waiting += [name_of(entry) for entry in needed if "extra ==" not in entry]
+    assert {name for name in seen if name not in constraints()} - {"outbox-kit"} == set()
+
+
+def test_constraints_are_exact_and_name_no_place() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    wrong = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)]
+    assert wrong == []
+    assert not [line for line in lines if "://" in line or " @ " in line or line.startswith("-")]
+    assert lines[1:] == sorted(lines[1:], key=lambda line: line.partition("==")[0].lower())
+
+
+def test_a_version_that_pyproject_names_is_the_pinned_one() -> None:
+    exact = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
+    assert [(name, version) for name, version in exact if constraints().get(normal(name)) != version] == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    path = ROOT / "CHANGELOG.md"
+    assert path.is_file(), f"CHANGELOG.md is missing; it must begin with a heading for version {__version__}"
+    headings = re.findall(r"^## \[?v?(\d+\.\d+\.\d+[^\s\]]*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert headings, "CHANGELOG.md has no heading `## <version>`"
+    assert headings[0] == __version__
+
+
+# --- launchers
+
+
+@pytest.mark.parametrize(("launcher", "usage"), [("register.py", "outbox apply"), ("verify.py", "outbox verify")])
+def test_launchers_take_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
+    path = ROOT / "scripts" / launcher
+    assert path.stat().st_mode & 0o111, "is executable"
+    done = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: {usage}" in done.stdout

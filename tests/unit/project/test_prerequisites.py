@@ -1,0 +1,114 @@
+"""scripts/prerequisites.sh says what a machine lacks, and the line that installs it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "prerequisites.sh"
+BASICS = ["sh", "dirname", "readlink", "grep", "sed", "id", "tr"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A PATH with nothing but the tools that every system has. No apt-get: nothing can be installed."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in BASICS:
+        found = shutil.which(name)
+        assert found, name
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def run(path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(path / "sh"), str(SCRIPT), *arguments],
+        env={"PATH": str(path), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!{folder / 'sh'}\n{script}\n", encoding="utf-8")
+    (folder / name).chmod(0o755)
+
+
+def jdk(folder: Path, version: str = "17.0.2") -> str:
+    """A JDK that can only tell its version; its home."""
+    home = folder / "jdk"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "javac").write_text(f"#!{folder / 'bin' / 'sh'}\necho 'javac {version}'\n", encoding="utf-8")
+    (home / "bin" / "javac").chmod(0o755)
+    return str(home)
+
+
+def has_jdk(path: Path) -> bool:
+    """Whether the script finds a JDK in its usual places, whatever the PATH."""
+    return run(path, "java-home").returncode == 0
+
+
+def test_a_bare_machine(bare: Path) -> None:
+    done = run(bare)
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    assert lines[0] == "error: this machine lacks:"
+    assert "  - Python 3.11 or later (python3 is not there)" in lines
+    assert "  - Maven (mvn)" in lines
+    assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(bare)
+    assert lines[-1].startswith("hint:  install them; Debian's names: python3 ")
+    assert "not found" not in done.stderr
+
+
+def test_homebrew(bare: Path, tmp_path: Path) -> None:
+    tool(bare, "brew", "exit 0")
+    done = run(bare, JAVA_HOME=jdk(tmp_path))
+    assert done.stderr.splitlines()[-1] == "hint:  brew install python@3.12 openjdk@17 maven"
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        (
+            'if [ "$1" = -V ]; then echo "Python 3.9.2"; else exit 1; fi',
+            "Python 3.11 or later (python3 is Python 3.9.2); name another with make PYTHON=...",
+        ),
+        ('case "$2" in *ensurepip*) exit 1;; esac', "Python's venv module"),
+    ],
+)
+def test_a_python_that_will_not_do(bare: Path, tmp_path: Path, script: str, missing: str) -> None:
+    tool(bare, "python3", script)
+    done = run(bare, JAVA_HOME=jdk(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:3] == ["error: this machine lacks:", f"  - {missing}", "  - Maven (mvn)"]
+
+
+@pytest.mark.parametrize(
+    ("version", "suitable"),
+    [
+        ("17.0.2", True),
+        ("21", True),
+        ("21-ea", False),
+        ("11.0.20", False),
+        ("1.8.0_392", False),
+        ("170.1", False),
+    ],
+)
+def test_java_home_by_version(bare: Path, tmp_path: Path, version: str, suitable: bool) -> None:
+    home = jdk(tmp_path, version)
+    done = run(bare, "java-home", JAVA_HOME=home)
+    assert (done.stdout.strip() == home) is suitable
+
+
+def test_nothing_is_missing(bare: Path, tmp_path: Path) -> None:
+    """And PYTHON names another interpreter than the one on PATH."""
+    tool(bare, "mvn", "exit 0")
+    done = run(bare, PYTHON=sys.executable, JAVA_HOME=jdk(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
