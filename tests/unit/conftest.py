@@ -14,7 +14,6 @@ from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     CANARY_AGGREGATE,
     Environment,
@@ -139,7 +138,7 @@ def deployed(
             registry = stack.enter_context(closing(RegistryClient(found.registry)))
             connect = stack.enter_context(closing(ConnectClient(found.connect)))
             templates = REPOSITORY / "connectors" / "templates"
-            return Deployment(library, found, templates, KafkaClient(found.kafka), registry, connect)
+            return Deployment(library, found, templates, registry, connect)
 
         yield made
 

@@ -8,8 +8,10 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from outbox_kit.errors import OutboxKitError
 
@@ -19,14 +21,14 @@ data = Console(highlight=False)
 
 def say(sentence: str) -> None:
     """One line of progress."""
-    words.print(sentence, markup=False)
+    words.print(Text(sentence))
 
 
 def fail(error: OutboxKitError) -> None:
     """An expected error and its next step."""
-    words.print(f"[bold red]error:[/] {_escape(error.message)}")
+    words.print(Text("error: ", style="bold red").append(error.message, style="not bold default"))
     if error.hint:
-        words.print(f"[bold]hint:[/]  {_escape(error.hint)}")
+        words.print(Text("hint:  ", style="bold").append(error.hint, style="not bold"))
 
 
 def show_traceback() -> None:
@@ -39,16 +41,16 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """A table on stdout; whole values when stdout is no terminal."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console | None = None
+) -> None:
+    """A table; whole values on one line each where the output is no terminal."""
     table = Table(*columns, title=title or None, title_justify="left", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(_escape(cell) for cell in row))
-    if data.is_terminal:
-        data.print(table)
+        table.add_row(*(Text(cell) for cell in row))
+    target = console or data
+    if target.is_terminal:
+        target.print(table)
     else:
-        Console(file=sys.stdout, width=400, highlight=False).print(table)
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+        width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+        Console(file=target.file, width=max(width, cell_len(title)), highlight=False).print(table)

@@ -9,16 +9,18 @@ import typer
 
 from outbox_kit import deployment
 from outbox_kit.changes import Change
-from outbox_kit.cli.console import print_json, print_table, say
+from outbox_kit.cli.console import print_json, print_table, say, words
 from outbox_kit.cli.options import Common, Output
+from outbox_kit.deployment import open_deployment
 
 CHANGES_PENDING = 3
+HEADS = ["system", "object", "action", "change", "why"]
 
 
 def render(context: typer.Context) -> None:
     """Print the connector config as JSON; no network. Placeholders of the worker stay as they are."""
     common: Common = context.obj
-    with common.deployment() as target:
+    with open_deployment(common.pipeline, common.environment, needs=()) as target:
         print_json({"name": target.pipeline.connector.name, "config": target.render(target.lock())})
 
 
@@ -39,7 +41,7 @@ def apply(context: typer.Context) -> None:
         if not common.yes:
             changes = deployment.make_plan(target)
             if changes:
-                _show(changes, Output.TABLE)
+                _show_to_person(changes)
                 _confirm(len(changes))
         done = deployment.apply(target, say)
     if common.output is Output.JSON:
@@ -56,6 +58,10 @@ def _confirm(count: int) -> None:
         raise typer.Exit(1)
 
 
+def _show_to_person(changes: list[Change]) -> None:
+    print_table(HEADS, _rows(changes), console=words)
+
+
 def _show(changes: list[Change], output: Output) -> None:
     if output is Output.JSON:
         print_json({"changes": [dataclasses.asdict(change) for change in changes]})
@@ -63,5 +69,8 @@ def _show(changes: list[Change], output: Output) -> None:
     if not changes:
         say("no changes: everything is as the files say")
         return
-    rows = [[c.system, c.object, c.action, " → ".join(filter(None, (c.before, c.after))), c.why] for c in changes]
-    print_table(["system", "object", "action", "change", "why"], rows)
+    print_table(HEADS, _rows(changes))
+
+
+def _rows(changes: list[Change]) -> list[list[str]]:
+    return [[c.system, c.object, c.action, " → ".join(filter(None, (c.before, c.after))), c.why] for c in changes]

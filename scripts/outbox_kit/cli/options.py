@@ -38,6 +38,7 @@ class Common:
 
 
 WITH_VALUE = frozenset({"-p", "--pipeline", "-e", "--environment", "--output"})
+ATTACHED = frozenset({"-p", "-e"})  # -eproduction
 FLAGS = frozenset({"--yes", "--debug"})
 
 
@@ -52,7 +53,8 @@ def hoist(arguments: list[str]) -> list[str]:
     for argument in remaining:
         if argument == "--":
             return [*front, *rest, argument, *remaining]
-        if argument in FLAGS or argument.partition("=")[0] in WITH_VALUE:
+        attached = argument[:2] in ATTACHED and len(argument) > len("-p")
+        if argument in FLAGS or attached or argument.partition("=")[0] in WITH_VALUE:
             front.append(argument)
             if argument in WITH_VALUE:
                 front.extend(value for value in [next(remaining, None)] if value is not None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
@@ -31,9 +32,13 @@ class Deployment:
     pipeline: Pipeline
     environment: Environment
     templates: Path
-    kafka: KafkaClient
     registry: RegistryClient
     connect: ConnectClient
+
+    @cached_property
+    def kafka(self) -> KafkaClient:
+        """Connects in the background as soon as it is there, so it is made when first asked for."""
+        return KafkaClient(self.environment.kafka)
 
     @property
     def lock_file(self) -> Path:
@@ -55,13 +60,18 @@ class Deployment:
 
 
 @contextmanager
-def open_deployment(pipeline_file: Path, environment: str) -> Iterator[Deployment]:
-    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
+def open_deployment(
+    pipeline_file: Path, environment: str, *, needs: Collection[str] = DEPLOYED_SECTIONS
+) -> Iterator[Deployment]:
+    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError.
+
+    `needs` names the sections of the environment file whose variables must be set.
+    """
     pipeline = load_pipeline(pipeline_file)
-    found = load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS)
+    found = load_environment(environment, pipeline_file, needs=needs)
     with (
         closing(RegistryClient(found.registry)) as registry,
         closing(ConnectClient(found.connect)) as connect,
     ):
         templates = pipeline_file.resolve().parent / "templates"
-        yield Deployment(pipeline, found, templates, KafkaClient(found.kafka), registry, connect)
+        yield Deployment(pipeline, found, templates, registry, connect)

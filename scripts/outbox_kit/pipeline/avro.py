@@ -52,8 +52,8 @@ def _problem(definition: dict[str, Any]) -> str | None:
 def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a schema
     """What fastavro lets through, and a registry or the transform refuses."""
     if isinstance(node, list):
-        kinds = [item if isinstance(item, str) else item.get("name", item.get("type")) for item in node]
-        yield from (f"{kind} twice in a union" for kind, count in Counter(map(str, kinds)).items() if count > 1)
+        kinds = Counter(map(_kind, node))
+        yield from (f"{kind} twice in a union" for kind, count in kinds.items() if count > 1)
         for item in node:
             yield from _beyond_parsing(item)
     if not isinstance(node, dict):
@@ -71,6 +71,14 @@ def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a
             yield from _beyond_parsing(field)
     for key in ("type", "items", "values"):
         yield from _beyond_parsing(node.get(key))
+
+
+def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
+    """What a union may have only once: a type, or a name."""
+    if not isinstance(branch, dict):
+        return str(branch)
+    named = fullname(branch) if "name" in branch else branch.get("type")
+    return str(named)
 
 
 def same_schema(left: str, right: str) -> bool:

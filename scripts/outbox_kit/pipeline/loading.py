@@ -11,10 +11,17 @@ from typing import Any, TypeVar
 
 from jinja2 import Environment as JinjaEnvironment
 from jinja2 import StrictUndefined, TemplateError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.environment import DeltaTarget, Environment, HttpService, Kafka, SourceDatabase
+from outbox_kit.pipeline.environment import (
+    DeltaTarget,
+    Environment,
+    HttpService,
+    Kafka,
+    SourceDatabase,
+    Target,
+)
 from outbox_kit.pipeline.files import read_mapping
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 
@@ -75,24 +82,32 @@ def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the
     return target
 
 
-# What stands for a section that the caller does not need and whose variables are not set.
-UNUSED: dict[str, Callable[[], object]] = {
-    "source": SourceDatabase.model_construct,
-    "kafka": Kafka.model_construct,
-    "registry": HttpService.model_construct,
-    "connect": HttpService.model_construct,
-    "targets": dict,
+# Sections that a caller may not need.
+SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
+    "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
+    "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
+    "registry": (TypeAdapter(HttpService), HttpService.model_construct),
+    "connect": (TypeAdapter(HttpService), HttpService.model_construct),
+    "targets": (TypeAdapter(dict[str, Target]), dict),
 }
 
 
 def _section(key: str, value: object, path: Path, root: Path, environ: Mapping[str, str], *, needed: bool) -> object:
-    """One top-level section, filled in."""
+    """One top-level section, filled in.
+
+    Unset variables of a section that is not needed are empty; what cannot be read then stands for itself,
+    empty: who schedules Spark jobs need not know the database's port either.
+    """
     try:
         return _fill(value, key, path, root, _Variables(environ, path))
     except UnsetVariableError:
-        if needed or key not in UNUSED:
+        if needed or key not in SECTIONS:
             raise
-        return UNUSED[key]()
+    adapter, empty = SECTIONS[key]
+    try:
+        return adapter.validate_python(_fill(value, key, path, root, _Variables(environ, path, strict=False)))
+    except ValidationError:
+        return empty()
 
 
 class UnsetVariableError(ConfigurationError):
@@ -129,13 +144,14 @@ class _StackValues:
 class _Variables:
     """`env` in an environment file: environment variables, with an error that names the unset one."""
 
-    def __init__(self, environ: Mapping[str, str], path: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], path: Path, *, strict: bool = True) -> None:
         self._environ = environ
         self._path = path
+        self._strict = strict
 
     def __getattr__(self, name: str) -> str:
-        value = self._environ.get(name)
-        if not value:
+        value = self._environ.get(name, "")
+        if not value and self._strict:
             raise UnsetVariableError(
                 f"{self._path}: environment variable {name} is not set", f"export {name}=... and run again"
             )

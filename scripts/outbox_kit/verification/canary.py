@@ -100,11 +100,18 @@ def _problems(message: Message, lock: Lock | None, token: str) -> list[str]:
     magic, schema_id = FRAME.unpack_from(bytes(value)) if len(value) > FRAME.size else (-1, -1)
     if magic != 0 or schema_id not in locked:
         return [*problems, f"schema id {schema_id} is not in the lock file"]
-    schema = json.loads(locked[schema_id])
-    decoded = fastavro.schemaless_reader(io.BytesIO(value[FRAME.size :]), schema, None)
-    if not isinstance(decoded, dict) or decoded["token"] != token:
-        problems.append("the payload decodes to another token")
+    if _token(value[FRAME.size :], locked[schema_id]) != token:
+        problems.append("the payload decodes to another token, or not at all")
     return problems
+
+
+def _token(body: bytes, schema: str) -> str | None:
+    """The token in an Avro body; None where the body cannot be read."""
+    try:
+        decoded = fastavro.schemaless_reader(io.BytesIO(body), json.loads(schema), None)
+    except (EOFError, ValueError, IndexError):  # ValueError: also bytes that are no UTF-8
+        return None
+    return str(decoded["token"]) if isinstance(decoded, dict) else None
 
 
 def _headers(message: Message) -> dict[str, str]:

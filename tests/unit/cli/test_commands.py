@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from outbox_kit import __version__, deployment, verification
 from outbox_kit.changes import Change
 from outbox_kit.checking import Check, Status
+from outbox_kit.cli import main
 from outbox_kit.cli.app import app
 from outbox_kit.errors import ConfigurationError
 
@@ -50,6 +52,27 @@ def outbox(workspace: Path) -> Outbox:
     return run
 
 
+@pytest.fixture
+def called(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """main() in this process, which is quicker: exit code, stdout, stderr."""
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(workspace)
+        monkeypatch.setattr(sys, "argv", ["outbox", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        code = caught.value.code
+        return code if isinstance(code, int) else 1 if code else 0, *capsys.readouterr()
+
+    for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
+        monkeypatch.delenv(name)
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
 def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     done = outbox("render", "-p", "connectors/none.yaml")
     assert (done.returncode, done.stdout) == (1, "")
@@ -59,11 +82,11 @@ def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     assert hint == "hint:  name the pipeline file with -p/--pipeline"
 
 
-def test_debug_shows_where_it_was_raised(outbox: Outbox) -> None:
-    done = outbox("render", "--debug", "-p", "connectors/none.yaml")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Traceback (most recent call last):")
-    assert done.stderr.splitlines()[-2].startswith("error: cannot read ")
+def test_debug_shows_where_it_was_raised(called: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = called("render", "--debug", "-p", "connectors/none.yaml")
+    assert (code, out) == (1, "")
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.splitlines()[-2].startswith("error: cannot read ")
 
 
 def test_an_unknown_command_is_usage(outbox: Outbox) -> None:
@@ -82,16 +105,53 @@ def test_render_prints_json_and_nothing_else(outbox: Outbox) -> None:
     assert "s3cret" not in done.stdout
 
 
-def test_render_asks_for_no_secret(outbox: Outbox) -> None:
+def test_render_asks_for_no_secret(called: Callable[..., tuple[int, str, str]]) -> None:
     """It is pure: a review job renders the production config without production's passwords."""
-    done = outbox("render", "-e", "production.example")
-    assert done.returncode == 0, done.stderr
+    code, out, err = called("render", "-e", "production.example")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["config"]["database.user"] == "outbox_connector"
 
 
-def test_the_stack_is_not_up(outbox: Outbox) -> None:
-    done = outbox("plan")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == [
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("host: db.example.internal", 'host: "{{ env.UNSET }}"'),
+        ("user: outbox_connector", 'user: "{{ env.UNSET }}"'),
+        ("port: 5432", 'port: "{{ env.UNSET }}"'),
+    ],
+)
+def test_render_does_need_what_it_prints(
+    called: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
+) -> None:
+    """An unset variable must not become an empty host name in a config that somebody will deploy."""
+    folder = workspace / "connectors" / "environments"
+    example = (folder / "production.example.yaml").read_text(encoding="utf-8")
+    assert old in example
+    (folder / "edited.yaml").write_text(example.replace(old, new), encoding="utf-8")
+    code, out, err = called("render", "-e", "edited")
+    assert (code, out) == (1, "")
+    assert "environment variable UNSET is not set" in err
+
+
+@pytest.mark.parametrize("service", ["registry", "connect"])
+def test_render_needs_no_address_of_a_service(
+    called: Callable[..., tuple[int, str, str]], workspace: Path, service: str
+) -> None:
+    folder = workspace / "connectors" / "environments"
+    example = (folder / "production.example.yaml").read_text(encoding="utf-8")
+    url = f"url: https://{service}.example.internal"
+    assert url in example
+    edited = re.sub(rf"{url}.*", 'url: "{{ env.UNSET }}"', example)
+    (folder / "edited.yaml").write_text(edited, encoding="utf-8")
+    code, out, err = called("render", "-e", "edited")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["name"] == "library-outbox"
+
+
+def test_the_stack_is_not_up(called: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = called("plan")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
         "error: the embedded stack is not up",
         "hint:  start it with `outbox stack up`",
     ]
@@ -145,7 +205,7 @@ COMMANDS = list(commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) or "outbox" for path, _ in COMMANDS])
-def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) -> None:
+def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) -> None:  # noqa: ANN401
     assert command.help
     result = CliRunner().invoke(app, [*path, "--help"])
     assert (result.exit_code, result.stderr) == (0, "")
@@ -244,7 +304,8 @@ def test_apply_never_asks_without_a_terminal(planned: Callable[..., list[str]]) 
     assert (result.exit_code, applied) == (1, [])
     assert "error: not a terminal, and --yes was not given" in result.stderr
     assert "`outbox apply --yes`" in result.stderr
-    assert "library.book" in result.stdout
+    assert "library.book" in result.stderr, "what it would do"
+    assert result.stdout == "", "data of what was done, and nothing was"
 
 
 def test_apply_with_yes(planned: Callable[..., list[str]]) -> None:

@@ -79,6 +79,29 @@ def test_an_invalid_schema_is_explained(tmp_path: Path, content: str) -> None:
     assert str(path) in caught.value.message
 
 
+def named(namespace: str) -> dict[str, object]:
+    return {"type": "record", "name": "B", "namespace": namespace, "fields": []}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        record(),
+        record(namespace="io.outboxkit"),
+        record({"name": "x", "type": ["null", "A"], "default": None}),
+        record({"name": "x", "type": [named("one"), named("two")]}),
+        record({"name": "x", "type": [named("one"), "null"]}, {"name": "y", "type": "one.B"}),
+        record(
+            {"name": "x", "type": ["null", {"type": "array", "items": ["null", "int"]}, {"type": "map", "values": "A"}]}
+        ),
+        record({"name": "x", "type": {"type": "fixed", "name": "n.F", "size": 16}, "aliases": ["old"]}),
+        record({"name": "x", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}}),
+    ],
+)
+def test_a_valid_schema_is_taken(tmp_path: Path, content: str) -> None:
+    assert json.loads(read_schema(written(tmp_path, content))) == json.loads(content)
+
+
 def test_another_encoding_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="UTF-8"):
         read_schema(written(tmp_path, record().encode("utf-16")))

@@ -21,7 +21,6 @@ SLOT = {
     "slot_name": "library_outbox",
     "plugin": "pgoutput",
     "database": "library",
-    "current_database": "library",
     "active": True,
     "active_pid": 1,
     "wal_status": "reserved",
