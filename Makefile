@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
-MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B
+MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)

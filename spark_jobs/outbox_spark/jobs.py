@@ -17,6 +17,7 @@ from outbox_spark.columns import columns_of
 from outbox_spark.configuration import load_jobs
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import MaterializeError
+from outbox_spark.export import export
 from outbox_spark.latest import newest_per_key, ordering_of, summarize
 from outbox_spark.model import Committed, MaterializeJob, Outcome, ReadRange, Status, Written
 from outbox_spark.ranges import describe, resolve
@@ -110,12 +111,17 @@ def _outcome(
     )
 
 
-def run(jobs: Sequence[MaterializeJob], tell: Tell, *, debug: bool = False) -> list[Outcome]:
+def run(
+    jobs: Sequence[MaterializeJob], tell: Tell, *, debug: bool = False, export_to: Path | None = None
+) -> list[Outcome]:
     """Run jobs one after another in one session. A job that fails does not keep the others from running."""
     tell("starting Spark")
     spark = start_session()
     try:
-        return [_attempt(spark, job, tell, debug=debug) for job in jobs]
+        outcomes = [_attempt(spark, job, tell, debug=debug) for job in jobs]
+        if export_to is not None:
+            export(spark, jobs, export_to)
+        return outcomes
     finally:
         spark.stop()
 
@@ -143,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         jobs = load_jobs(
             options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target
         )
-        outcomes = run(jobs, _tell, debug=options.debug)
+        outcomes = run(jobs, _tell, debug=options.debug, export_to=options.export)
     except MaterializeError as error:
         if options.debug:
             traceback.print_exc()
@@ -168,5 +174,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--aggregate", action="append", default=[], help="only this aggregate; can be given again")
     add("--target", action="append", default=[], help="only this target; can be given again")
     add("--output", choices=("table", "json"), default="table", help="form of the result on stdout")
+    add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
     add("--debug", action="store_true", help="show tracebacks of expected errors")
     return parser

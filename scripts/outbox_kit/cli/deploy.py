@@ -11,7 +11,6 @@ from outbox_kit import deployment
 from outbox_kit.changes import Change
 from outbox_kit.cli.console import print_json, print_table, say, words
 from outbox_kit.cli.options import Common, Output
-from outbox_kit.deployment import open_deployment
 
 CHANGES_PENDING = 3
 HEADS = ["system", "object", "action", "change", "why"]
@@ -20,8 +19,8 @@ HEADS = ["system", "object", "action", "change", "why"]
 def render(context: typer.Context) -> None:
     """Print the connector config as JSON; no network. Placeholders of the worker stay as they are."""
     common: Common = context.obj
-    with open_deployment(common.pipeline, common.environment, needs=()) as target:
-        print_json({"name": target.pipeline.connector.name, "config": target.render(target.lock())})
+    name, config = deployment.render_files(common.pipeline, common.environment)
+    print_json({"name": name, "config": config})
 
 
 def plan(context: typer.Context) -> None:

@@ -147,7 +147,7 @@ class Demo:
         command = [
             sys.executable,
             "-m",
-            "outbox_spark.jobs",
+            "outbox_spark",
             "-p",
             str(self.pipeline_file),
             "-e",

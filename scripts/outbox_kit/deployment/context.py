@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
@@ -23,6 +24,26 @@ from outbox_kit.pipeline import (
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
+# The keys of the environment file that stand in a connector config.
+RENDERED_KEYS = ("source.host", "source.port", "source.database", "source.connector")
+
+
+def lock_file(pipeline: Pipeline, environment: Environment) -> Path:
+    """Where the lock of a pipeline in an environment is kept."""
+    return environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
+
+
+def templates(pipeline_file: Path) -> Path:
+    """The folder of connector templates that belongs to a pipeline file."""
+    return pipeline_file.resolve().parent / "templates"
+
+
+def render_files(pipeline_file: Path, environment: str) -> tuple[str, dict[str, str]]:
+    """Name and config of the connector; from the files alone, without any secret. Raises ConfigurationError."""
+    pipeline = load_pipeline(pipeline_file)
+    found = load_environment(environment, pipeline_file, needs=RENDERED_KEYS)
+    lock = read_lock(lock_file(pipeline, found))
+    return pipeline.connector.name, render_connector(pipeline, found, lock, templates(pipeline_file))
 
 
 @dataclass(frozen=True)
@@ -42,11 +63,15 @@ class Deployment:
 
     @property
     def lock_file(self) -> Path:
-        return self.environment.lock_folder / f"{self.pipeline.name}.{self.environment.name}.lock.json"
+        return lock_file(self.pipeline, self.environment)
 
     def lock(self) -> Lock | None:
         """The lock file as it is now; None before the first apply."""
-        return read_lock(self.lock_file)
+        lock = read_lock(self.lock_file)
+        if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
+            message = f"lock file {self.lock_file} is of {lock.pipeline!r} in {lock.environment!r}"
+            raise ConfigurationError(message, "a copied lock file carries another database's identity: remove it")
+        return lock
 
     def write_lock(self, lock: Lock) -> None:
         write_lock(self.lock_file, lock)
@@ -60,18 +85,12 @@ class Deployment:
 
 
 @contextmanager
-def open_deployment(
-    pipeline_file: Path, environment: str, *, needs: Collection[str] = DEPLOYED_SECTIONS
-) -> Iterator[Deployment]:
-    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError.
-
-    `needs` names the sections of the environment file whose variables must be set.
-    """
+def open_deployment(pipeline_file: Path, environment: str) -> Iterator[Deployment]:
+    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
     pipeline = load_pipeline(pipeline_file)
-    found = load_environment(environment, pipeline_file, needs=needs)
+    found = load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS)
     with (
         closing(RegistryClient(found.registry)) as registry,
         closing(ConnectClient(found.connect)) as connect,
     ):
-        templates = pipeline_file.resolve().parent / "templates"
-        yield Deployment(pipeline, found, templates, registry, connect)
+        yield Deployment(pipeline, found, templates(pipeline_file), registry, connect)

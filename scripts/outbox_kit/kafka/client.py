@@ -112,4 +112,7 @@ class KafkaClient:
         try:
             return future.result(timeout=REQUEST_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise RejectedError(f"Kafka at {self._address}: {what}: {error.args[0].str()}", "") from None
+            raise RejectedError(f"Kafka at {self._address}: {what}: {error.args[0].str()}") from None
+        except TimeoutError:
+            message = f"Kafka at {self._address}: {what}: no answer within {REQUEST_TIMEOUT_S} s"
+            raise UnreachableError(message, "look at the brokers; then run again: every step looks first") from None

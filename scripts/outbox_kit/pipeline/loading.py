@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from outbox_kit.pipeline.model import Aggregate, Pipeline
 
 STACK_STATE = Path("build/stack/state.json")
 START = "start it with `outbox stack up`"
+SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -48,13 +50,13 @@ def load_environment(
     pipeline_file: Path,
     environ: Mapping[str, str] = os.environ,
     *,
-    needs: Collection[str] | None = None,
+    needs: Collection[str] = SECTIONS,
 ) -> Environment:
     """Read connectors/environments/NAME.yaml beside the pipeline file, secrets filled in from `environ`.
 
     In its values `{{ env.NAME }}` is an environment variable and `{{ stack.NAME }}` a value of the running
-    embedded stack. `needs` names the sections whose variables must be set (default: all): who schedules
-    Spark jobs does not hold the database owner's password. Raises ConfigurationError for an unset variable,
+    embedded stack. `needs` names the keys (`source`, `source.host`) whose variables must be set: who
+    schedules Spark jobs does not hold the database owner's password. Raises ConfigurationError for an unset variable,
     a stack that is not up, a wrong key.
     """
     root = project_folder(pipeline_file)
@@ -63,10 +65,7 @@ def load_environment(
     if not path.exists():
         known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
         raise ConfigurationError(f"environment {name!r}: no file {path}", f"environments here: {known}")
-    values = {
-        key: _section(key, value, path, root, environ, needed=needs is None or key in needs)
-        for key, value in read_mapping(path).items()
-    }
+    values = {key: _section(key, value, path, root, environ, needs) for key, value in read_mapping(path).items()}
     environment = _validate(Environment, values, path)
     targets = {key: _absolute(target, root) for key, target in environment.targets.items()}
     return environment.model_copy(update={"lock_folder": root / environment.lock_folder, "targets": targets})
@@ -82,36 +81,31 @@ def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the
     return target
 
 
-# Sections that a caller may not need.
-SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
+# What stands for a section that the caller does not need, where its variables are not set.
+EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
     "registry": (TypeAdapter(HttpService), HttpService.model_construct),
     "connect": (TypeAdapter(HttpService), HttpService.model_construct),
     "targets": (TypeAdapter(dict[str, Target]), dict),
 }
+UNSET = "unset"
 
 
-def _section(key: str, value: object, path: Path, root: Path, environ: Mapping[str, str], *, needed: bool) -> object:
-    """One top-level section, filled in.
-
-    Unset variables of a section that is not needed are empty; what cannot be read then stands for itself,
-    empty: who schedules Spark jobs need not know the database's port either.
-    """
+def _section(
+    key: str, value: object, path: Path, root: Path, environ: Mapping[str, str], needs: Collection[str]
+) -> object:
+    """One top-level section, filled in."""
+    filling = _Filling(path, root, environ, needs)
+    filled = _fill(value, key, filling)
+    if key not in EMPTY or any(need.split(".")[0] == key for need in needs):
+        return filled
+    adapter, empty = EMPTY[key]
     try:
-        return _fill(value, key, path, root, _Variables(environ, path))
-    except UnsetVariableError:
-        if needed or key not in SECTIONS:
-            raise
-    adapter, empty = SECTIONS[key]
-    try:
-        return adapter.validate_python(_fill(value, key, path, root, _Variables(environ, path, strict=False)))
+        return adapter.validate_python(filled)
     except ValidationError:
-        return empty()
-
-
-class UnsetVariableError(ConfigurationError):
-    """An environment variable that a file names is not set."""
+        # With every variable set it is the file that is wrong, and the whole is validated next.
+        return empty() if filling.unset else filled
 
 
 class _StackValues:
@@ -141,36 +135,52 @@ class _StackValues:
         return values
 
 
+@dataclass(frozen=True)
+class _Filling:
+    """What the expressions in one file can use, and which keys cannot do without."""
+
+    path: Path
+    root: Path
+    environ: Mapping[str, str]
+    needs: Collection[str]
+    unset: list[str] = field(default_factory=list)
+
+    def needed(self, where: str) -> bool:
+        section = where.split(".", maxsplit=1)[0]
+        return section not in EMPTY or any(f"{where}.".startswith(f"{need}.") for need in self.needs)
+
+
 class _Variables:
     """`env` in an environment file: environment variables, with an error that names the unset one."""
 
-    def __init__(self, environ: Mapping[str, str], path: Path, *, strict: bool = True) -> None:
-        self._environ = environ
-        self._path = path
-        self._strict = strict
+    def __init__(self, filling: _Filling, where: str) -> None:
+        self._filling = filling
+        self._where = where
 
     def __getattr__(self, name: str) -> str:
-        value = self._environ.get(name, "")
-        if not value and self._strict:
-            raise UnsetVariableError(
-                f"{self._path}: environment variable {name} is not set", f"export {name}=... and run again"
-            )
-        return value
+        value = self._filling.environ.get(name)
+        if value:
+            return value
+        if not self._filling.needed(self._where):
+            self._filling.unset.append(name)
+            return UNSET
+        message = f"{self._filling.path}: environment variable {name} is not set"
+        raise ConfigurationError(message, f"export {name}=... and run again")
 
 
-def _fill(value: Any, where: str, path: Path, root: Path, variables: _Variables) -> Any:  # noqa: ANN401 - YAML
+def _fill(value: Any, where: str, filling: _Filling) -> Any:  # noqa: ANN401 - YAML
     """Expand the expressions in values, after the YAML is parsed: a secret can hold any character."""
     if isinstance(value, dict):
-        return {key: _fill(item, f"{where}.{key}", path, root, variables) for key, item in value.items()}
+        return {key: _fill(item, f"{where}.{key}", filling) for key, item in value.items()}
     if isinstance(value, list):
-        return [_fill(item, f"{where}[{index}]", path, root, variables) for index, item in enumerate(value)]
+        return [_fill(item, f"{where}.{index}", filling) for index, item in enumerate(value)]
     if not isinstance(value, str) or "{{" not in value:
         return value
     jinja = JinjaEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - no HTML here
     try:
-        return jinja.from_string(value).render(env=variables, stack=_StackValues(root))
+        return jinja.from_string(value).render(env=_Variables(filling, where), stack=_StackValues(filling.root))
     except TemplateError as error:
-        message = f"{path}: {where}: {error}"
+        message = f"{filling.path}: {where}: {error}"
         raise ConfigurationError(message, "only {{ env.NAME }} and {{ stack.NAME }} can be used") from None
 
 

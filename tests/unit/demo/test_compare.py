@@ -74,9 +74,7 @@ def books(source: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Compariso
     return compare("book", "warehouse", schema=BOOK, source=source, rows=rows)
 
 
-@pytest.mark.parametrize(
-    "row", [target_row(), text_row(), text_row(tags=["x", ""], price=Decimal("1.5"), pages="12")]
-)
+@pytest.mark.parametrize("row", [target_row(), text_row(), text_row(tags=["x", ""], price=Decimal("1.5"), pages="12")])
 def test_equal_whatever_the_spelling(row: dict[str, Any]) -> None:
     result = books([source_row()], [row])
     assert result.match
@@ -121,15 +119,7 @@ def test_one_column_differs(column: str, value: Any) -> None:
     assert result.different == (Different(str(UUID(int=1)), (column,)),)
 
 
-@given(
-    value=st.none()
-    | st.text()
-    | st.integers()
-    | st.floats()
-    | st.lists(st.text())
-    | st.binary()
-    | st.datetimes()
-)
+@given(value=st.none() | st.text() | st.integers() | st.floats() | st.lists(st.text()) | st.binary() | st.datetimes())
 def test_no_value_is_too_odd_to_compare(value: Any) -> None:
     for column in canonical_forms(BOOK):
         result = books([source_row()], [target_row(**{column: value})])

@@ -12,9 +12,7 @@ from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.workload import WorkloadCounts
 
 EQUAL = Comparison("book", "warehouse", 1200, 1200, 0, 0, 0, 0, (), (), (), ())
-UNEQUAL = Comparison(
-    "book", "lake", 4, 4, 1, 1, 1, 1, ("k1",), ("k2",), ("k3",), (Different("k4", ("a", "b")),)
-)
+UNEQUAL = Comparison("book", "lake", 4, 4, 1, 1, 1, 1, ("k1",), ("k2",), ("k3",), (Different("k4", ("a", "b")),))
 WORKLOAD = WorkloadCounts(2800, 200, 9, 4500, 480, {"author": 700, "book": 3800}, 2.5)
 
 

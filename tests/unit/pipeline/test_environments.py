@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import DeltaTarget, Environment, PostgresTarget, load_environment
+from outbox_kit.pipeline.loading import SECTIONS
 
 SECRETS = {
     "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",
@@ -36,7 +37,7 @@ STACK = {
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 
 
-def production(workspace: Path, environ: Mapping[str, str], needs: tuple[str, ...] | None = None) -> Environment:
+def production(workspace: Path, environ: Mapping[str, str], needs: Collection[str] = SECTIONS) -> Environment:
     return load_environment("production.example", workspace / "connectors" / "library.yaml", environ, needs=needs)
 
 
@@ -58,7 +59,7 @@ def load_edited(
     workspace: Path,
     changes: dict[str, Any],
     environ: Mapping[str, str] = SECRETS,
-    needs: tuple[str, ...] | None = None,
+    needs: Collection[str] = SECTIONS,
 ) -> Environment:
     edited(workspace, changes)
     return load_environment("edited", workspace / "connectors" / "library.yaml", environ, needs=needs)

@@ -53,9 +53,7 @@ def test_java_home_comes_first(machine: Path, monkeypatch: pytest.MonkeyPatch) -
     assert find_java() == wanted
 
 
-def test_a_java_home_of_another_version_is_passed_over(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_java_home_of_another_version_is_passed_over(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "home", "25.0.3")
     monkeypatch.setenv("JAVA_HOME", str(machine / "home"))
     wanted = fake_java(machine / "path", "17.0.15")
@@ -68,9 +66,7 @@ def test_the_usual_folders_come_last(machine: Path) -> None:
     assert find_java() == wanted
 
 
-def test_the_error_names_what_was_found_and_what_to_install(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_what_was_found_and_what_to_install(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = fake_java(machine / "path", "25.0.3")
     broken = fake_java(machine / "usual" / "jdk", "17", status=1)
     monkeypatch.setattr("sys.platform", "linux")

@@ -38,17 +38,13 @@ def test_the_programs_of_the_stack_are_found(
 
 
 @pytest.mark.parametrize("arguments", ["grep {mark}", "vim notes-about-{mark}", "java -Dother=1", ""])
-def test_other_programs_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str
-) -> None:
+def test_other_programs_are_left_alone(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> None:
     assert seen(monkeypatch, layout, arguments.format(mark=mark(layout, "kafka"))) == []
 
 
 def test_ps_serves_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     listing = tmp_path / "ps"
-    listing.write_text(
-        "#!/bin/sh\necho '  12 /usr/bin/java -Dx=1 Main'\necho '345 postgres: name: io worker'\n"
-    )
+    listing.write_text("#!/bin/sh\necho '  12 /usr/bin/java -Dx=1 Main'\necho '345 postgres: name: io worker'\n")
     listing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(processes, "PROC", tmp_path / "absent")

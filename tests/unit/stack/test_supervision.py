@@ -97,9 +97,7 @@ def test_a_part_that_ends_is_reported_with_status_and_log(layout: Layout, state:
     assert "kafka.log" in caught.value.hint
 
 
-def test_a_part_that_ends_late_is_reported_though_it_is_started_again(
-    layout: Layout, state: StackState
-) -> None:
+def test_a_part_that_ends_late_is_reported_though_it_is_started_again(layout: Layout, state: StackState) -> None:
     """Guards against a crash loop that looks like a slow start."""
     slow_death = "import time; time.sleep(2.5); raise SystemExit(4)"
     with pytest.raises(StackError, match=r"kafka ended \(exit status 4\)"):
@@ -146,9 +144,7 @@ def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: 
     assert not is_running(kafka)
 
 
-def test_a_supervisor_that_hangs_is_ended(
-    layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_supervisor_that_hangs_is_ended(layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch) -> None:
     control = start(layout, state, SmallPart(layout, "kafka"))
     supervisor = control.supervisor_pid()
     assert supervisor is not None

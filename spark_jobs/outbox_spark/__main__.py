@@ -1,0 +1,8 @@
+"""`python -m outbox_spark`: the same as `outbox-materialize`."""
+
+import sys
+
+from outbox_spark.jobs import main
+
+if __name__ == "__main__":
+    sys.exit(main())
