@@ -96,9 +96,7 @@ class Column:
         have no such type; everything else is what from_avro yields.
         """
         if self.kind is Kind.UUID and self.avro_type == "fixed":
-            return F.regexp_replace(
-                F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5"
-            )
+            return F.regexp_replace(F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
         if self.kind is Kind.TIME:
             return F.date_format(F.timestamp_micros(self._micros(raw)), "HH:mm:ss.SSSSSS")
         return raw
@@ -142,9 +140,7 @@ def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], 
     definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
     avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _PLAIN:
-        raise SchemaError(
-            f"{subject}: field {name} has type {avro_type!r}", "such a field cannot be a column"
-        )
+        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "such a field cannot be a column")
     # Avro's own rule: a logical type that is not known is ignored.
     kind = _LOGICAL.get((avro_type, logical), _PLAIN[avro_type])
     if kind is Kind.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
@@ -154,14 +150,10 @@ def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], 
     return Column(name, kind, logical if kind is Kind.TIME else avro_type, has_default=has_default)
 
 
-def _numeric(
-    name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool
-) -> Column:
+def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
     precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
     if precision > MAX_PRECISION:
-        message = (
-            f"{subject}: field {name} is a decimal of precision {precision}; Spark holds {MAX_PRECISION}"
-        )
+        message = f"{subject}: field {name} is a decimal of precision {precision}; Spark holds {MAX_PRECISION}"
         raise SchemaError(message, "declare a smaller precision, or use a string")
     return Column(name, Kind.NUMERIC, avro_type, precision, scale, has_default)
 
@@ -209,7 +201,5 @@ def _check_names(columns: list[Column], subject: str) -> None:
             message = f"{subject}: two fields are named {column.name}, but for upper and lower case"
             raise SchemaError(message, "rename one of them")
         if name in RESERVED_COLUMNS:
-            raise SchemaError(
-                f"{subject}: field {column.name} has the name of a column of the job", "rename it"
-            )
+            raise SchemaError(f"{subject}: field {column.name} has the name of a column of the job", "rename it")
         seen.add(name)

@@ -33,9 +33,7 @@ def load_jobs(
     """
     try:
         pipeline = load_pipeline(pipeline_file)
-        environment = load_environment(
-            environment_name, pipeline_file, needs=("kafka", "registry", "targets")
-        )
+        environment = load_environment(environment_name, pipeline_file, needs=("kafka", "registry", "targets"))
     except OutboxKitError as error:
         raise ConfigurationError(error.message, error.hint) from error
     selected = [
@@ -44,9 +42,7 @@ def load_jobs(
         if (not aggregates or entry.aggregate in aggregates) and (not targets or entry.target in targets)
     ]
     if not selected:
-        known = (
-            ", ".join(f"{entry.aggregate} -> {entry.target}" for entry in pipeline.materializations) or "none"
-        )
+        known = ", ".join(f"{entry.aggregate} -> {entry.target}" for entry in pipeline.materializations) or "none"
         message = f"{pipeline_file}: no materialization is selected"
         raise ConfigurationError(message, f"the file has: {known}")
     return [_job(pipeline, environment, entry) for entry in selected]

@@ -10,7 +10,11 @@ from pyspark.sql import SparkSession
 from outbox_spark.model import DeltaTarget, MaterializeJob
 
 # One text per value, whatever the session's settings: micros, always with the offset.
-_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def export(spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path) -> None:

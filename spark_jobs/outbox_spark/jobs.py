@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
-ReadRecords = Callable[[ReadRange], "DataFrame"]
 
 
 def materialize(spark: SparkSession, job: MaterializeJob, tell: Tell) -> Outcome:
@@ -48,9 +47,7 @@ def materialize(spark: SparkSession, job: MaterializeJob, tell: Tell) -> Outcome
         records = read_records(spark, job.kafka, read)
         outcome = apply(job, table, committed, read, records, registry)
     seconds = time.monotonic() - started
-    tell(
-        f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, {seconds:.1f} s"
-    )
+    tell(f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, {seconds:.1f} s")
     if outcome.quarantined:
         tell(quarantine_warning(outcome))
     return outcome
@@ -120,7 +117,9 @@ def run(
     try:
         outcomes = [_attempt(spark, job, tell, debug=debug) for job in jobs]
         if export_to is not None:
-            export(spark, jobs, export_to)
+            # A table whose run failed may not be there at all.
+            done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
+            export(spark, done, export_to)
         return outcomes
     finally:
         spark.stop()
@@ -146,9 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Result on stdout, words on stderr. Returns 0, or 1 when a table was not brought up to date."""
     options = _parser().parse_args(arguments)
     try:
-        jobs = load_jobs(
-            options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target
-        )
+        jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
         outcomes = run(jobs, _tell, debug=options.debug, export_to=options.export)
     except MaterializeError as error:
         if options.debug:

@@ -69,9 +69,7 @@ def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
         module = _LOGIN_MODULES.get(mechanism)
         if module is None:
             message = f"kafka.client: sasl.mechanism is {mechanism!r}"
-            raise ConfigurationError(
-                message, f"with a user name it can be: {', '.join(sorted(_LOGIN_MODULES))}"
-            )
+            raise ConfigurationError(message, f"with a user name it can be: {', '.join(sorted(_LOGIN_MODULES))}")
         login = f"username={_quoted(settings['sasl.username'])} password={_quoted(settings.get('sasl.password', ''))}"
         translated["sasl.jaas.config"] = f"{module} required {login};"
     return translated

@@ -103,9 +103,7 @@ class Committed:
         """Read what `to_json` wrote. Raises RefusedError when a newer version of the jobs wrote it."""
         layout = int(stored["layout"])
         if layout > LAYOUT_VERSION:
-            message = (
-                f"{where} was written with layout {layout}; these jobs know layouts up to {LAYOUT_VERSION}"
-            )
+            message = f"{where} was written with layout {layout}; these jobs know layouts up to {LAYOUT_VERSION}"
             raise RefusedError(message, "run the version of outbox-kit that wrote it, or a newer one")
         ordering = stored["ordering"]
         return cls(

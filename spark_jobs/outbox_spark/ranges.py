@@ -20,9 +20,7 @@ from outbox_spark.model import Committed, Ordering, ReadRange
 REQUEST_SECONDS = 30.0
 T = TypeVar("T")
 
-_REBUILD = (
-    "if that was meant, materialize into a new table, or drop this one so that the next run rebuilds it"
-)
+_REBUILD = "if that was meant, materialize into a new table, or drop this one so that the next run rebuilds it"
 
 
 @dataclass(frozen=True)
@@ -61,19 +59,13 @@ def resolve(topic: TopicState, committed: Committed | None) -> ReadRange:
     for partition, offset in sorted(committed.offsets.items()):
         _check_offset(topic, partition, offset)
     # Partitions that are new since then are read from their beginning.
-    start = {
-        partition: committed.offsets.get(partition, first) for partition, first in topic.earliest.items()
-    }
-    return ReadRange(
-        topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest)
-    )
+    start = {partition: committed.offsets.get(partition, first) for partition, first in topic.earliest.items()}
+    return ReadRange(topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest))
 
 
 def _check_identity(topic: TopicState, committed: Committed) -> None:
     if committed.topic != topic.name:
-        message = (
-            f"the table was made of topic {committed.topic}, and is now asked to continue with {topic.name}"
-        )
+        message = f"the table was made of topic {committed.topic}, and is now asked to continue with {topic.name}"
         raise RefusedError(message, _REBUILD)
     if committed.topic_id != topic.topic_id:
         message = (
@@ -93,9 +85,7 @@ def _check_identity(topic: TopicState, committed: Committed) -> None:
 def _check_offset(topic: TopicState, partition: int, offset: int) -> None:
     where = f"topic {topic.name} partition {partition}"
     if offset > topic.latest[partition]:
-        message = (
-            f"{where} ends at offset {topic.latest[partition]}; the table has already read up to {offset}"
-        )
+        message = f"{where} ends at offset {topic.latest[partition]}; the table has already read up to {offset}"
         raise RefusedError(message, f"the broker lost records, or this is another cluster; {_REBUILD}")
     # Compaction does not move the log start: only retention and DeleteRecords do, and both drop records
     # that this table has not seen.
@@ -119,16 +109,10 @@ def _epoch(topic: TopicState, committed: Committed) -> int:
     return committed.partition_epoch + 1
 
 
-def _offsets(
-    admin: AdminClient, topic: str, numbers: list[int], spec: OffsetSpec, servers: str
-) -> dict[int, int]:
+def _offsets(admin: AdminClient, topic: str, numbers: list[int], spec: OffsetSpec, servers: str) -> dict[int, int]:
     wanted = {TopicPartition(topic, number): spec for number in numbers}
-    futures = admin.list_offsets(
-        wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-    )
-    return {
-        partition.partition: _result(future, topic, servers).offset for partition, future in futures.items()
-    }
+    futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS)
+    return {partition.partition: _result(future, topic, servers).offset for partition, future in futures.items()}
 
 
 def _result(future: Future[T], topic: str, servers: str) -> T:
@@ -140,6 +124,4 @@ def _result(future: Future[T], topic: str, servers: str) -> T:
             message = f"topic {topic} does not exist at {servers}"
             raise ConfigurationError(message, "`outbox apply` creates the topics of a pipeline") from error
         message = f"Kafka at {servers}: topic {topic}: {reason.str()}"
-        raise UnreachableError(
-            message, "check bootstrap_servers, client settings and that the broker is up"
-        ) from error
+        raise UnreachableError(message, "check bootstrap_servers, client settings and that the broker is up") from error

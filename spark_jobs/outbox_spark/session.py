@@ -107,6 +107,4 @@ def _check_jars(session: SparkSession) -> None:
             loader.loadClass(name)
         except Exception as error:
             message = f"class {name} is not on Spark's class path"
-            raise ConfigurationError(
-                message, "give spark-submit the jars, see docs/materialization.md"
-            ) from error
+            raise ConfigurationError(message, "give spark-submit the jars, see docs/materialization.md") from error

@@ -81,14 +81,14 @@ OUTCOME = Outcome(
 def test_json_on_stdout_and_words_on_stderr(
     pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(found: Sequence[MaterializeJob], tell: jobs.Tell, *, debug: bool) -> list[Outcome]:
-        tell(f"{len(found)} jobs, debug {debug}")
+    def run(found: Sequence[MaterializeJob], tell: jobs.Tell, *, debug: bool, export_to: Path | None) -> list[Outcome]:
+        tell(f"{len(found)} jobs, debug {debug}, export {export_to}")
         return [OUTCOME]
 
     monkeypatch.setattr(jobs, "run", run)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == "2 jobs, debug False\n"
+    assert printed.err == "2 jobs, debug False, export None\n"
     assert json.loads(printed.out) == {
         "materializations": [
             {
@@ -128,13 +128,15 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
     monkeypatch.setattr(jobs, "materialize", materialize)
     monkeypatch.setattr(jobs, "start_session", lambda: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
-    assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]) == 1
+    exported: list[MaterializeJob] = []
+    monkeypatch.setattr(jobs, "export", lambda _, done, __: exported.extend(done))
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
+    assert main(options) == 1
+    assert [job.aggregate for job in exported] == ["book"]
     printed = capsys.readouterr()
     statuses = [entry["status"] for entry in json.loads(printed.out)["materializations"]]
     assert statuses == ["failed", "changed"]
-    assert (
-        "error: library.author -> lake.author: offsets do not fit\nhint: look at the topic\n" in printed.err
-    )
+    assert "error: library.author -> lake.author: offsets do not fit\nhint: look at the topic\n" in printed.err
     assert "Traceback" not in printed.err
 
 

@@ -13,9 +13,7 @@ def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-
     return TopicState("lib.book", topic_id, earliest, latest)
 
 
-def committed(
-    offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQUENCE, epoch: int = 0
-) -> Committed:
+def committed(offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQUENCE, epoch: int = 0) -> Committed:
     return Committed("lib.book", "id-1", epoch, ordering, offsets, run=3)
 
 
@@ -65,9 +63,7 @@ def test_partitions_that_are_new_are_read_from_their_beginning_in_a_new_epoch() 
         ),
     ],
 )
-def test_offsets_that_do_not_fit_the_topic_are_refused(
-    now: TopicState, before: Committed, message: str
-) -> None:
+def test_offsets_that_do_not_fit_the_topic_are_refused(now: TopicState, before: Committed, message: str) -> None:
     with pytest.raises(RefusedError, match=message) as caught:
         resolve(now, before)
     assert caught.value.hint

@@ -72,9 +72,7 @@ def test_a_missing_subject_is_named(registry: SchemaRegistry) -> None:
         registry.latest("gone-value")
 
 
-@pytest.mark.parametrize(
-    ("number", "message"), [(4, "schema id 4 is PROTOBUF"), (5, r"other subjects: io\.Other")]
-)
+@pytest.mark.parametrize(("number", "message"), [(4, "schema id 4 is PROTOBUF"), (5, r"other subjects: io\.Other")])
 def test_schemas_that_cannot_be_read(registry: SchemaRegistry, number: int, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         registry.by_id(number)

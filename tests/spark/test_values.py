@@ -6,15 +6,18 @@ import json
 import uuid
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
+from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.columns import Kind, columns_of
 from outbox_spark.errors import SchemaError
+from outbox_spark.export import export
 from outbox_spark.model import PostgresTarget
 
 FIELDS: list[tuple[str, Any, Any]] = [
@@ -79,11 +82,18 @@ def test_every_type_is_exact_in_postgres(postgres_target: Target) -> None:
 def test_every_type_is_exact_in_delta(delta_target: Target) -> None:
     row = one_row(delta_target, SCHEMA, VALUES)
     # Spark hands timestamps over in the local zone, without it; Delta has no time of day.
-    row = {
-        n: v.astimezone(UTC) if isinstance(v, datetime) and n.startswith("at") else v for n, v in row.items()
-    }
+    row = {n: v.astimezone(UTC) if isinstance(v, datetime) and n.startswith("at") else v for n, v in row.items()}
     expected = {**VALUES, "clock": "23:59:59.999999", "short_clock": "00:00:01.005000"}
     assert {name: row[name] for name in VALUES} == expected
+
+
+def test_exported_rows_keep_their_microseconds(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
+    one_row(delta_target, SCHEMA, VALUES)
+    export(spark, [delta_target.job], tmp_path / "export")
+    (file,) = (tmp_path / "export/target/thing").glob("*.json")
+    row = json.loads(file.read_text())
+    assert (row["at"], row["local"]) == ("2026-03-29T01:30:00.123456Z", "2026-03-29T02:30:00.000001")
+    assert row["maybe"] is None
 
 
 def test_postgres_types(postgres_target: Target) -> None:

@@ -68,12 +68,8 @@ class DeltaTable:
                 if stored is not None:
                     self._known_columns = set(stored["columns"])
                     return Committed.from_json(stored, f"the progress of {self._path}")
-        message = (
-            f"the history of {self._path} holds no progress: the job did not make it, or its log was cleaned"
-        )
-        raise RefusedError(
-            message, "materialize into another table, or remove it so that the next run rebuilds it"
-        )
+        message = f"the history of {self._path} holds no progress: the job did not make it, or its log was cleaned"
+        raise RefusedError(message, "materialize into another table, or remove it so that the next run rebuilds it")
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError when a column of the table has another type than the schema now asks for."""
@@ -81,12 +77,8 @@ class DeltaTable:
         for column in columns:
             found, wanted = live.get(column.name.lower()), schema[column.name].dataType.simpleString()
             if found is not None and found != wanted:
-                message = (
-                    f"column {column.name} of {self._path} is {found}; the newest schema makes it {wanted}"
-                )
-                raise SchemaError(
-                    message, "undo the change of type, or remove the table so that it is rebuilt"
-                )
+                message = f"column {column.name} of {self._path} is {found}; the newest schema makes it {wanted}"
+                raise SchemaError(message, "undo the change of type, or remove the table so that it is rebuilt")
 
     def limit(self, column: Column, value: Expression) -> Expression | None:  # noqa: ARG002 - of the protocol
         """Delta holds every value that Avro has."""

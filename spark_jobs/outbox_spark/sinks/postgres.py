@@ -64,9 +64,7 @@ class PostgresTable:
         longest = len(table) + len(STAGING_INFIX) + 2 * _STAGING_TOKEN_BYTES
         if longest > MAX_NAME_LENGTH:
             allowed = MAX_NAME_LENGTH - longest + len(table)
-            raise ConfigurationError(
-                f"table name {table} is {len(table)} characters long", f"at most {allowed} fit"
-            )
+            raise ConfigurationError(f"table name {table} is {len(table)} characters long", f"at most {allowed} fit")
         self._target = target
         self._table = table
         self._connection: psycopg.Connection[TupleRow] | None = None
@@ -117,9 +115,7 @@ class PostgresTable:
         if not exists:
             return None
         if progress is None:
-            message = (
-                f"table {self._name} exists, but {OFFSETS_TABLE} has no row for it: the job did not make it"
-            )
+            message = f"table {self._name} exists, but {OFFSETS_TABLE} has no row for it: the job did not make it"
             raise RefusedError(message, "materialize into another table, or drop this one")
         return Committed.from_json(progress, f"the progress of {self._name}")
 
@@ -127,9 +123,7 @@ class PostgresTable:
         """Raise SchemaError when a column of the table has another type than the schema now asks for."""
         too_long = [column.name for column in columns if len(column.name.encode()) > MAX_NAME_LENGTH]
         if too_long:
-            raise SchemaError(
-                f"field {too_long[0]} is longer than {MAX_NAME_LENGTH} bytes", "shorten its name"
-            )
+            raise SchemaError(f"field {too_long[0]} is longer than {MAX_NAME_LENGTH} bytes", "shorten its name")
         live = self._live_columns()
         for column in columns:
             found, wanted = live.get(column.name), column_type(column)
@@ -171,7 +165,8 @@ class PostgresTable:
 
     def _prepare(self, statements: Statements, batch: Batch, added: dict[Column, object]) -> None:
         """Tables and columns, as part of the transaction, and the check that nobody else went on meanwhile."""
-        self._execute(statements.create_offsets()) if not self._exists(OFFSETS_TABLE) else None
+        if not self._exists(OFFSETS_TABLE):
+            self._execute(statements.create_offsets())
         row = self._one(
             SQL("select run from {} where table_name = %s for update").format(statements.offsets), self._table
         )

@@ -171,9 +171,7 @@ class Statements:
         ).format(
             **self._names(staging),
             names=_identifiers(names),
-            values=_list(
-                [*self._staged_values(), *(SQL("s.{}").format(Identifier(n)) for n in METADATA_COLUMNS)]
-            ),
+            values=_list([*self._staged_values(), *(SQL("s.{}").format(Identifier(n)) for n in METADATA_COLUMNS)]),
             row=_version("r"),
             assignments=_list(assignments),
         )

@@ -22,6 +22,7 @@ from outbox_kit.checking import Check, Status
 from outbox_kit.cli import main
 from outbox_kit.cli.app import app
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.waiting import Seen, wait_for
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
 SECRETS = {
@@ -164,6 +165,7 @@ def test_a_polite_kill_ends_like_control_c(workspace: Path) -> None:
         # Opens once the command has opened its end; the command then waits for what is never written.
         writer = os.open(workspace / "connectors" / f"{sent.name}.yaml", os.O_WRONLY)
         try:
+            await_sleep(process.pid)
             process.send_signal(sent)
             out, err = process.communicate(timeout=20)
         finally:
@@ -171,6 +173,24 @@ def test_a_polite_kill_ends_like_control_c(workspace: Path) -> None:
             process.kill()
         assert (process.returncode, out) == (130, ""), sent
         assert "Traceback" not in err
+
+
+def await_sleep(pid: int) -> None:
+    """A signal that comes between Python's last look for signals and the read itself does not end the read."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        pytest.skip("needs /proc to see that the command waits")
+
+    asleep = 0
+
+    def look() -> Seen[bool]:
+        nonlocal asleep
+        state = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        # Several looks in a row: in the read, not on a lock on the way to it.
+        return Seen(True if asleep >= 4 else None, f"state {state}")
+
+    wait_for(f"process {pid} to sleep", look, seconds=20, every=0.05)
 
 
 def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:
