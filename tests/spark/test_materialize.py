@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka_log import Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
 from outbox_spark.errors import RefusedError

@@ -70,16 +70,18 @@ class Demo:
     def _stack(self, report: DemoReport, *, keep: bool) -> Iterator[StackState]:
         stack = Stack(self.root)
         state = stack.state()
-        kept = False
+        ours = state is None
+        succeeded = False
         try:
             if state is None:
                 with report.step("stack"):
                     stack.down(self.progress, purge=True)
                     state = stack.up(self.progress)
             yield state
-            kept = keep
+            succeeded = True
         finally:
-            if not kept:
+            # What was up before a failed `--keep` run stays up: somebody is looking at it.
+            if not keep or (ours and not succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
 
@@ -91,7 +93,7 @@ class Demo:
             with report.step("workload"):
                 self._write(report, state)
             with report.step("verify"):
-                self._wait_running(deployment)
+                self._wait_running(deployment, state)
                 self._verify(deployment)
             report.dead_letters = self._dead_letters(deployment) - refused
         with report.step("spark"):
@@ -121,15 +123,24 @@ class Demo:
         pipeline = deployment.pipeline
         return len(read_all(deployment.environment.kafka, pipeline.dead_letter_topic, pipeline.dead_letter.partitions))
 
-    def _wait_running(self, deployment: Deployment) -> None:
-        """A worker that was killed during the workload comes back by itself; give it the time."""
+    def _wait_running(self, deployment: Deployment, state: StackState) -> None:
+        """A worker that was killed during the workload comes back by itself; give it the time.
+
+        Its status survives it: only the slot tells whether the task really reads.
+        """
+        name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
 
         def look() -> Seen[bool]:
             try:
-                status = deployment.connect.status(deployment.pipeline.connector.name)
+                status = deployment.connect.status(name)
             except UnreachableError as error:
                 return Seen(None, error.message)
-            return Seen(True if is_running(status) else None, status.words if status else "no status yet")
+            with psycopg.connect(state.postgres) as connection:
+                query = "select active from pg_replication_slots where slot_name = %s"
+                active = connection.execute(query, (slot,)).fetchone() == (True,)
+            words = status.words if status else "no status yet"
+            running = is_running(status) and active
+            return Seen(True if running else None, f"{words}, slot {'active' if active else 'not active'}")
 
         wait_for("the connector to run", look, seconds=RUNNING_SECONDS, hint="see `outbox stack logs connect`")
 
