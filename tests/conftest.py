@@ -26,7 +26,7 @@ def make_project(folder: Path) -> Path:
     """A project as a user has it: the example's files, and the parts that `make setup` resolved."""
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / name, folder / name)
-    (folder / "build").mkdir()
+    (folder / "build").mkdir(parents=True)
     (folder / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
     (folder / "smt" / "target").mkdir(parents=True)
     (folder / "smt" / "target" / "plugin").symlink_to(REPOSITORY / "smt" / "target" / "plugin")

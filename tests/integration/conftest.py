@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.integration.support import Finished, Outbox
+from tests.integration.support import Deploy, Finished, Outbox
 
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.progress import silent
@@ -50,8 +50,8 @@ def library(project: Path, stack: Stack) -> Iterator[Deployment]:
         yield deployment
 
 
-@pytest.fixture
-def deploy(make_pipeline: Callable[..., Path]) -> Iterator[Callable[..., Deployment]]:
+@contextmanager
+def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
     """Write a pipeline file and open it in the local environment; `applied` decides whether it is applied."""
     with ExitStack() as stack:
 
@@ -61,6 +61,20 @@ def deploy(make_pipeline: Callable[..., Path]) -> Iterator[Callable[..., Deploym
                 apply(deployment, silent)
             return deployment
 
+        yield run
+
+
+@pytest.fixture
+def deploy(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
+    """Deploy pipelines whose connections are closed with the test."""
+    with deploying(make_pipeline) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def deploy_once(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
+    """Deploy pipelines whose connections are closed with the module."""
+    with deploying(make_pipeline) as run:
         yield run
 
 

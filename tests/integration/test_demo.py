@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.conftest import make_project
 
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.run import Demo
@@ -105,3 +106,23 @@ def test_a_corrupted_target_row_is_found(
     found = next(each for each in report.comparisons if (each.target, each.aggregate) == ("warehouse", "book"))
     assert getattr(found, f"{finding}_count") == 1
     assert replace(report, comparisons=[]).match is False
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while the stack starts: exit code 130, and no process of it is left."""
+    project = make_project(tmp_path / "interrupted")
+    command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+    command += ["-p", str(project / "connectors" / "library.yaml"), "demo"]
+    with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stderr is not None
+        lines = []
+        for line in demo.stderr:
+            lines.append(line)
+            if line.startswith("postgres answers"):
+                demo.send_signal(signal.SIGINT)
+        demo.wait(timeout=DEMO_SECONDS)
+    assert demo.returncode == 130, "".join(lines)
+    stack = Stack(project)
+    assert stack.status() == []
+    assert not (project / "build" / "demo" / "result.json").exists()
+    stack.down(purge=True)

@@ -1,0 +1,90 @@
+"""The Spark job against the real topics: first run, a run with nothing new, a run with changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, arrived
+from tests.integration.test_records import book
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.sending import emit
+from outbox_kit.stack import StackState
+
+MATERIALIZATIONS = [
+    {"aggregate": "book", "target": "warehouse", "table": "shelf_book"},
+    {"aggregate": "book", "target": "lake", "table": "shelf_book"},
+]
+KEPT, CHANGED, REMOVED = (str(uuid4()) for _ in range(3))
+
+
+def send(state: StackState, key: str, payload: dict[str, object] | None) -> str:
+    with psycopg.connect(state.postgres) as connection:
+        event = emit(
+            connection,
+            aggregate_type="book",
+            aggregate_id=key,
+            event_type="book_changed",
+            payload=payload,
+            table="public.shelf_event",
+        )
+    return str(event)
+
+
+def materialize(project: Path) -> dict[str, Any]:
+    """One run of the job; its outcome by target."""
+    command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--output", "json"]
+    done = subprocess.run(
+        [*command, "--export", "build/rows"], cwd=project, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {each["target"]: each for each in json.loads(done.stdout)["materializations"]}
+
+
+def warehouse(state: StackState) -> dict[str, str]:
+    with psycopg.connect(state.target) as connection:
+        rows = connection.execute("select aggregate_id, title from shelf_book").fetchall()
+    return dict(rows)
+
+
+def lake(project: Path) -> dict[str, str]:
+    files = (project / "build/rows/lake/shelf_book").glob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return {row["aggregate_id"]: row["title"] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str, Any]]:
+    """Outcomes of three runs: three books, nothing new, one changed and one removed."""
+    deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
+    for key in (CHANGED, REMOVED):
+        send(state, key, book(key))
+    arrived(deployment, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    first = materialize(project)
+    second = materialize(project)
+    send(state, CHANGED, book(CHANGED, title="changed"))
+    arrived(deployment, "shelf.book", 4, send(state, REMOVED, None))
+    return [first, second, materialize(project)]
+
+
+@pytest.mark.parametrize("target", ["warehouse", "lake"])
+def test_runs_apply_just_what_is_new(runs: list[dict[str, Any]], target: str) -> None:
+    first, second, third = (run[target] for run in runs)
+    assert (first["records"], first["upserts"], first["deletes"]) == (3, 3, 0)
+    assert (second["status"], second["records"], second["upserts"]) == ("unchanged", 0, 0)
+    assert (third["records"], third["upserts"], third["deletes"], third["tombstones"]) == (2, 1, 1, 1)
+    assert second["offsets"]["to"] == first["offsets"]["to"] == third["offsets"]["from"]
+
+
+def test_both_tables_show_what_was_committed(runs: list[dict[str, Any]], project: Path, state: StackState) -> None:
+    del runs
+    expected = {KEPT: str(book(KEPT)["title"]), CHANGED: "changed"}
+    assert warehouse(state) == expected
+    assert lake(project) == expected
