@@ -12,7 +12,6 @@ import yaml
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import DeltaTarget, Environment, PostgresTarget, load_environment
-from outbox_kit.pipeline.loading import SECTIONS
 
 SECRETS = {
     "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",

@@ -1,0 +1,41 @@
+"""The commands that README shows, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from outbox_kit.demo.compare import compare
+from outbox_kit.demo.report import DemoReport
+from outbox_kit.deployment import Deployment
+from tests.conftest import REPOSITORY
+from tests.integration.support import Outbox
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+SHOWN = [
+    shlex.split(line.partition("#")[0])[1:] for line in re.findall(r"^\.venv/bin/outbox .*$", README, re.MULTILINE)
+]
+# Ends the stack that the other tests need; tests/integration/test_stack.py runs it on its own.
+NOT_HERE = [["stack", "down", "--purge"]]
+
+
+def test_readme_shows_commands() -> None:
+    assert len(SHOWN) >= 5
+    assert all(command in SHOWN for command in NOT_HERE)
+
+
+@pytest.mark.parametrize("command", [each for each in SHOWN if each not in NOT_HERE], ids=" ".join)
+def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, command: list[str]) -> None:
+    del library
+    done = outbox(*command)
+    assert done.code == 0, done.words
+
+
+def test_the_table_of_the_readme_is_the_one_that_is_printed() -> None:
+    report = DemoReport()
+    nothing = {"fields": []}
+    report.comparisons.append(compare("book", "warehouse", schema=nothing, source=[], rows=[]))
+    table = next(each for each in report.tables() if each.title == "Source and targets")
+    assert " ".join(table.heads) in re.sub(r" +", " ", README)
