@@ -6,12 +6,12 @@ import re
 import shlex
 
 import pytest
+from tests.conftest import REPOSITORY
+from tests.integration.support import Outbox
 
 from outbox_kit.demo.compare import compare
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment
-from tests.conftest import REPOSITORY
-from tests.integration.support import Outbox
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 SHOWN = [
