@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.integration.support import Deploy, arrived
 from tests.integration.test_records import book
 
+from outbox_kit.demo.run import SHORT_RUN
 from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
@@ -42,7 +44,13 @@ def materialize(project: Path) -> dict[str, Any]:
     """One run of the job; its outcome by target."""
     command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--output", "json"]
     done = subprocess.run(
-        [*command, "--export", "build/rows"], cwd=project, capture_output=True, text=True, timeout=240, check=False
+        [*command, "--export", "build/rows"],
+        cwd=project,
+        env={"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return {each["target"]: each for each in json.loads(done.stdout)["materializations"]}
