@@ -14,6 +14,8 @@ from tests.integration.support import Deploy, arrived, decode, headers, records
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment, make_plan, prepare
+from outbox_kit.deployment.apply import seed_for
+from outbox_kit.deployment.plan import read_database
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
 from outbox_kit.waiting import Seen, wait_for
@@ -175,10 +177,9 @@ def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deplo
     key = str(uuid4())
     event = send(source_dsn, "book", key, book(key), table="public.seeded_event")
     config = deployment.render(lock)
-    assert lock.source is not None
-    seed = connect_state.seed_offset(lock.source.slot_lsn)
+    seed = seed_for(read_database(deployment))
     actual = connect_state.read_actual(deployment.connect, name)
-    changes = connect_state.diff(name, config, actual, seed=seed)
+    changes = connect_state.diff(name, config, actual)
     connect_apply.apply(deployment.connect, name, config, changes, prefix="seeded", seed=seed, progress=silent)
     deployment.connect.restart(name)
     arrived(deployment, "seeded.book", 4, event)

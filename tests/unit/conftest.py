@@ -92,7 +92,7 @@ def lock(library: Pipeline) -> Lock:
         environment="fixed",
         source_epoch=2,
         source=LockedSource(
-            system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
+            system_identifier="7301", timeline=1, slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
         ),
         schemas={
             name: [

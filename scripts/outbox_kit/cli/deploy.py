@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import Annotated
 
 import typer
 
@@ -33,16 +34,22 @@ def plan(context: typer.Context) -> None:
         raise typer.Exit(CHANGES_PENDING)
 
 
-def apply(context: typer.Context) -> None:
+def apply(
+    context: typer.Context,
+    recover: Annotated[
+        bool,
+        typer.Option("--recover", help="Slot or database is another one: raise the epoch, take its position."),
+    ] = False,
+) -> None:
     """Bring database, topics, schemas and connector to what the files say."""
     common: Common = context.obj
     with common.deployment() as target:
         if not common.yes:
-            changes = deployment.make_plan(target)
+            changes = deployment.make_plan(target, recover=recover)
             if changes:
                 _show_to_person(changes)
                 _confirm(len(changes))
-        done = deployment.apply(target, say)
+        done = deployment.apply(target, say, recover=recover)
     if common.output is Output.JSON:
         _show(done, common.output)
     say(f"{len(done)} changes made" if done else "nothing to change")

@@ -56,22 +56,58 @@ def apply(
             client.create_stopped(name, config)
             _seed_and_start(client, name, prefix=prefix, seed=seed)
         elif change.object.startswith("connector "):
-            client.update(name, config)
+            _update(client, name, config)
         else:
             _seed_and_start(client, name, prefix=prefix, seed=seed)
 
 
+def stop(client: ConnectClient, name: str) -> None:
+    """Stop the connector and wait until it has given up its tasks."""
+    client.stop(name)
+    _wait_stopped(client, name)
+
+
+def _update(client: ConnectClient, name: str, config: dict[str, str]) -> None:
+    """Change the config of a stopped connector: while it runs, the old task's RUNNING passes for the new one's."""
+    before = client.status(name)
+    if is_at_rest(before):
+        client.update(name, config)
+        return
+    stop(client, name)
+    client.update(name, config)
+    client.resume(name)
+
+
 def _seed_and_start(client: ConnectClient, name: str, *, prefix: str, seed: dict[str, int]) -> None:
-    """Give a stopped connector the slot's first position; an offset that is there is never overwritten."""
+    """Give a stopped connector the slot's position; an offset that is there is never overwritten."""
+    _wait_stopped(client, name)
+    if not client.offsets(name):
+        client.patch_offsets(name, {"server": prefix}, seed)
+    client.resume(name)
+
+
+def _wait_stopped(client: ConnectClient, name: str) -> None:
     wait_for(
         f"connector {name} to be STOPPED without tasks",
         lambda: _stopped(client.status(name)),
         seconds=STOP_TIMEOUT_S,
         hint="look at the Connect worker's log",
     )
-    if not client.offsets(name):
-        client.patch_offsets(name, {"server": prefix}, seed)
-    client.resume(name)
+
+
+def is_at_rest(status: ConnectorStatus | None) -> bool:
+    """Somebody paused or stopped it on purpose."""
+    return status is not None and status.connector in ("PAUSED", "STOPPED")
+
+
+def settle(client: ConnectClient, name: str, progress: Progress) -> None:
+    """Wait until the connector runs, unless somebody paused or stopped it. Raises WaitTimeoutError, RejectedError."""
+    status = client.status(name)
+    if status and is_at_rest(status):
+        progress(f"connector {name} is {status.connector}: left so")
+        return
+    progress(f"wait for connector {name} to run")
+    wait_running(client, name)
 
 
 def wait_running(client: ConnectClient, name: str, *, seconds: float = RUN_TIMEOUT_S) -> None:

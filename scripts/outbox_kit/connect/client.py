@@ -126,6 +126,10 @@ class ConnectClient:
         """[{partition, offset}], empty before the first commit."""
         return list(self._call("GET", f"/connectors/{name}/offsets")["offsets"])
 
+    def delete_offsets(self, name: str) -> None:
+        """Only a STOPPED connector without tasks accepts this."""
+        self._call("DELETE", f"/connectors/{name}/offsets")
+
     def patch_offsets(self, name: str, partition: dict[str, str], offset: dict[str, Any]) -> None:
         """Only a STOPPED connector without tasks accepts this."""
         body = {"offsets": [{"partition": partition, "offset": offset}]}

@@ -8,20 +8,24 @@ from typing import Any
 
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
-from outbox_kit.pipeline import UNKNOWN
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import UNKNOWN, Lock
 
+EPOCH_KEY = "transforms.outbox.source.epoch"
+RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
 # What some distributions answer instead of the stored value of a password, even of a placeholder.
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 # Added by the worker to what it was given.
 SERVER_KEYS = frozenset({"name"})
 
 
+CLASS_KEYS = re.compile(r"connector\.class|transforms\.[^.]+\.type|(key|value|header)\.converter")
 INSTALL = "install it under the worker's plugin.path and restart the worker; see docs/smt.md"
 
 
 def missing_plugins(config: dict[str, str], installed: list[str]) -> list[str]:
-    """Classes that the config names and the worker does not list."""
-    keys = ["connector.class", *(key for key in config if re.fullmatch(r"transforms\.\w+\.type", key))]
+    """Classes of connector, transforms and converters that the config names and the worker does not list."""
+    keys = [key for key in config if CLASS_KEYS.fullmatch(key)]
     return sorted({config[key] for key in keys} - set(installed))
 
 
@@ -42,14 +46,45 @@ def read_actual(client: ConnectClient, name: str) -> ActualConnector:
     return ActualConnector(config, client.status(name), client.offsets(name))
 
 
-def never_ran(actual: ActualConnector, seed: dict[str, int] | None) -> bool:
-    """Whether an apply died between creating the connector and resuming it: stopped, with no offset or the seed.
+def never_ran(actual: ActualConnector) -> bool:
+    """Whether an apply died between creating the connector and resuming it: stopped, with no offset or a seed.
 
-    A connector that somebody stopped later has another offset, and stays stopped.
+    A connector that somebody stopped later has an offset of Debezium's own, and stays stopped.
     """
     if actual.status is None or actual.status.connector != "STOPPED":
         return False
-    return not actual.offsets or [entry["offset"] for entry in actual.offsets] == [seed]
+    return all(_is_seed(entry["offset"]) for entry in actual.offsets)
+
+
+def _is_seed(offset: dict[str, Any] | None) -> bool:
+    return offset is None or (offset.keys() == {"lsn", "lsn_proc", "lsn_commit"} and len(set(offset.values())) == 1)
+
+
+def refuse_unsafe(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
+    """Stop where the connector's position or epoch does not fit the lock file or the server.
+
+    Debezium itself starts at a position that the server has not reached yet, and PostgreSQL then skips every
+    transaction up to it without a word. Raises RefusedError.
+    """
+    position = max((entry["offset"].get("lsn") or 0 for entry in actual.offsets if entry["offset"]), default=0)
+    if position and (lock is None or lock.source is None):
+        raise RefusedError(
+            f"connector {name!r} has a position, but the lock file does not know its slot",
+            f"restore the lock file from version control; if it is lost: {RECOVER}",
+        )
+    if position > wal_position:
+        raise RefusedError(
+            f"connector {name!r} stands at {position}, the server only at {wal_position}: it was restored or promoted "
+            "without its last WAL, and rows would be skipped in silence",
+            RECOVER,
+        )
+    live = int((actual.config or {}).get(EPOCH_KEY, "0"))
+    if live > (lock.source_epoch if lock else 1):
+        raise RefusedError(
+            f"connector {name!r} writes source epoch {live}, the lock file is behind it: every sink would ignore new "
+            "states as older",
+            "restore the lock file from version control",
+        )
 
 
 def seed_offset(slot_lsn: str) -> dict[str, int]:
@@ -71,7 +106,7 @@ def _differs(desired: str | None, actual: str | None) -> bool:
     return desired not in (actual, UNKNOWN)
 
 
-def diff(name: str, desired: dict[str, str], actual: ActualConnector, *, seed: dict[str, int] | None) -> list[Change]:
+def diff(name: str, desired: dict[str, str], actual: ActualConnector) -> list[Change]:
     """Create the connector, bring its config up to date, or finish what an interrupted apply began."""
     if actual.config is None:
         return [Change("connect", f"connector {name}", "create", "reads the slot, writes the topics")]
@@ -80,6 +115,6 @@ def diff(name: str, desired: dict[str, str], actual: ActualConnector, *, seed: d
     if keys:
         after = f"changed: {', '.join(keys)}"
         changes.append(Change("connect", f"connector {name}", "update", "restarts the task", "", after))
-    if never_ran(actual, seed):
+    if never_ran(actual):
         changes.append(Change("connect", f"start {name}", "create", "an apply was interrupted before its first start"))
     return changes

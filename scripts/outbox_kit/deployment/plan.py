@@ -10,26 +10,43 @@ from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
+from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 
 
-def make_plan(deployment: Deployment) -> list[Change]:
+def make_plan(deployment: Deployment, *, recover: bool = False) -> list[Change]:
     """Every pending change, in the order in which apply makes them; empty when all is as the files want it.
 
-    Raises RefusedError where apply would refuse, UnreachableError where a system does not answer.
+    With `recover` the slot or the database may be another one than the lock file's. Raises RefusedError where
+    apply would refuse, UnreachableError where a system does not answer.
     """
+    lock = lock_for(deployment, recover=recover)
+    database = read_database(deployment)
+    postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
+    changes = postgres_state.diff(deployment.pipeline, deployment.environment, database)
+    changes += plan_kafka(deployment)
+    changes += plan_registry(deployment)
+    if lock and not any(change.system == "registry" for change in changes):
+        # What apply will lock is known already: so what is shown is what will be done.
+        subjects = registry_state.desired_subjects(deployment.pipeline)
+        schemas = registry_apply.locked_schemas(deployment.registry, subjects)
+        lock = lock.model_copy(update={"schemas": schemas})
+    return [*changes, *plan_connect(deployment, lock, changes, database, recover=recover)]
+
+
+def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
+    """The lock file; when recovering, without the source that is gone, and one epoch higher."""
     lock = deployment.lock()
-    changes = [*plan_postgres(deployment, lock), *plan_kafka(deployment), *plan_registry(deployment)]
-    return [*changes, *plan_connect(deployment, lock, changes)]
+    if not recover:
+        return lock
+    lock = lock or deployment.new_lock()
+    return lock.model_copy(update={"source": None, "source_epoch": lock.source_epoch + 1})
 
 
-def plan_postgres(deployment: Deployment, lock: Lock | None) -> list[Change]:
-    """Pending changes of the source database."""
-    pipeline, environment = deployment.pipeline, deployment.environment
-    with postgres_client.connected(environment.source) as connection:
-        actual = postgres_state.read_actual(connection, pipeline, environment)
-    postgres_state.refuse_unsafe(pipeline, actual, lock.source if lock else None)
-    return postgres_state.diff(pipeline, environment, actual)
+def read_database(deployment: Deployment) -> postgres_state.ActualDatabase:
+    """The source database as it is."""
+    with postgres_client.connected(deployment.environment.source) as connection:
+        return postgres_state.read_actual(connection, deployment.pipeline, deployment.environment)
 
 
 def plan_kafka(deployment: Deployment) -> list[Change]:
@@ -48,13 +65,23 @@ def plan_registry(deployment: Deployment) -> list[Change]:
     return registry_state.diff(subjects, actual)
 
 
-def plan_connect(deployment: Deployment, lock: Lock | None, before: list[Change]) -> list[Change]:
+def plan_connect(
+    deployment: Deployment,
+    lock: Lock | None,
+    before: list[Change],
+    database: postgres_state.ActualDatabase,
+    *,
+    recover: bool = False,
+) -> list[Change]:
     """Pending changes of the connector, given those that come before it."""
     name = deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)
-    seed = connect_state.seed_offset(lock.source.slot_lsn) if lock and lock.source else None
+    if not recover:
+        connect_state.refuse_unsafe(name, actual, lock, database.wal_position)
     config = deployment.render(lock)
-    changes = connect_state.diff(name, config, actual, seed=seed)
+    changes = connect_state.diff(name, config, actual)
+    if recover and actual.config is not None:
+        changes.append(Change("connect", f"offsets {name}", "update", "the slot is another one"))
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
     new_schema = any(change.object.startswith("schema ") for change in before)

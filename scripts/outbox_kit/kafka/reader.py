@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
@@ -59,8 +59,11 @@ def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
             message = consumer.poll(POLL_S)
             if message is None:
                 return Seen(None, f"{len(found)} records, partitions {sorted(unread)} not at their end")
-            if message.error():  # with enable.partition.eof the end of a partition arrives as one
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(message.partition() or 0)
+            elif error is not None:
+                raise KafkaException(error)
             else:
                 found.append(message)
             return Seen(None if unread else True, f"{len(found)} records")

@@ -23,7 +23,9 @@ class ConnectorLogin(Model):
     host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
     port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
-    password: str = Field(description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}.")
+    password: str = Field(
+        pattern=r"^\$\{[^}]+\}$", description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
+    )
 
 
 class SourceDatabase(Model):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_kit.errors import ConfigurationError
 
-MEND = "take it from version control; do not edit it by hand"
+MEND = "take it from version control; `outbox apply` writes it, nobody else"
 KEPT_VERSIONS = 3
 """How many versions of a schema the connector config carries: a backlog written under an old one survives."""
 
@@ -35,8 +35,9 @@ class LockedSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     system_identifier: str
+    timeline: int = Field(description="Raised by the server at every promotion and point-in-time recovery.")
     slot: str
-    slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was made; offsets are seeded with it.")
+    slot_lsn: str = Field(description="confirmed_flush_lsn when the slot was made.")
     publication_oid: int
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,11 @@ CANARY_AGGREGATE = "outbox-canary"
 
 # Topics beside the aggregates': a second owner would give them another clean-up policy.
 RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
+
+PROTECTED = re.compile(
+    r"topic\.prefix$|slot\.|publication\.|table\.include|snapshot\.mode|errors\.|offset\.mismatch|lsn\.flush"
+    r"|(key|value|header)\.converter|transforms|heartbeat\.|message\.prefix|producer\.override\.max\.block"
+)
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
@@ -90,6 +96,16 @@ class Connector(Model):
         default=False, description="Also publish transaction boundaries to <prefix>.transaction."
     )
     overrides: dict[str, str] = Field(default={}, description="Connector settings that win over the template.")
+
+    @field_validator("overrides")
+    @classmethod
+    def promise_kept(cls, overrides: dict[str, str]) -> dict[str, str]:
+        """Settings that the promise hangs on are the template's business, where each stands with its reason."""
+        taken = sorted(key for key in overrides if PROTECTED.match(key))
+        if taken:
+            msg = f"{taken[0]} cannot be overridden: rows could be lost; to change it on purpose, copy the template"
+            raise ValueError(msg)
+        return overrides
 
 
 class Materialization(Model):

@@ -43,6 +43,7 @@ def identity(
     same_slot = locked is not None and locked.slot == pipeline.source.slot
     return LockedSource(
         system_identifier=actual.system_identifier,
+        timeline=actual.timeline,
         slot=pipeline.source.slot,
         slot_lsn=locked.slot_lsn if locked and same_slot else actual.slot["confirmed_flush_lsn"],
         publication_oid=locked.publication_oid if locked and same_slot else actual.publication["oid"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.checking import Check, check
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres.state import ActualDatabase, column_problems
+from outbox_kit.postgres.state import RECOVER, ActualDatabase, column_problems
 
 
 def run(
@@ -54,7 +54,8 @@ def _publication(pipeline: Pipeline, actual: ActualDatabase) -> Check:
     else:
         operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
         root = "via root" if publication["pubviaroot"] else "not via root"
-        seen = f"{', '.join(operations)} of {', '.join(publication['tables'])}, {root}"
+        rows = ", some rows only" if publication["filtered"] else ""
+        seen = f"{', '.join(operations)} of {', '.join(publication['tables'])}{rows}, {root}"
     expected = f"insert of {pipeline.source.table}, via root"
     remedy = f"alter publication {pipeline.source.publication}: the table, publish = 'insert', via partition root"
     return check("postgres.publication", seen == expected, seen=seen, expected=expected, remedy=remedy)
@@ -73,18 +74,19 @@ def _publication_identity(actual: ActualDatabase, locked: LockedSource | None) -
 
 
 def _identity(actual: ActualDatabase, locked: LockedSource | None) -> Check:
-    expected = locked.system_identifier if locked else "a lock file"
+    seen = f"system identifier {actual.system_identifier}, timeline {actual.timeline}"
+    expected = f"system identifier {locked.system_identifier}, timeline {locked.timeline}" if locked else "a lock file"
     return check(
         "postgres.identity",
-        actual.system_identifier == expected,
-        seen=f"system identifier {actual.system_identifier}",
-        expected=f"system identifier {expected}",
-        remedy="another database than was deployed to: check source.host; after a restore raise source_epoch",
+        seen == expected,
+        seen=seen,
+        expected=expected,
+        remedy=f"another database than was deployed to, or promoted since: check source.host; {RECOVER}",
     )
 
 
 def _table(pipeline: Pipeline, actual: ActualDatabase) -> Check:
-    problems = column_problems(pipeline.source, actual.columns)
+    problems = column_problems(pipeline, actual.columns)
     return check(
         "postgres.table",
         not problems,

@@ -24,12 +24,15 @@ TABLE_COLUMNS: LiteralString = """
     from pg_attribute a
     where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum"""
 PUBLICATION: LiteralString = """
-    select p.oid::bigint as oid, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
+    select p.oid::bigint as oid, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot,
            coalesce((select array_agg(schemaname || '.' || tablename order by 1)
-                     from pg_publication_tables where pubname = p.pubname), '{}') as tables
+                     from pg_publication_tables where pubname = p.pubname), '{}') as tables,
+           -- Row filters came with PostgreSQL 15; asked through JSON, the query is the same before.
+           exists (select 1 from pg_publication_tables t
+                   where t.pubname = p.pubname and to_jsonb(t) ->> 'rowfilter' is not null) as filtered
     from pg_publication p where p.pubname = %s"""
 SLOT: LiteralString = """
-    select slot_name, plugin, database, active, active_pid, wal_status,
+    select slot_name, plugin, database, active, wal_status,
            confirmed_flush_lsn::text as confirmed_flush_lsn,
            pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint as retained_bytes
     from pg_replication_slots where slot_name = %s"""
@@ -37,7 +40,10 @@ SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
            (select system_identifier::text from pg_control_system()) as system_identifier,
-           pg_is_in_recovery() as standby"""
+           pg_is_in_recovery() as standby,
+           (select timeline_id from pg_control_checkpoint()) as timeline,
+           (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
+            - '0/0')::bigint as wal_position"""
 GRANTS: LiteralString = """
     select rolcanlogin as can_login, rolreplication or rolsuper as can_replicate,
            coalesce(has_table_privilege(rolname, to_regclass(%(table)s), 'select'), false)
@@ -63,6 +69,8 @@ def connected(database: SourceDatabase) -> Iterator[Connection]:
             password=database.admin.password.get_secret_value(),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
+            # Another session's lock on the table must not hold us (and with us every writer) for ever.
+            options="-c lock_timeout=10s -c statement_timeout=30s",
             autocommit=True,
             row_factory=dict_row,
         )
@@ -74,6 +82,9 @@ def connected(database: SourceDatabase) -> Iterator[Connection]:
             yield connection
     except OutboxKitError:
         raise
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+        message = f"PostgreSQL at {where}: {_first_line(error)}"
+        raise RejectedError(message, "another session holds a lock: see pg_locks and pg_stat_activity") from error
     except psycopg.Error as error:
         raise RejectedError(f"PostgreSQL at {where}: {_first_line(error)}", "see the server's log") from error
 
@@ -83,7 +94,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def server(connection: Connection) -> Row:
-    """version, wal_level, system_identifier, standby."""
+    """version, database, wal_level, system_identifier, timeline, standby, wal_position (bytes)."""
     return connection.execute(SERVER).fetchall()[0]
 
 

@@ -10,6 +10,7 @@ from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client
 
 FAILOVER_SLOTS_SINCE = 170000
+RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
 COLUMN_TYPES = {
     "id": "uuid",
     "aggregate_type": "text",
@@ -29,6 +30,9 @@ class ActualDatabase:
     database: str
     wal_level: str
     system_identifier: str
+    timeline: int
+    standby: bool
+    wal_position: int
     columns: dict[str, str]
     publication: client.Row | None
     slot: client.Row | None
@@ -44,6 +48,9 @@ def read_actual(connection: client.Connection, pipeline: Pipeline, environment: 
         database=server["database"],
         wal_level=server["wal_level"],
         system_identifier=server["system_identifier"],
+        timeline=server["timeline"],
+        standby=server["standby"],
+        wal_position=server["wal_position"],
         columns=client.table_columns(connection, source.table),
         publication=client.publication(connection, source.publication),
         slot=client.slot(connection, source.slot),
@@ -67,80 +74,114 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
     return changes
 
 
-def column_problems(source: Source, columns: dict[str, str]) -> list[str]:
+def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     """Columns of the contract that the table lacks or has with another type, in words."""
     problems = []
-    for role, name in source.columns.model_dump().items():
+    for role, name in pipeline.source.columns.model_dump().items():
         if name not in columns:
             problems.append(f"{name} is missing")
         elif columns[name] != COLUMN_TYPES[role]:
             problems.append(f"{name} is {columns[name]}, not {COLUMN_TYPES[role]}")
+    for kind, aggregate in pipeline.aggregates.items():
+        field = aggregate.partition_field
+        if field and field not in columns:
+            problems.append(f"{field}, the partition_field of {kind}, is missing")
     return problems
 
 
 def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSource | None) -> None:
-    """Stop where going on could lose rows. Raises RefusedError."""
+    """Stop where going on could lose rows. `locked` is None before the first apply and when recovering.
+
+    Raises RefusedError.
+    """
     source = pipeline.source
+    if actual.standby:
+        raise RefusedError("the database is a standby", "name the primary in source.host")
     if actual.wal_level != "logical":
         raise RefusedError(
             f"wal_level is {actual.wal_level!r}, not 'logical'",
             "set wal_level = logical and restart PostgreSQL",
         )
-    problems = column_problems(source, actual.columns) if actual.columns else []
+    problems = column_problems(pipeline, actual.columns) if actual.columns else []
     if problems:
         raise RefusedError(
             f"table {source.table} breaks the contract: {'; '.join(problems)}",
             "correct the table, or name its columns under source.columns; see docs/contract.md",
         )
+    if locked is not None:
+        _refuse_other_source(source, actual, locked)
     if actual.publication is not None:
         _refuse_wrong_publication(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot)
-    if actual.slot is not None and actual.publication is None:
-        raise RefusedError(
-            f"slot {source.slot!r} exists but publication {source.publication!r} does not: made now, the publication "
-            "would be younger than the slot, and rows in between would be lost",
-            f"drop the slot (select pg_drop_replication_slot('{source.slot}')), apply again, republish what was missed",
-        )
-    if locked is not None:
-        _refuse_lost_slot(source, actual, locked)
 
 
 def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
-    """A publication that leaves the rows out: the slot moves on, nothing arrives, nothing fails."""
+    """A publication that leaves rows out: the slot moves on, nothing arrives, nothing fails."""
+    name = source.publication
     if source.table not in publication["tables"] or not publication["pubinsert"]:
         tables = ", ".join(publication["tables"]) or "no table"
         what = "inserts" if publication["pubinsert"] else "no inserts"
         raise RefusedError(
-            f"publication {source.publication!r} publishes {what} of {tables}: rows of {source.table} do not pass",
-            f"alter publication {source.publication} add table {source.table}, set (publish = 'insert'); "
+            f"publication {name!r} publishes {what} of {tables}: rows of {source.table} do not pass",
+            f"alter publication {name} add table {source.table}, set (publish = 'insert'); "
             "rows written until then must be republished",
+        )
+    if publication["filtered"]:
+        raise RefusedError(
+            f"publication {name!r} has a row filter: rows that it leaves out are lost in silence",
+            f"alter publication {name} set table {source.table}; rows left out until then must be republished",
         )
 
 
 def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: client.Row) -> None:
+    drop = f"select pg_drop_replication_slot('{source.slot}')"
     if slot["wal_status"] == "lost":
         raise RefusedError(
             f"slot {source.slot!r} is lost: the WAL that it needs was removed (max_slot_wal_keep_size)",
-            "stop the connector, drop the slot, delete `source` from the lock file, apply, then republish",
+            f"stop the connector, {drop}, then {RECOVER}",
         )
     if slot["plugin"] != "pgoutput" or slot["database"] != actual.database:
         raise RefusedError(
             f"slot {source.slot!r} is of plugin {slot['plugin']} in database {slot['database']!r}",
             "another connector may own it: choose another source.slot",
         )
+    if actual.publication is None:
+        raise RefusedError(
+            f"slot {source.slot!r} exists but publication {source.publication!r} does not: made now, the publication "
+            "would be younger than the slot, and rows in between would be lost",
+            f"stop the connector, {drop}, then {RECOVER}",
+        )
 
 
-def _refuse_lost_slot(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:
+def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:
+    """Database, slot and publication must be those of the lock file."""
     if locked.system_identifier != actual.system_identifier:
         raise RefusedError(
             f"the database is another one (system identifier {actual.system_identifier}, "
             f"the lock file has {locked.system_identifier})",
-            "check source.host; after a restore or migration delete `source` from the lock file and raise source_epoch",
+            f"check source.host; after a restore or migration: {RECOVER}",
         )
-    if locked.slot == source.slot and actual.slot is None:
+    if locked.timeline != actual.timeline:
+        raise RefusedError(
+            f"the server was promoted or restored since (timeline {actual.timeline}, the lock file has "
+            f"{locked.timeline}): positions may have gone back",
+            RECOVER,
+        )
+    if locked.slot != source.slot:
+        raise RefusedError(
+            f"source.slot is {source.slot!r}, the lock file has {locked.slot!r}: the connector's position belongs "
+            "to the old slot",
+            f"set it back; or, to move on purpose: {RECOVER}",
+        )
+    if actual.slot is None:
         raise RefusedError(
             f"slot {source.slot!r} is gone; it was made at {locked.slot_lsn}: rows since its last position are lost "
             "to the connector",
-            "stop the connector, delete `source` from the lock file, apply, then republish the aggregates concerned",
+            RECOVER,
+        )
+    if actual.publication is not None and actual.publication["oid"] != locked.publication_oid:
+        raise RefusedError(
+            f"publication {source.publication!r} was made anew after the slot: rows in between are lost",
+            f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER}",
         )

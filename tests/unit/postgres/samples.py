@@ -9,20 +9,19 @@ from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 
 PUBLICATION = {
     "oid": 16500,
-    "puballtables": False,
     "pubinsert": True,
     "pubupdate": False,
     "pubdelete": False,
     "pubtruncate": False,
     "pubviaroot": True,
     "tables": ["public.outbox_event"],
+    "filtered": False,
 }
 SLOT = {
     "slot_name": "library_outbox",
     "plugin": "pgoutput",
     "database": "library",
     "active": True,
-    "active_pid": 1,
     "wal_status": "reserved",
     "confirmed_flush_lsn": "16/B374D848",
     "retained_bytes": 0,
@@ -32,10 +31,15 @@ DEPLOYED = ActualDatabase(
     database="library",
     wal_level="logical",
     system_identifier="7301",
+    timeline=1,
+    standby=False,
+    wal_position=2**40,
     columns=dict(COLUMN_TYPES),
     publication=PUBLICATION,
     slot=SLOT,
     role={"can_login": True, "can_replicate": True, "can_read": True},
 )
 EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
-LOCKED = LockedSource(system_identifier="7301", slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500)
+LOCKED = LockedSource(
+    system_identifier="7301", timeline=1, slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
+)

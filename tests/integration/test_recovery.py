@@ -1,0 +1,88 @@
+"""docs/operations.md, "when something is wrong", as it stands there."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import psycopg
+from tests.integration.support import Deploy, Outbox, arrived, headers
+from tests.integration.test_records import book, send
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.deployment import Deployment
+from outbox_kit.waiting import Seen, wait_for
+
+
+def drop_slot(deployment: Deployment, dsn: str) -> None:
+    """Stop the connector and drop its slot."""
+    connect_apply.stop(deployment.connect, deployment.pipeline.connector.name)
+    slot = deployment.pipeline.source.slot
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def look() -> Seen[bool]:
+            row = connection.execute("select active from pg_replication_slots where slot_name = %s", (slot,)).fetchone()
+            return Seen(True if row == (False,) else None, f"active: {row}")
+
+        wait_for(f"slot {slot} to be given up", look, seconds=30)
+        connection.execute("select pg_drop_replication_slot(%s)", (slot,))
+
+
+def test_a_lost_slot_is_refused_and_recovered(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+    deployment = deploy("lostslot")
+    key = str(uuid4())
+    table = "public.lostslot_event"
+    first = arrived(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
+    drop_slot(deployment, source_dsn)
+
+    refused = outbox("apply", "--yes", pipeline="lostslot")
+    assert refused.code == 1, refused.words
+    assert "slot 'lostslot_s' is gone" in refused.stderr
+    assert "`outbox apply --recover`" in refused.stderr
+
+    recovered = outbox("apply", "--yes", "--recover", pipeline="lostslot")
+    assert recovered.code == 0, recovered.words
+    again = arrived(deployment, "lostslot.book", 4, send(source_dsn, "book", key, book(key), table=table))
+    assert headers(first)["source_sequence"].startswith("0001:")
+    assert headers(again)["source_sequence"].startswith("0002:")
+
+    settled = outbox("apply", "--yes", pipeline="lostslot")
+    assert "nothing to change" in settled.stderr, settled.words
+    assert outbox("verify", pipeline="lostslot").code == 0
+
+
+def test_a_connector_ahead_of_the_server_is_refused(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+    """After a restore Debezium would start in the future, and PostgreSQL skip every row up to there in silence."""
+    deployment = deploy("rewound")
+    key = str(uuid4())
+    arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
+    name = deployment.pipeline.connector.name
+    connect_apply.stop(deployment.connect, name)
+    ahead = 2**50
+    deployment.connect.patch_offsets(
+        name, {"server": "rewound"}, {"lsn": ahead, "lsn_proc": ahead, "lsn_commit": ahead}
+    )
+    refused = outbox("plan", pipeline="rewound")
+    assert refused.code == 1, refused.words
+    assert f"connector 'rewound' stands at {ahead}, the server only at " in refused.stderr
+    recovered = outbox("apply", "--yes", "--recover", pipeline="rewound")
+    assert recovered.code == 0, recovered.words
+    arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
+
+
+def test_a_failed_connector_is_no_success(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+    """A second apply has nothing to change, and must not say that all is well."""
+    deployment = deploy("failing")
+    name = deployment.pipeline.connector.name
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter table failing_event rename column aggregate_id to other_id")
+        connection.execute("insert into failing_event (aggregate_type, other_id, event_type) values ('book', 'x', 'y')")
+
+        def look() -> Seen[bool]:
+            status = deployment.connect.status(name)
+            return Seen(True if status and "FAILED" in status.tasks else None, str(status))
+
+        wait_for("the task to fail", look, seconds=60)
+        connection.execute("alter table failing_event rename column other_id to aggregate_id")
+    done = outbox("apply", "--yes", pipeline="failing")
+    assert done.code == 1, done.words
+    assert "connector failing FAILED: " in done.stderr
