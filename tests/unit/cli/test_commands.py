@@ -277,11 +277,11 @@ def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., l
     def known(changes: list[Change]) -> list[str]:
         applied: list[str] = []
 
-        def apply(*_: object) -> list[Change]:
+        def apply(*_: object, **__: object) -> list[Change]:
             applied.extend(change.object for change in changes)
             return changes
 
-        monkeypatch.setattr(deployment, "make_plan", lambda _: changes)
+        monkeypatch.setattr(deployment, "make_plan", lambda *_, **__: changes)
         monkeypatch.setattr(deployment, "apply", apply)
         for name, value in SECRETS.items():
             monkeypatch.setenv(name, value)
@@ -340,6 +340,39 @@ def test_apply_of_nothing_needs_no_yes(planned: Callable[..., list[str]]) -> Non
     planned([])
     result = CliRunner().invoke(app, ["apply"])
     assert (result.exit_code, result.stderr) == (0, "nothing to change\n")
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(("options", "recover"), [([], False), (["--recover"], True)])
+def test_recover_reaches_plan_and_apply(
+    planned: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    options: list[str],
+    recover: bool,
+) -> None:
+    """What is shown before the question must be what is done after it."""
+    planned(CHANGES)
+    heard: list[tuple[str, bool]] = []
+
+    def make_plan(_: object, *, recover: bool) -> list[Change]:
+        heard.append(("plan", recover))
+        return CHANGES
+
+    def apply(*_: object, recover: bool) -> list[Change]:
+        heard.append(("apply", recover))
+        return CHANGES
+
+    monkeypatch.setattr(deployment, "make_plan", make_plan)
+    monkeypatch.setattr(deployment, "apply", apply)
+    assert CliRunner().invoke(app, ["--output", output, "apply", *options]).exit_code == 1
+    assert CliRunner().invoke(app, ["--output", output, "--yes", "apply", *options]).exit_code == 0
+    assert heard == [("plan", recover), ("apply", recover)]
+
+
+def test_plan_does_not_recover(planned: Callable[..., list[str]]) -> None:
+    planned(CHANGES)
+    assert CliRunner().invoke(app, ["plan", "--recover"]).exit_code == 2
 
 
 def test_apply_as_json_prints_one_document(planned: Callable[..., list[str]]) -> None:

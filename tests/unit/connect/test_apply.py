@@ -13,10 +13,13 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect.apply import (
     apply,
     has_failed,
+    is_at_rest,
     is_running,
     refuse_invalid,
     refuse_missing_plugins,
     root_cause,
+    settle,
+    stop,
     wait_running,
 )
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
@@ -176,8 +179,10 @@ def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
 def test_missing_plugins_are_refused(serve: Serve) -> None:
     server = serve([(200, [{"class": "A"}])])
     with pytest.raises(RefusedError) as caught:
-        refuse_missing_plugins(client(server), {"connector.class": "A", "transforms.x.type": "B"})
-    assert caught.value.message == f"the Connect worker at {server.url} lacks plugin B"
+        refuse_missing_plugins(
+            client(server), {"connector.class": "A", "transforms.x.type": "B", "value.converter": "C", "name": "D"}
+        )
+    assert caught.value.message == f"the Connect worker at {server.url} lacks plugin B, C"
     assert "plugin.path" in caught.value.hint
 
 
@@ -210,6 +215,8 @@ LOOK, OFFSETS = Request("GET", "/connectors/c/status"), Request("GET", "/connect
 RESUME = Request("PUT", "/connectors/c/resume")
 POST = Request("POST", "/connectors", {"name": "c", "config": {"a": "1"}, "initial_state": "STOPPED"})
 PUT = Request("PUT", "/connectors/c/config", {"a": "1"})
+STOP = Request("PUT", "/connectors/c/stop")
+PAUSED = status("PAUSED", "PAUSED")
 
 
 @pytest.mark.parametrize(
@@ -222,11 +229,36 @@ PUT = Request("PUT", "/connectors/c/config", {"a": "1"})
             [POST, LOOK, LOOK, LOOK, OFFSETS, SEEDING, RESUME],
         ),
         ([CREATE], [(201, {}), STOPPED, OFFSET, DONE], [POST, LOOK, OFFSETS, RESUME]),
-        ([UPDATE], [(200, {})], [PUT]),
+        (
+            [UPDATE],
+            [GOOD, DONE, GOOD, status("STOPPED", "RUNNING"), STOPPED, (200, {}), DONE],
+            [LOOK, STOP, LOOK, LOOK, LOOK, PUT, RESUME],
+        ),
+        ([UPDATE], [BAD, DONE, BAD, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, LOOK, PUT, RESUME]),
+        ([UPDATE], [status("FAILED"), DONE, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, PUT, RESUME]),
+        ([UPDATE], [NOT_YET, DONE, NOT_YET, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, LOOK, PUT, RESUME]),
+        ([UPDATE], [PAUSED, (200, {})], [LOOK, PUT]),
+        ([UPDATE], [STOPPED, (200, {})], [LOOK, PUT]),
         ([START], [STOPPED, NO_OFFSET, (200, {}), DONE], [LOOK, OFFSETS, SEEDING, RESUME]),
-        ([UPDATE, START], [(200, {}), STOPPED, OFFSET, DONE], [PUT, LOOK, OFFSETS, RESUME]),
+        (
+            [UPDATE, START],
+            [STOPPED, (200, {}), STOPPED, OFFSET, DONE],
+            [LOOK, PUT, LOOK, OFFSETS, RESUME],
+        ),
     ],
-    ids=["nothing", "create", "an old offset stays", "update", "interrupted", "interrupted, changed"],
+    ids=[
+        "nothing",
+        "create",
+        "an old offset stays",
+        "update",
+        "update with a failed task",
+        "update of a failed connector",
+        "update without a status yet",
+        "update while paused",
+        "update while stopped",
+        "interrupted",
+        "interrupted, changed",
+    ],
 )
 def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
     server = serve(script)
@@ -252,3 +284,75 @@ def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> N
     with pytest.raises(RejectedError, match="STOPPED state"):
         apply(client(server), "c", {}, [START], prefix="p", seed=SEED, progress=silent)
     assert RESUME not in server.seen
+
+
+def test_a_config_is_not_changed_before_the_connector_has_stopped(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old task's RUNNING would pass for the new one's."""
+    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
+    server = serve([GOOD, DONE, GOOD])
+    with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
+        apply(client(server), "c", {"a": "1"}, [UPDATE], prefix="p", seed=SEED, progress=silent)
+    assert PUT not in server.seen
+    assert RESUME not in server.seen
+
+
+def test_a_config_that_is_refused_does_not_resume_the_connector(serve: Serve) -> None:
+    refused = (400, {"error_code": 400, "message": "Connector configuration is invalid"})
+    server = serve([GOOD, DONE, STOPPED, refused])
+    with pytest.raises(RejectedError, match="configuration is invalid"):
+        apply(client(server), "c", {"a": "1"}, [UPDATE], prefix="p", seed=SEED, progress=silent)
+    assert server.seen == [LOOK, STOP, LOOK, PUT]
+
+
+# --- stop and settle
+
+
+def test_stop_waits_until_the_tasks_are_gone(serve: Serve) -> None:
+    server = serve([DONE, GOOD, NOT_YET, status("STOPPED", "RUNNING"), STOPPED])
+    stop(client(server), "c")
+    assert server.seen == [STOP, LOOK, LOOK, LOOK, LOOK]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (None, False),
+        (ConnectorStatus("PAUSED", ("PAUSED",), ()), True),
+        (ConnectorStatus("STOPPED", (), ()), True),
+        (ConnectorStatus("RUNNING", ("RUNNING",), ()), False),
+        (ConnectorStatus("RUNNING", ("PAUSED",), ()), False),
+        (ConnectorStatus("FAILED", (), ()), False),
+        (ConnectorStatus("UNASSIGNED", (), ()), False),
+    ],
+)
+def test_is_at_rest(found: ConnectorStatus | None, expected: bool) -> None:
+    assert is_at_rest(found) is expected
+
+
+@pytest.mark.parametrize(("answer", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])
+def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[int, object], state: str) -> None:
+    server = serve([answer])
+    said: list[str] = []
+    settle(client(server), "c", said.append)
+    assert server.seen == [LOOK]
+    assert said == [f"connector c is {state}: left so"]
+
+
+@pytest.mark.parametrize("script", [[GOOD], [NOT_YET, NOT_YET, GOOD], [status("UNASSIGNED"), GOOD]])
+def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
+    server = serve(script)
+    said: list[str] = []
+    settle(client(server), "c", said.append)
+    # The first look tells a connector at rest; those that count come after it.
+    assert len(server.seen) == max(len(script) - 1, 1) + connect_apply.STABLE_LOOKS
+    assert all(request == LOOK for request in server.seen)
+    assert said == ["wait for connector c to run"]
+
+
+@pytest.mark.parametrize("answer", [BAD, status("FAILED")], ids=["task", "connector"])
+def test_settle_does_not_call_a_failure_a_success(serve: Serve, answer: tuple[int, object]) -> None:
+    """A second apply has nothing to change, and must not say that all is well."""
+    with pytest.raises(RejectedError, match="connector c FAILED: "):
+        settle(client(serve([answer])), "c", silent)

@@ -240,6 +240,7 @@ CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] =
         Request("GET", "/connectors/c/offsets"),
         [{"partition": {}, "offset": {}}],
     ),
+    (lambda c: c.delete_offsets("c"), {"message": "ok"}, Request("DELETE", "/connectors/c/offsets"), None),
     (
         lambda c: c.patch_offsets("c", {"server": "p"}, {"lsn": 1}),
         {"message": "ok"},

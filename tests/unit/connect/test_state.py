@@ -11,14 +11,18 @@ from outbox_kit.checking import Status
 from outbox_kit.connect import checks
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import (
+    EPOCH_KEY,
+    RECOVER,
     ActualConnector,
     diff,
     different_keys,
     missing_plugins,
     never_ran,
+    refuse_unsafe,
     seed_offset,
 )
-from outbox_kit.pipeline import UNKNOWN
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import UNKNOWN, Lock
 
 PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"
@@ -26,6 +30,9 @@ DESIRED = {"connector.class": PLUGIN, "transforms.outbox.type": ROUTER, "databas
 SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 SEEDED = [{"partition": {"server": "library"}, "offset": SEED}]
 MOVED = [{"partition": {"server": "library"}, "offset": {**SEED, "lsn": 9}}]
+# As Debezium 3 commits it: the seed's keys and its own.
+COMMITTED = [{"partition": {"server": "library"}, "offset": {**SEED, "txId": 7, "ts_usec": 1, "messageType": "INSERT"}}]
+NULL = [{"partition": {"server": "library"}, "offset": None}]
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
 STOPPED = ConnectorStatus("STOPPED", (), ())
 
@@ -61,27 +68,32 @@ def test_different_keys(desired: dict[str, str], actual: dict[str, str], differe
 
 
 @pytest.mark.parametrize(
-    ("status", "offsets", "seed", "expected"),
+    ("status", "offsets", "expected"),
     [
-        (STOPPED, [], SEED, True),
-        (STOPPED, SEEDED, SEED, True),
-        (STOPPED, [], None, True),
-        (STOPPED, MOVED, SEED, False),
-        (STOPPED, SEEDED, None, False),
-        (STOPPED, [*SEEDED, *MOVED], SEED, False),
-        (RUNNING, [], SEED, False),
-        (RUNNING, SEEDED, SEED, False),
-        (ConnectorStatus("PAUSED", ("PAUSED",), ()), SEEDED, SEED, False),
-        (None, [], SEED, False),
+        (STOPPED, [], True),
+        (STOPPED, SEEDED, True),
+        # of another slot position than today's: the slot moves on while the connector waits
+        (STOPPED, [{"partition": {"server": "library"}, "offset": seed_offset("16/B374D848")}], True),
+        (STOPPED, NULL, True),
+        (STOPPED, MOVED, False),
+        (STOPPED, COMMITTED, False),
+        (STOPPED, [{"partition": {}, "offset": {"lsn": 5}}], False),
+        (STOPPED, [{"partition": {}, "offset": {}}], False),
+        (STOPPED, [{"partition": {}, "offset": {"lsn": 5, "lsn_proc": 5, "other": 5}}], False),
+        (STOPPED, [*SEEDED, *MOVED], False),
+        (STOPPED, [*SEEDED, *COMMITTED], False),
+        (RUNNING, [], False),
+        (RUNNING, SEEDED, False),
+        (ConnectorStatus("PAUSED", ("PAUSED",), ()), [], False),
+        (ConnectorStatus("PAUSED", ("PAUSED",), ()), SEEDED, False),
+        (ConnectorStatus("FAILED", (), ()), SEEDED, False),
+        (ConnectorStatus("UNASSIGNED", (), ()), [], False),
+        (None, [], False),
+        (None, SEEDED, False),
     ],
 )
-def test_never_ran(
-    status: ConnectorStatus | None,
-    offsets: list[dict[str, Any]],
-    seed: dict[str, int] | None,
-    expected: bool,
-) -> None:
-    assert never_ran(ActualConnector({}, status, offsets), seed) is expected
+def test_never_ran(status: ConnectorStatus | None, offsets: list[dict[str, Any]], expected: bool) -> None:
+    assert never_ran(ActualConnector({}, status, offsets)) is expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +112,7 @@ def test_seed_offset(text: str, lsn: int) -> None:
 
 
 def test_diff_creates_what_is_not_there() -> None:
-    assert diff("c", DESIRED, ActualConnector(None, None, []), seed=None) == [
+    assert diff("c", DESIRED, ActualConnector(None, None, [])) == [
         Change("connect", "connector c", "create", "reads the slot, writes the topics")
     ]
 
@@ -117,6 +129,14 @@ def test_diff_creates_what_is_not_there() -> None:
             [("connector c", "update", "changed: max.batch.size")],
         ),
         (DESIRED, STOPPED, [], [("start c", "create", "")]),
+        (DESIRED, STOPPED, SEEDED, [("start c", "create", "")]),
+        (DESIRED, STOPPED, COMMITTED, []),
+        (
+            {**DESIRED, "a": "1"},
+            ConnectorStatus("PAUSED", ("PAUSED",), ()),
+            SEEDED,
+            [("connector c", "update", "changed: a")],
+        ),
         (
             {**DESIRED, "a": "1", "b": "2"},
             STOPPED,
@@ -125,7 +145,17 @@ def test_diff_creates_what_is_not_there() -> None:
         ),
         (DESIRED, None, [], []),
     ],
-    ids=["same", "stopped later", "changed", "interrupted", "interrupted and changed", "no status yet"],
+    ids=[
+        "same",
+        "stopped later",
+        "changed",
+        "interrupted",
+        "interrupted after the seed",
+        "stopped after some events",
+        "paused, changed",
+        "interrupted and changed",
+        "no status yet",
+    ],
 )
 def test_diff(
     config: dict[str, str],
@@ -133,13 +163,13 @@ def test_diff(
     offsets: list[dict[str, Any]],
     expected: list[tuple[str, str, str]],
 ) -> None:
-    changes = diff("c", DESIRED, ActualConnector(config, status, offsets), seed=SEED)
+    changes = diff("c", DESIRED, ActualConnector(config, status, offsets))
     assert [(change.object, change.action, change.after) for change in changes] == expected
 
 
 def test_changes_name_keys_never_values() -> None:
     actual = ActualConnector({**DESIRED, "database.password": "hunter2"}, RUNNING, MOVED)
-    changes = diff("c", {**DESIRED, "database.password": "s3cret"}, actual, seed=SEED)
+    changes = diff("c", {**DESIRED, "database.password": "s3cret"}, actual)
     assert "database.password" in changes[0].after
     assert "hunter2" not in repr(changes)
     assert "s3cret" not in repr(changes)
@@ -160,6 +190,127 @@ def test_missing_plugins(installed: list[str], missing: list[str]) -> None:
 def test_every_transform_of_a_chain_must_be_installed() -> None:
     chain = {"connector.class": PLUGIN, "transforms.a.type": "A", "transforms.b.type": "B$Value"}
     assert missing_plugins({**chain, "transforms.a.type.name": "x"}, [PLUGIN]) == ["A", "B$Value"]
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("connector.class", True),
+        ("key.converter", True),
+        ("value.converter", True),
+        ("header.converter", True),
+        ("transforms.a-b.type", True),
+        ("value.converter.delegate.converter.type", False),
+        ("value.converter.schemas.enable", False),
+        ("internal.key.converter", False),
+        ("transforms.outbox.source.type", False),
+        ("transforms", False),
+        ("database.type", False),
+    ],
+)
+def test_which_keys_name_a_class(key: str, named: bool) -> None:
+    """A converter that is not there fails the task only after the connector was made."""
+    assert missing_plugins({key: "x.Y"}, ["other"]) == (["x.Y"] if named else [])
+    assert missing_plugins({key: "x.Y"}, ["x.Y"]) == []
+
+
+def test_a_class_that_several_keys_name_is_missing_once() -> None:
+    config = {"key.converter": "S", "header.converter": "S", "value.converter": "B"}
+    assert missing_plugins(config, []) == ["B", "S"]
+
+
+# --- refuse_unsafe
+
+
+def offset(**position: object) -> list[dict[str, Any]]:
+    return [{"partition": {"server": "library"}, "offset": position}]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wal_position"),
+    [
+        ([], 0),
+        (NULL, 0),
+        (offset(lsn=None), 0),
+        (offset(other=99), 0),
+        (offset(lsn=5), 5),
+        (offset(lsn=5), 6),
+    ],
+)
+def test_a_position_that_the_server_has_reached_passes(
+    lock: Lock, offsets: list[dict[str, Any]], wal_position: int
+) -> None:
+    refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ahead"),
+    [(offset(lsn=6), 6), (offset(lsn=5) + offset(lsn=2**50), 2**50), (NULL + offset(lsn=7), 7)],
+)
+def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
+    assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
+    assert caught.value.hint == RECOVER
+
+
+@pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
+def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
+    """Somebody will resume it."""
+    with pytest.raises(RefusedError, match="stands at 9"):
+        refuse_unsafe("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
+
+
+@pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
+def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
+    found = lock.model_copy(update={"source": None}) if has_lock else None
+    with pytest.raises(RefusedError) as caught:
+        refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
+    assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
+    assert caught.value.hint.startswith("restore the lock file from version control")
+    assert RECOVER in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        ActualConnector(None, None, []),
+        ActualConnector(DESIRED, STOPPED, []),
+        ActualConnector(DESIRED, STOPPED, NULL),
+        ActualConnector({**DESIRED, EPOCH_KEY: "1"}, STOPPED, []),
+    ],
+    ids=["no connector", "no offset", "no offset any more", "first epoch"],
+)
+def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
+    refuse_unsafe("c", actual, None, 9)
+
+
+@pytest.mark.parametrize(
+    ("live", "locked", "refused"),
+    [
+        ("1", 1, False),
+        ("1", 2, False),
+        ("2", 2, False),
+        ("3", 2, True),
+        ("10", 9, True),
+        ("1", None, False),
+        ("2", None, True),
+        (None, 1, False),
+    ],
+)
+def test_a_live_epoch_above_the_locks_is_refused(
+    lock: Lock, live: str | None, locked: int | None, refused: bool
+) -> None:
+    config = {**DESIRED, EPOCH_KEY: live} if live else DESIRED
+    found = lock.model_copy(update={"source_epoch": locked}) if locked else None
+    actual = ActualConnector(config, STOPPED, [])
+    if not refused:
+        refuse_unsafe("c", actual, found, 9)
+        return
+    with pytest.raises(RefusedError) as caught:
+        refuse_unsafe("c", actual, found, 9)
+    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file is behind it")
+    assert caught.value.hint == "restore the lock file from version control"
 
 
 # --- what verify says

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.kafka import client as kafka_client
@@ -48,6 +49,82 @@ def test_a_reader_of_an_unreachable_cluster_says_which_topic(nobody: Kafka) -> N
         reader.reader_at_end(nobody, "library.book"),
     ):
         pass
+
+
+class _Polled:
+    """A message as the consumer's poll() gives it."""
+
+    def __init__(self, partition: int = 0, error: int | None = None) -> None:
+        self._partition = partition
+        self._error = None if error is None else KafkaError(error)
+
+    def partition(self) -> int:
+        return self._partition
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+class _Consumer:
+    """Polls what it was given; nothing is there in between."""
+
+    def __init__(self, polled: list[_Polled | None]) -> None:
+        self.polled = polled
+        self.assigned: list[TopicPartition] = []
+        self.closed = False
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = partitions
+
+    def poll(self, _: float) -> _Polled | None:
+        return self.polled.pop(0) if self.polled else None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Polled | None]], _Consumer]:
+    def given(polled: list[_Polled | None]) -> _Consumer:
+        consumer = _Consumer(polled)
+        monkeypatch.setattr(reader, "Consumer", lambda _: consumer)
+        return consumer
+
+    return given
+
+
+END = KafkaError._PARTITION_EOF
+
+
+def test_a_topic_is_read_to_the_end_of_every_partition(
+    polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka
+) -> None:
+    first, second, third = _Polled(0), _Polled(1), _Polled(1)
+    consumer = polls([None, first, _Polled(0, END), second, None, _Polled(0, END), third, _Polled(1, END), _Polled(1)])
+    found: list[object] = [*reader.read_all(nobody, "t", 2)]
+    assert found == [first, second, third]
+    assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
+    assert len(consumer.polled) == 1
+    assert consumer.closed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+    ],
+)
+def test_an_error_is_not_the_end_of_a_partition(
+    polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka, code: int
+) -> None:
+    """Half a topic would pass for all of it."""
+    consumer = polls([_Polled(0), _Polled(0, code), _Polled(0, END)])
+    with pytest.raises(UnreachableError, match="cannot read topic t: "):
+        reader.read_all(nobody, "t", 1)
+    assert consumer.closed
 
 
 def test_an_option_that_librdkafka_does_not_know_is_explained() -> None:

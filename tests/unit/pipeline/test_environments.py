@@ -239,6 +239,7 @@ def test_no_secret_in_text_forms(workspace: Path, secret: str, form: Any) -> Non
         {"targets/warehouse/password": ["{{ env.OUTBOX_WAREHOUSE_PASSWORD }}"]},
         {"connector/exactly_once": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
         {"source/host": "{{ env.OUTBOX_ADMIN_PASSWORD.x }}"},
+        {"source/connector/password": "{{ env.OUTBOX_ADMIN_PASSWORD }}"},
     ],
 )
 def test_no_secret_in_errors(workspace: Path, changes: dict[str, Any]) -> None:
@@ -269,6 +270,30 @@ def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
     assert caught.value.hint == "environments here: local, production.example"
 
 
+# A literal would stand in the connector's config, which Connect's REST API shows to everybody.
+NO_PLACEHOLDERS = [
+    "",
+    "hunter2",
+    "{{ env.OUTBOX_ADMIN_PASSWORD }}",
+    "$",
+    "${}",
+    "${env:X",
+    "$env:X",
+    "x${env:X}",
+    "${env:X}x",
+    " ${env:X}",
+    "${env:X}\n",
+    "${env:X}${env:Y}",
+]
+
+
+@pytest.mark.parametrize(
+    "password", ["${env:X}", "${file:/a b/c.properties:d.e}", "${vault:secret/data/x:y}", "${dir:/run/secrets:x}"]
+)
+def test_placeholders_of_any_provider_pass(workspace: Path, password: str) -> None:
+    assert load_edited(workspace, {"source/connector/password": password}).source.connector.password == password
+
+
 @pytest.mark.parametrize(
     ("changes", "message", "hint"),
     [
@@ -280,6 +305,10 @@ def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
         ),
         ({"connector/exactly_once": "no"}, "connector.exactly_once: Input should be 'required' or", "docs"),
         ({"registry/url": "registry:8081"}, "registry.url: String should match pattern", "docs"),
+        *(
+            ({"source/connector/password": password}, "source.connector.password: String should match pattern", "docs")
+            for password in NO_PLACEHOLDERS
+        ),
         ({"source/port": 99999}, "source.port: Input should be less than or equal to 65535", "docs"),
         ({"targets/warehouse/kind": "oracle"}, "targets.warehouse: Input tag 'oracle'", "docs"),
         ({"targets/lake": {"path": "x"}}, "targets.lake: Unable to extract tag", "docs"),

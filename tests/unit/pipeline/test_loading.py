@@ -58,6 +58,43 @@ def test_the_project_folder_holds_connectors(workspace: Path, monkeypatch: pytes
     assert project_folder(Path("library.yaml")) == workspace.resolve()
 
 
+PROTECTED = [
+    "topic.prefix",
+    "slot.name",
+    "slot.drop.on.stop",
+    "publication.name",
+    "publication.autocreate.mode",
+    "table.include.list",
+    "snapshot.mode",
+    "errors.tolerance",
+    "errors.max.retries",
+    "offset.mismatch.strategy",
+    "lsn.flush.mode",
+    "key.converter",
+    "value.converter",
+    "value.converter.delegate.converter.type",
+    "header.converter",
+    "transforms",
+    "transforms.outbox.source.epoch",
+    "transforms.outbox.type",
+    "heartbeat.interval.ms",
+    "heartbeat.action.query",
+    "message.prefix.exclude.list",
+    "producer.override.max.block.ms",
+]
+FREE = [
+    "max.batch.size",
+    "max.queue.size",
+    "poll.interval.ms",
+    "snapshot.fetch.size",
+    "topic.prefix.other",
+    "status.update.interval.ms",
+    "database.sslmode",
+    "database.tcpKeepAlive",
+    "producer.override.linger.ms",
+    "tasks.max",
+]
+
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     # an unknown key, with the one that was meant
     ({"agregates": {}}, "agregates: Extra inputs are not permitted", "did you mean 'aggregates'?"),
@@ -125,6 +162,19 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "cleanup.policy is 'compact,delete'",
         "docs",
     ),
+    *(
+        (
+            {"connector/overrides": {"max.batch.size": "7", key: "x"}},
+            f"connector.overrides: Value error, {key} cannot be overridden: rows could be lost",
+            "docs",
+        )
+        for key in PROTECTED
+    ),
+    (
+        {"connector/overrides": {"transforms": "x", "errors.tolerance": "all"}},
+        "errors.tolerance cannot be overridden",
+        "docs",
+    ),
     (
         {"aggregates/outbox-canary": {"schema": "schemas/book.avsc"}},
         "aggregate 'outbox-canary' is the kit's own; choose another name",
@@ -133,7 +183,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "message", "hint"), WRONG, ids=[message[:40] for _, message, _ in WRONG])
+@pytest.mark.parametrize(("changes", "message", "hint"), WRONG, ids=[message for _, message, _ in WRONG])
 def test_what_is_wrong_is_named(workspace: Path, changes: dict[str, Any], message: str, hint: str) -> None:
     path = changed(workspace, changes)
     with pytest.raises(ConfigurationError) as caught:
@@ -141,6 +191,12 @@ def test_what_is_wrong_is_named(workspace: Path, changes: dict[str, Any], messag
     assert caught.value.message.startswith(f"{path}: ")
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("key", FREE)
+def test_what_the_promise_does_not_hang_on_can_be_overridden(workspace: Path, key: str) -> None:
+    found = load_pipeline(changed(workspace, {"connector/overrides": {key: "1"}}))
+    assert found.connector.overrides == {key: "1"}
 
 
 def test_several_errors_are_counted(workspace: Path) -> None:

@@ -52,6 +52,12 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
             r"schemas\.a\.0\.subject: Field required",
         ),
         (b'{"pipeline": "\xff"}', "lock file"),
+        # of before timelines were kept
+        (
+            b'{"pipeline": "p", "environment": "e", "source": '
+            b'{"system_identifier": "7301", "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}}',
+            r"source\.timeline: Field required",
+        ),
     ],
 )
 def test_a_corrupt_file_is_explained(tmp_path: Path, content: bytes, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outbox_kit.pipeline import LockedSource
+from outbox_kit.pipeline import LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 
 PUBLICATION = {
@@ -43,3 +43,9 @@ EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
 LOCKED = LockedSource(
     system_identifier="7301", timeline=1, slot="library_outbox", slot_lsn="16/B374D848", publication_oid=16500
 )
+
+
+def by_tenant(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with books partitioned by a column that the contract does not know."""
+    book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    return pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}})

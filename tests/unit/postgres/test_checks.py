@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
 from outbox_kit.checking import Check, Status
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
@@ -79,7 +79,13 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "insert of public.a, public.outbox_event, via root",
     ),
     ({"publication": {**PUBLICATION, "oid": 17000}}, "postgres.publication-older-than-slot", "oid 17000"),
-    ({"system_identifier": "7302"}, "postgres.identity", "system identifier 7302"),
+    (
+        {"publication": {**PUBLICATION, "filtered": True}},
+        "postgres.publication",
+        "insert of public.outbox_event, some rows only, via root",
+    ),
+    ({"system_identifier": "7302"}, "postgres.identity", "system identifier 7302, timeline 1"),
+    ({"timeline": 2}, "postgres.identity", "system identifier 7301, timeline 2"),
     ({"columns": {**COLUMN_TYPES, "id": "text"}}, "postgres.table", "id is text, not uuid"),
     ({"role": None}, "postgres.connector-role", "reader lacks login, replication, select on the table"),
     ({"role": {**ROLE, "can_replicate": False}}, "postgres.connector-role", "reader lacks replication"),
@@ -87,7 +93,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "identifier", "seen"), CASES, ids=[f"{i}: {s[:30]}" for _, i, s in CASES])
+@pytest.mark.parametrize(("changes", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
 def test_each_fault_fails_its_check_alone(
     library: Pipeline, environment: Environment, changes: dict[str, Any], identifier: str, seen: str
 ) -> None:
@@ -113,7 +119,18 @@ def test_without_a_lock_identity_is_not_known(library: Pipeline, environment: En
     found = run(library, environment, DEPLOYED, None)
     failed = [check.id for check in found.values() if check.status is Status.FAIL]
     assert failed == ["postgres.publication-older-than-slot", "postgres.identity"]
-    assert found["postgres.identity"].expected == "system identifier a lock file"
+    assert found["postgres.identity"].expected == "a lock file"
+
+
+def test_what_identity_expects_and_advises(library: Pipeline, environment: Environment) -> None:
+    check = run(library, environment, replace(DEPLOYED, timeline=2))["postgres.identity"]
+    assert check.expected == "system identifier 7301, timeline 1"
+    assert "`outbox apply --recover`" in check.remedy
+
+
+def test_a_missing_partition_field_fails_the_table(library: Pipeline, environment: Environment) -> None:
+    found = run(by_tenant(library), environment, DEPLOYED)
+    assert found["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
 def test_an_empty_database_still_answers_every_check(library: Pipeline, environment: Environment) -> None:

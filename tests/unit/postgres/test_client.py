@@ -47,6 +47,16 @@ class _Connection:
             RejectedError,
             "PostgreSQL at 127.0.0.1:1/library: permission denied for table x",
         ),
+        (
+            psycopg.errors.LockNotAvailable("canceling statement due to lock timeout"),
+            RejectedError,
+            "PostgreSQL at 127.0.0.1:1/library: canceling statement due to lock timeout",
+        ),
+        (
+            psycopg.errors.QueryCanceled("canceling statement due to statement timeout\nCONTEXT: ..."),
+            RejectedError,
+            "PostgreSQL at 127.0.0.1:1/library: canceling statement due to statement timeout",
+        ),
         (psycopg.OperationalError(""), RejectedError, "PostgreSQL at 127.0.0.1:1/library: OperationalError"),
         (RefusedError("mine"), RefusedError, "mine"),
     ],
@@ -63,3 +73,19 @@ def test_what_a_server_refuses_is_explained(
     with pytest.raises(expected) as caught, client.connected(source):
         raise raised
     assert str(caught.value) == message
+
+
+def test_who_holds_a_lock_does_not_hold_us_for_ever(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While we wait for the table's lock, every writer waits behind us."""
+    given: dict[str, object] = {}
+
+    def connect(**settings: object) -> _Connection:
+        given.update(settings)
+        return _Connection()
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(RejectedError) as caught, client.connected(environment.source):
+        raise psycopg.errors.LockNotAvailable
+    assert "lock_timeout=10s" in str(given["options"])
+    assert "statement_timeout=30s" in str(given["options"])
+    assert "pg_locks" in caught.value.hint

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT
+from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
-from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
+from outbox_kit.postgres.state import COLUMN_TYPES, RECOVER, ActualDatabase, column_problems, diff, refuse_unsafe
 
 
 def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[str]:
@@ -66,13 +66,28 @@ def test_what_is_missing_is_made(
     ],
 )
 def test_column_problems(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
-    assert column_problems(library.source, columns) == problems
+    assert column_problems(library, columns) == problems
 
 
 def test_columns_go_by_the_names_of_the_pipeline_file(library: Pipeline) -> None:
     source = library.source.model_copy(update={"columns": Columns(aggregate_id="entity_id")})
-    assert column_problems(source, dict(COLUMN_TYPES)) == ["entity_id is missing"]
-    assert column_problems(source, {**COLUMN_TYPES, "entity_id": "uuid"}) == ["entity_id is uuid, not text"]
+    renamed = library.model_copy(update={"source": source})
+    assert column_problems(renamed, dict(COLUMN_TYPES)) == ["entity_id is missing"]
+    assert column_problems(renamed, {**COLUMN_TYPES, "entity_id": "uuid"}) == ["entity_id is uuid, not text"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        ({"tenant": "text"}, []),
+        ({"tenant": "bigint"}, []),
+        ({}, ["tenant, the partition_field of book, is missing"]),
+        ({"id": "bigint"}, ["id is bigint, not uuid", "tenant, the partition_field of book, is missing"]),
+    ],
+)
+def test_the_partition_field_is_a_column(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
+    """Of any type: the connector hashes its text. Without it, every row of the aggregate fails."""
+    assert column_problems(by_tenant(library), {**COLUMN_TYPES, **columns}) == problems
 
 
 def test_every_column_of_the_contract_has_a_type() -> None:
@@ -88,9 +103,25 @@ def test_a_deployed_state_passes_under_its_lock(library: Pipeline) -> None:
     refuse_unsafe(library, DEPLOYED, LOCKED)
 
 
-def test_another_slot_name_than_locked_passes(library: Pipeline) -> None:
-    """A pipeline that moves to a new slot: the lock's slot is not the one in question."""
-    refuse_unsafe(library, replace(DEPLOYED, slot=None), LOCKED.model_copy(update={"slot": "old_one"}))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"system_identifier": "7302"},
+        {"timeline": 2},
+        {"slot": None},
+        {"slot": None, "publication": None},
+        {"publication": {**PUBLICATION, "oid": 17000}},
+    ],
+    ids=["another database", "promoted", "slot gone", "both gone", "publication made anew"],
+)
+def test_another_source_passes_without_a_lock(library: Pipeline, changes: dict[str, Any]) -> None:
+    """Before the first apply, and with --recover, which leaves the old source aside."""
+    refuse_unsafe(library, replace(DEPLOYED, **changes), None)
+
+
+def test_a_locked_slot_of_the_same_name_goes_by_identity_not_by_position(library: Pipeline) -> None:
+    """The position moves with every event."""
+    refuse_unsafe(library, replace(DEPLOYED, slot={**SLOT, "confirmed_flush_lsn": "17/0"}), LOCKED)
 
 
 REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
@@ -105,22 +136,69 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": None},
         None,
         "slot 'library_outbox' exists but publication 'library_outbox' does not",
-        "select pg_drop_replication_slot('library_outbox')",
+        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
     ),
-    ({"publication": None}, LOCKED, "rows in between would be lost", "republish"),
+    ({"publication": None}, LOCKED, "rows in between would be lost", RECOVER),
     (
         {"system_identifier": "7302"},
         LOCKED,
         "the database is another one (system identifier 7302, the lock file has 7301)",
-        "raise source_epoch",
+        f"check source.host; after a restore or migration: {RECOVER}",
     ),
-    ({"slot": None}, LOCKED, "slot 'library_outbox' is gone; it was made at 16/B374D848", "republish"),
-    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox' is gone", "republish"),
+    (
+        {"timeline": 2},
+        LOCKED,
+        "the server was promoted or restored since (timeline 2, the lock file has 1): positions may have gone back",
+        RECOVER,
+    ),
+    ({"timeline": 1}, LOCKED.model_copy(update={"timeline": 3}), "(timeline 1, the lock file has 3)", RECOVER),
+    ({"slot": None}, LOCKED, "slot 'library_outbox' is gone; it was made at 16/B374D848", RECOVER),
+    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox' is gone", RECOVER),
+    (
+        {},
+        LOCKED.model_copy(update={"slot": "old_one"}),
+        "source.slot is 'library_outbox', the lock file has 'old_one'",
+        f"set it back; or, to move on purpose: {RECOVER}",
+    ),
+    (
+        {"slot": None},
+        LOCKED.model_copy(update={"slot": "old_one"}),
+        "the connector's position belongs to the old slot",
+        "set it back",
+    ),
+    (
+        {"publication": {**PUBLICATION, "oid": 17000}},
+        LOCKED,
+        "publication 'library_outbox' was made anew after the slot: rows in between are lost",
+        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
+    ),
+    *(
+        ({"standby": True}, locked, "the database is a standby", "name the primary in source.host")
+        for locked in (None, LOCKED)
+    ),
+    *(
+        (
+            {"publication": {**PUBLICATION, "filtered": True}},
+            locked,
+            "publication 'library_outbox' has a row filter: rows that it leaves out are lost in silence",
+            "alter publication library_outbox set table public.outbox_event; rows left out",
+        )
+        for locked in (None, LOCKED)
+    ),
+    *(
+        (
+            {"slot": {**SLOT, "wal_status": "lost"}},
+            locked,
+            "slot 'library_outbox' is lost",
+            f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
+        )
+        for locked in (None, LOCKED)
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("changes", "locked", "message", "hint"), REFUSED, ids=[message[:40] for _, _, message, _ in REFUSED]
+    ("changes", "locked", "message", "hint"), REFUSED, ids=[message for _, _, message, _ in REFUSED]
 )
 def test_what_could_lose_rows_is_refused(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None, message: str, hint: str
@@ -131,10 +209,41 @@ def test_what_could_lose_rows_is_refused(
     assert hint in caught.value.hint
 
 
+def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
+    with pytest.raises(RefusedError, match="breaks the contract: tenant, the partition_field of book, is missing"):
+        refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)
+    refuse_unsafe(by_tenant(library), replace(DEPLOYED, columns={}), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # A standby has its primary's identifier, and cannot say how far its slots are.
+        ({"standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
+        # Another database is the cause; its missing slot or its publication only what one sees of it.
+        ({"system_identifier": "7302", "slot": None, "publication": None}, "the database is another one"),
+        ({"system_identifier": "7302", "timeline": 2}, "the database is another one"),
+        ({"timeline": 2, "slot": None}, "the server was promoted or restored since"),
+        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "the server was promoted"),
+        ({"slot": None, "publication": {**PUBLICATION, "filtered": True}}, "slot 'library_outbox' is gone"),
+        ({"system_identifier": "7302", "slot": {**SLOT, "wal_status": "lost"}}, "the database is another one"),
+        ({"system_identifier": "7302", "publication": None}, "the database is another one"),
+    ],
+)
+def test_the_cause_is_named_before_what_follows_from_it(
+    library: Pipeline, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_unsafe(library, replace(DEPLOYED, **changes), LOCKED)
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize("locked", [None, LOCKED], ids=["first apply", "locked"])
 @pytest.mark.parametrize(
     "changes",
     [
         {"publication": {**PUBLICATION, "tables": ["public.other"]}},
+        {"publication": {**PUBLICATION, "filtered": True}},
         {"publication": {**PUBLICATION, "pubinsert": False}},
         {"slot": {**SLOT, "wal_status": "lost"}},
         {"slot": {**SLOT, "plugin": "wal2json"}},
@@ -142,13 +251,16 @@ def test_what_could_lose_rows_is_refused(
     ],
     ids=[
         "publication of another table",
+        "publication with a row filter",
         "publication without inserts",
         "slot lost",
         "other plugin",
         "other database",
     ],
 )
-def test_objects_that_exist_but_cannot_deliver_are_refused(library: Pipeline, changes: dict[str, Any]) -> None:
+def test_objects_that_exist_but_cannot_deliver_are_refused(
+    library: Pipeline, changes: dict[str, Any], locked: LockedSource | None
+) -> None:
     """Otherwise plan says "no changes", the connector runs, heartbeats move the slot, and rows never arrive."""
     with pytest.raises(RefusedError):
-        refuse_unsafe(library, replace(DEPLOYED, **changes), LOCKED)
+        refuse_unsafe(library, replace(DEPLOYED, **changes), locked)
