@@ -82,8 +82,30 @@ def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 
 
 def same_schema(left: str, right: str) -> bool:
-    """Whether two schema texts say the same, whatever their white space and order of keys."""
-    return bool(json.loads(left) == json.loads(right))
+    """Whether two schema texts say the same, however they are written.
+
+    White space and order of keys do not count; neither do name + namespace for a full name, or
+    `{"type": "string"}` for `"string"`: Confluent's registry hands a schema back in Avro's own spelling.
+    """
+    return bool(_spelled_alike(left) == _spelled_alike(right))
+
+
+def _spelled_alike(text: str) -> Any:  # noqa: ANN401 - any part of a schema
+    return _simplified(parse_schema(json.loads(text)))
+
+
+def _simplified(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
+    if isinstance(node, list):
+        return [_simplified(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    # A default is data: it is compared as it stands.
+    kept = {
+        key: value if key == "default" else _simplified(value)
+        for key, value in node.items()
+        if not key.startswith("__") and key != "namespace"
+    }
+    return kept["type"] if kept.keys() == {"type"} and isinstance(kept["type"], str) else kept
 
 
 def record_name(text: str) -> str:

@@ -112,12 +112,25 @@ def test_letters_stay_as_written(tmp_path: Path) -> None:
     assert "ä<&'>" in text
 
 
+# As a file has it, and as Confluent's registry hands it back.
+ONE_SPELLING = (
+    '{"type": "record", "name": "io.acme.Book", "fields": [{"name": "t", "type": {"type": "string"}}, '
+    '{"name": "x", "type": ["null", {"type": "int", "logicalType": "date"}], "default": null}]}'
+)
+ANOTHER_SPELLING = (
+    '{"name":"Book","namespace":"io.acme","type":"record","fields":[{"name":"t","type":"string"},'
+    '{"type":["null",{"logicalType":"date","type":"int"}],"name":"x","default": null}]}'
+)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "same"),
     [
-        ('{"a": 1, "b": 2}', '{"b":2,"a":1}', True),
-        ('{"a": [1, 2]}', '{"a": [2, 1]}', False),
-        ('{"a": 1}', '{"a": 1, "doc": "x"}', False),
+        (ONE_SPELLING, ANOTHER_SPELLING, True),
+        (ONE_SPELLING, ANOTHER_SPELLING.replace('"t"', '"u"'), False),
+        (ONE_SPELLING, ANOTHER_SPELLING.replace('"date"', '"time-millis"'), False),
+        (ONE_SPELLING, ANOTHER_SPELLING.replace('"default": null', '"default": null, "doc": "x"'), False),
+        (record({"name": "x", "type": ["int", "null"]}), record({"name": "x", "type": ["null", "int"]}), False),
     ],
 )
 def test_same_schema(left: str, right: str, same: bool) -> None:
