@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from outbox_spark.columns import columns_of
+from outbox_spark.compatible import check_writer
 from outbox_spark.configuration import load_jobs
 from outbox_spark.decode import decode, types_of
-from outbox_spark.errors import MaterializeError
+from outbox_spark.errors import MaterializeError, RefusedError
 from outbox_spark.export import export
 from outbox_spark.latest import newest_per_key, ordering_of, summarize
 from outbox_spark.model import Committed, MaterializeJob, Outcome, ReadRange, Status, Written
@@ -26,10 +27,12 @@ from outbox_spark.report import as_json, as_table, failed, quarantine_warning
 from outbox_spark.session import start_session
 from outbox_spark.sinks import Batch, TargetTable, open_table
 from outbox_spark.source import read_records
+from outbox_spark.unexpected import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NAMED_IDS = 5
 Tell = Callable[[str], None]
 
 
@@ -72,12 +75,27 @@ def apply(
     try:
         summary = summarize(latest)
         ordering = ordering_of(job, summary, committed, records)
-        writers = {i: schema for i in summary.schema_ids if (schema := registry.by_id(i)) is not None}
+        writers = _writers(job, summary.schema_ids, reader, registry)
         rows = decode(latest, columns, reader, writers, table.limit)
-        written = table.write(Batch(rows, columns, reader, committed, read.committed(committed, ordering)))
+        written = table.write(
+            Batch(rows, summary.keys, columns, reader, committed, read.committed(committed, ordering))
+        )
     finally:
         latest.unpersist()
     return _outcome(job, read, Status.CHANGED, started, summary.records, summary.keys, written)
+
+
+def _writers(job: MaterializeJob, ids: Collection[int], reader: str, registry: SchemaRegistry) -> dict[int, str]:
+    """The schemas behind the ids that occur, without the ids that the registry does not know."""
+    found = {i: schema for i in sorted(ids) if (schema := registry.by_id(i)) is not None}
+    if ids and not found:
+        # A few unknown ids are poison; nothing but unknown ids is the wrong registry, or one restored from before.
+        unknown = ", ".join(str(i) for i in sorted(ids)[:_NAMED_IDS]) + (", ..." if len(ids) > _NAMED_IDS else "")
+        message = f"topic {job.topic}: the registry knows none of the schema ids that its records carry: {unknown}"
+        raise RefusedError(message, "check registry.url, and whether the registry was restored from a backup")
+    for i, schema in found.items():
+        check_writer(schema, reader, f"schema {i} of topic {job.topic}")
+    return found
 
 
 def _outcome(
@@ -128,11 +146,12 @@ def run(
 def _attempt(spark: SparkSession, job: MaterializeJob, tell: Tell, *, debug: bool) -> Outcome:
     try:
         return materialize(spark, job, tell)
-    except MaterializeError as error:
+    except Exception as error:  # whatever it is, the other tables still run
         if debug:
             tell(traceback.format_exc())
-        _explain(error, tell, str(job))
-        return failed(job, error)
+        known = explained(error)
+        _explain(known, tell, str(job))
+        return failed(job, known)
 
 
 def _explain(error: MaterializeError, tell: Tell, where: str = "") -> None:
@@ -172,5 +191,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--target", action="append", default=[], help="only this target; can be given again")
     add("--output", choices=("table", "json"), default="table", help="form of the result on stdout")
     add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
-    add("--debug", action="store_true", help="show tracebacks of expected errors")
+    add("--debug", action="store_true", help="show tracebacks")
     return parser

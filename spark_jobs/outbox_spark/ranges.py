@@ -36,9 +36,13 @@ class TopicState:
 
 
 def describe(settings: Mapping[str, str], topic: str) -> TopicState:
-    """Ask the broker. Raises ConfigurationError for an unknown topic, UnreachableError for no answer."""
+    """Ask the broker. Raises ConfigurationError for an unknown topic or setting, UnreachableError for no answer."""
     # Errors reach the user through the raised exception; librdkafka's own lines would double them.
-    admin = AdminClient({**settings, "log_level": "0"})
+    try:
+        admin = AdminClient({**settings, "log_level": "0"})
+    except KafkaException as error:
+        message = f"the client settings of Kafka are refused: {error.args[0].str()}"
+        raise ConfigurationError(message, "correct kafka.client in the environment file") from error
     servers = settings.get("bootstrap.servers", "")
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
     description = _result(future, topic, servers)

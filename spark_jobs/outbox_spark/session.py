@@ -48,14 +48,14 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
 
     Without spark-submit the master is local[*] unless the environment says otherwise, and the jars are those
     in the folder that OUTBOX_SPARK_JARS names, or build/runtime/spark/jars of the project.
-    Raises ConfigurationError when the jars are missing.
+    Raises ConfigurationError when the jars are missing, or the master is a cluster.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(name)
     settings = {**_STATIC_SETTINGS, **RUNTIME_SETTINGS}
     if not submitted:
         settings |= _own_settings()
-        builder = builder.master(os.environ.get("SPARK_MASTER", _DEFAULT_MASTER))
+        builder = builder.master(_own_master())
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -63,6 +63,15 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     for key, value in RUNTIME_SETTINGS.items():
         session.conf.set(key, value)
     return session
+
+
+def _own_master() -> str:
+    master = os.environ.get("SPARK_MASTER", _DEFAULT_MASTER)
+    # The jars are on this process's class path alone, and the driver listens on this machine alone.
+    if not master.startswith("local"):
+        message = f"SPARK_MASTER is {master}: a cluster's executors would have neither the jars nor a way back"
+        raise ConfigurationError(message, "use spark-submit, see docs/materialization.md")
+    return master
 
 
 def _own_settings() -> dict[str, str]:

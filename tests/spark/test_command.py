@@ -140,6 +140,28 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
     assert "Traceback" not in printed.err
 
 
+def test_an_unforeseen_error_does_not_keep_the_others_from_running(
+    spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell) -> Outcome:
+        if job.aggregate == "author":
+            json.loads("<html>")  # as a proxy in front of the registry answers
+        return OUTCOME
+
+    monkeypatch.setattr(jobs, "materialize", materialize)
+    monkeypatch.setattr(jobs, "start_session", lambda: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
+    assert main(options) == 1
+    printed = capsys.readouterr()
+    failed, changed = json.loads(printed.out)["materializations"]
+    assert (failed["status"], changed["status"]) == ("failed", "changed")
+    assert failed["error"].startswith("JSONDecodeError: Expecting value")
+    assert "Traceback" not in printed.err
+    assert main([*options, "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-p", str(tmp_path / "none.yaml")]) == 1
     printed = capsys.readouterr()
@@ -152,6 +174,15 @@ def test_usage_errors_exit_with_2() -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--output", "xml"])
     assert caught.value.code == 2
+
+
+def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_MASTER", "local[2]")
+    assert session._own_master() == "local[2]"
+    monkeypatch.setenv("SPARK_MASTER", "spark://cluster:7077")
+    with pytest.raises(ConfigurationError, match="SPARK_MASTER is spark://cluster:7077") as caught:
+        session._own_master()
+    assert "spark-submit" in caught.value.hint
 
 
 def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
-from psycopg.sql import Identifier
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from tables import Target
 
@@ -114,6 +114,52 @@ def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     assert postgres_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
+def test_staged_rows_that_the_server_lost_are_not_committed(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that restarts after a crash empties unlogged tables."""
+    log, first = changes()
+    log.append(None, b"no key", sequence(7))
+    postgres_target.run(log, SCHEMAS, first)
+    before = (postgres_target.rows(), postgres_target.committed())
+    stage = PostgresTable._stage
+
+    def stage_and_lose(table: PostgresTable, batch: Batch, staging: Identifier) -> None:
+        stage(table, batch, staging)
+        table._open.execute(SQL("truncate {}").format(staging))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTable, "_stage", stage_and_lose)
+        with pytest.raises(RefusedError, match="holds 0 of 5 rows"):
+            postgres_target.run(log, SCHEMAS)
+    assert (postgres_target.rows(), postgres_target.committed()) == before
+    assert postgres_target.rows("__tombstones") == postgres_target.rows("__quarantine") == []
+    assert postgres_target.run(log, SCHEMAS).quarantined == 2
+
+
+def test_only_staging_tables_of_the_job_are_dropped(postgres_target: Target) -> None:
+    execute(postgres_target, "create schema {}")
+    own = {"thing__staging_prev", "thing__staging_0123abcd_old", "thing__staging_01234567"}
+    for name in own:
+        execute(postgres_target, f"create table {{}}.{name} (id int)")
+    for name in ("thing__staging_0123abcd", "thing__staging_0123abcx"):
+        execute(postgres_target, f"create unlogged table {{}}.{name} (id int)")
+    with postgres_target.open():
+        pass
+    assert set(staging_tables(postgres_target)) == own | {"thing__staging_0123abcx"}
+
+
+def test_a_delta_table_that_was_restored_is_refused(delta_target: Target, spark: SparkSession) -> None:
+    log, first = changes()
+    delta_target.run(log, SCHEMAS, first)
+    delta_target.run(log, SCHEMAS)
+    assert isinstance(delta_target.job.target, DeltaTarget)
+    spark.sql(f"RESTORE TABLE delta.`{delta_target.job.target.path}/thing` TO VERSION AS OF 0").collect()
+    with pytest.raises(RefusedError, match="was restored") as caught:
+        delta_target.committed()
+    assert "remove the table" in caught.value.hint
+
+
 def test_two_runs_of_one_postgres_table_do_not_meet(postgres_target: Target) -> None:
     with (
         postgres_target.open(),
@@ -137,6 +183,44 @@ def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: p
         with pytest.raises(RefusedError, match="another run has committed"):
             target.apply(slow, committed, log.range_from(committed), log, SCHEMAS)
     assert (target.rows(), target.committed()) == after
+
+
+def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(delta_target: Target) -> None:
+    log, _ = changes()
+    with delta_target.open() as slow:
+        assert slow.committed() is None
+        delta_target.run(log, SCHEMAS)
+        with pytest.raises(RefusedError, match="another run has committed"):
+            delta_target.apply(slow, None, log.range_from(None), log, SCHEMAS)
+    put(log, "a", 1)  # a replay from before the deletion
+    delta_target.run(log, SCHEMAS)
+    assert delta_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+
+
+def test_a_rebuilt_delta_table_does_not_heed_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
+    log, first = changes()
+    delta_target.run(log, SCHEMAS)
+    drop(delta_target, spark)
+    delta_target.run(log, SCHEMAS, first)  # as after a broker that lost the end of its log
+    assert delta_target.state("n") == {"a": {"n": 1}, "b": {"n": 2}}
+    assert delta_target.run(log, SCHEMAS).tombstones == 1
+
+
+def test_a_ledger_of_before_there_were_ids(
+    delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = changes()
+    with monkeypatch.context() as patch:
+        patch.setattr("outbox_spark.sinks.delta.secrets.token_hex", lambda _: "")
+        delta_target.run(log, SCHEMAS)
+    assert isinstance(delta_target.job.target, DeltaTarget)
+    ledger = f"{delta_target.job.target.path}/thing__tombstones"
+    old = spark.read.format("delta").load(ledger).drop("ledger_id")
+    old.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(ledger)
+    log.append("c", None, sequence(8))
+    put(log, "a", 1)
+    assert delta_target.run(log, SCHEMAS).tombstones == 1
+    assert delta_target.state("n") == {"b": {"n": 4}}
 
 
 def test_a_dropped_table_is_rebuilt_from_the_beginning(target: Target, spark: SparkSession) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
+
+from outbox_spark.errors import RefusedError, SchemaError
 
 THING = {
     "type": "record",
@@ -85,6 +89,27 @@ def test_what_postgres_cannot_hold_is_set_apart(postgres_target: Target) -> None
         b"k\x00gone": "invalid:aggregate_id",
     }
     assert postgres_target.state("tags") == {"backslash": {"tags": ["\\u0000"]}}
+
+
+def test_a_registry_that_knows_none_of_the_ids_is_refused(target: Target) -> None:
+    log = Log("test.thing")
+    log.append("a", value("x"), sequence(1))
+    log.append("b", value("y"), sequence(2))
+    with pytest.raises(RefusedError, match=r"topic test\.thing: .* none of the schema ids .*: 1$"):
+        target.run(log, Schemas({5: THING}, newest=5))
+    assert target.committed() is None
+    assert target.run(log, Schemas({1: THING}, newest=1)).upserts == 2
+
+
+def test_a_changed_logical_type_is_refused(postgres_target: Target) -> None:
+    def thing(logical: str) -> dict[str, Any]:
+        return {**THING, "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}]}
+
+    log = Log("test.thing")
+    log.append("a", framed(thing("timestamp-millis"), 1, {"at": datetime.now(UTC)}), sequence(1))
+    schemas = Schemas({1: thing("timestamp-millis"), 2: thing("timestamp-micros")}, newest=2)
+    with pytest.raises(SchemaError, match=r"field at: schema 1 of topic test\.thing writes timestamp-millis"):
+        postgres_target.run(log, schemas)
 
 
 def test_a_writer_that_the_reader_cannot_resolve_is_set_apart(postgres_target: Target) -> None:

@@ -98,6 +98,13 @@ def test_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
         describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
 
 
+def test_a_setting_that_the_kafka_client_refuses() -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.such\.setting") as caught:
+        describe({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "s3cret"}, "t")
+    assert "kafka.client" in caught.value.hint
+    assert "s3cret" not in str(caught.value)
+
+
 def test_settings_that_both_clients_share_stay() -> None:
     settings = {"bootstrap.servers": "a:1,b:2", "security.protocol": "SSL", "client.id": "x"}
     assert java_settings(settings) == settings

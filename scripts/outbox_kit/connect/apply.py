@@ -44,21 +44,29 @@ def apply(
     prefix: str,
     seed: dict[str, int],
     progress: Progress,
-) -> None:
+) -> bool:
     """Make `changes`, which diff() found: create STOPPED, seed the offsets, start; or update.
+
+    Returns whether the connector was told to run.
 
     Without a seed, a restart before the first message starts at the server's position of that time: rows
     written since the slot was made are lost, and nothing says so (debezium PostgresOffsetContext).
     """
+    started = False
     for change in changes:
         progress(f"{change.action} {change.object}")
-        if change.object.startswith("connector ") and change.action == "create":
-            client.create_stopped(name, config)
-            _seed_and_start(client, name, prefix=prefix, seed=seed)
-        elif change.object.startswith("connector "):
-            _update(client, name, config)
+        kind = change.object.split()[0]
+        if kind == "offsets":
+            stop(client, name)
+            client.delete_offsets(name)
+        elif kind == "connector" and change.action == "update":
+            started = _update(client, name, config) or started
         else:
+            if kind == "connector":
+                client.create_stopped(name, config)
             _seed_and_start(client, name, prefix=prefix, seed=seed)
+            started = True
+    return started
 
 
 def stop(client: ConnectClient, name: str) -> None:
@@ -67,15 +75,18 @@ def stop(client: ConnectClient, name: str) -> None:
     _wait_stopped(client, name)
 
 
-def _update(client: ConnectClient, name: str, config: dict[str, str]) -> None:
-    """Change the config of a stopped connector: while it runs, the old task's RUNNING passes for the new one's."""
-    before = client.status(name)
-    if is_at_rest(before):
+def _update(client: ConnectClient, name: str, config: dict[str, str]) -> bool:
+    """Change the config of a stopped connector: while it runs, the old task's RUNNING passes for the new one's.
+
+    Returns whether it was told to run again: one that somebody paused or stopped stays so.
+    """
+    if is_at_rest(client.status(name)):
         client.update(name, config)
-        return
+        return False
     stop(client, name)
     client.update(name, config)
     client.resume(name)
+    return True
 
 
 def _seed_and_start(client: ConnectClient, name: str, *, prefix: str, seed: dict[str, int]) -> None:
@@ -100,10 +111,13 @@ def is_at_rest(status: ConnectorStatus | None) -> bool:
     return status is not None and status.connector in ("PAUSED", "STOPPED")
 
 
-def settle(client: ConnectClient, name: str, progress: Progress) -> None:
-    """Wait until the connector runs, unless somebody paused or stopped it. Raises WaitTimeoutError, RejectedError."""
+def settle(client: ConnectClient, name: str, progress: Progress, *, started: bool) -> None:
+    """Wait until the connector runs, unless somebody paused or stopped it. Raises WaitTimeoutError, RejectedError.
+
+    One that this apply has `started` may still look stopped for a moment.
+    """
     status = client.status(name)
-    if status and is_at_rest(status):
+    if status and is_at_rest(status) and not started:
         progress(f"connector {name} is {status.connector}: left so")
         return
     progress(f"wait for connector {name} to run")

@@ -60,26 +60,44 @@ def _is_seed(offset: dict[str, Any] | None) -> bool:
     return offset is None or (offset.keys() == {"lsn", "lsn_proc", "lsn_commit"} and len(set(offset.values())) == 1)
 
 
-def refuse_unsafe(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
-    """Stop where the connector's position or epoch does not fit the lock file or the server.
+def position(actual: ActualConnector) -> int:
+    """The LSN that the connector stands at, as a number; 0 without one."""
+    return max((entry["offset"].get("lsn") or 0 for entry in actual.offsets if entry["offset"]), default=0)
+
+
+def epoch(config: dict[str, str] | None) -> int:
+    """The source epoch that a live config writes; 0 where there is none."""
+    value = (config or {}).get(EPOCH_KEY, "0")
+    return int(value) if value.isdecimal() else 0
+
+
+def refuse_position(name: str, actual: ActualConnector, lock: Lock | None, wal_position: int) -> None:
+    """Stop where the connector's position does not fit the lock file or the server.
 
     Debezium itself starts at a position that the server has not reached yet, and PostgreSQL then skips every
     transaction up to it without a word. Raises RefusedError.
     """
-    position = max((entry["offset"].get("lsn") or 0 for entry in actual.offsets if entry["offset"]), default=0)
-    if position and (lock is None or lock.source is None):
+    reached = position(actual)
+    if reached and (lock is None or lock.source is None):
         raise RefusedError(
             f"connector {name!r} has a position, but the lock file does not know its slot",
             f"restore the lock file from version control; if it is lost: {RECOVER}",
         )
-    if position > wal_position:
+    if reached > wal_position:
         raise RefusedError(
-            f"connector {name!r} stands at {position}, the server only at {wal_position}: it was restored or promoted "
+            f"connector {name!r} stands at {reached}, the server only at {wal_position}: it was restored or promoted "
             "without its last WAL, and rows would be skipped in silence",
             RECOVER,
         )
-    live = int((actual.config or {}).get(EPOCH_KEY, "0"))
-    if live > (lock.source_epoch if lock else 1):
+
+
+def refuse_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, raised: bool) -> None:
+    """Stop where the lock file's epoch is below the live one, or, when it was to be `raised`, not above it.
+
+    Raises RefusedError.
+    """
+    live, locked = epoch(actual.config), lock.source_epoch if lock else 1
+    if live > locked or (raised and live == locked):
         raise RefusedError(
             f"connector {name!r} writes source epoch {live}, the lock file is behind it: every sink would ignore new "
             "states as older",
@@ -106,15 +124,22 @@ def _differs(desired: str | None, actual: str | None) -> bool:
     return desired not in (actual, UNKNOWN)
 
 
-def diff(name: str, desired: dict[str, str], actual: ActualConnector) -> list[Change]:
-    """Create the connector, bring its config up to date, or finish what an interrupted apply began."""
+def diff(name: str, desired: dict[str, str], actual: ActualConnector, unfinished: str | None = None) -> list[Change]:
+    """Create the connector, bring its config up to date, or finish what an interrupted apply began.
+
+    `unfinished` is the lock file's word on what the connector was stopped for.
+    """
     if actual.config is None:
         return [Change("connect", f"connector {name}", "create", "reads the slot, writes the topics")]
     changes = []
+    # First, because it stops the connector: under its old position it must not run again.
+    if unfinished == "recover":
+        changes.append(Change("connect", f"offsets {name}", "update", "the slot is another one"))
     keys = different_keys(desired, actual.config)
     if keys:
         after = f"changed: {', '.join(keys)}"
         changes.append(Change("connect", f"connector {name}", "update", "restarts the task", "", after))
-    if never_ran(actual):
-        changes.append(Change("connect", f"start {name}", "create", "an apply was interrupted before its first start"))
+    stopped = actual.status is not None and actual.status.connector == "STOPPED"
+    if unfinished == "recover" or (stopped and unfinished) or never_ran(actual):
+        changes.append(Change("connect", f"start {name}", "create", "an apply was interrupted, or is recovering"))
     return changes

@@ -34,7 +34,7 @@ def apply(deployment: Deployment, progress: Progress, *, recover: bool = False) 
     if recover:
         _stop_connector(deployment, progress)
     lock = prepare(deployment, changes, progress, recover=recover)
-    connector = _apply_connect(deployment, lock, progress, recover=recover)
+    connector = _apply_connect(deployment, lock, progress)
     return [*(change for change in changes if change.system != "connect"), *connector]
 
 
@@ -77,17 +77,18 @@ def _apply_registry(deployment: Deployment, lock: Lock, changes: list[Change], p
     return lock
 
 
-def _apply_connect(deployment: Deployment, lock: Lock, progress: Progress, *, recover: bool) -> list[Change]:
+def _apply_connect(deployment: Deployment, lock: Lock, progress: Progress) -> list[Change]:
     name = deployment.pipeline.connector.name
     config = deployment.render(lock)
     database = read_database(deployment)
-    if recover and deployment.connect.config(name) is not None:
-        progress(f"forget the offsets of {name}")
-        deployment.connect.delete_offsets(name)
     changes = plan_connect(deployment, lock, [], database)
     if changes:
         connect_apply.refuse_invalid(deployment.connect, name, config)
-    connect_apply.apply(
+        if lock.unfinished is None and not connect_apply.is_at_rest(deployment.connect.status(name)):
+            # From here on the connector may be stopped by us: a next apply must know that it is to run.
+            lock = lock.model_copy(update={"unfinished": "update"})
+            deployment.write_lock(lock)
+    started = connect_apply.apply(
         deployment.connect,
         name,
         config,
@@ -96,7 +97,9 @@ def _apply_connect(deployment: Deployment, lock: Lock, progress: Progress, *, re
         seed=seed_for(database),
         progress=progress,
     )
-    connect_apply.settle(deployment.connect, name, progress)
+    connect_apply.settle(deployment.connect, name, progress, started=started)
+    if lock.unfinished is not None:
+        deployment.write_lock(lock.model_copy(update={"unfinished": None}))
     return changes
 
 

@@ -40,7 +40,8 @@ def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    return lock.model_copy(update={"source": None, "source_epoch": lock.source_epoch + 1})
+    update = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": "recover"}
+    return lock.model_copy(update=update)
 
 
 def read_database(deployment: Deployment) -> postgres_state.ActualDatabase:
@@ -76,12 +77,14 @@ def plan_connect(
     """Pending changes of the connector, given those that come before it."""
     name = deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)
-    if not recover:
-        connect_state.refuse_unsafe(name, actual, lock, database.wal_position)
+    unfinished = lock.unfinished if lock else None
+    connect_state.refuse_epoch(name, actual, lock, raised=recover)
+    if unfinished != "recover":
+        if connect_state.position(actual) > database.wal_position:
+            database = read_database(deployment)  # on a busy outbox both have moved since
+        connect_state.refuse_position(name, actual, lock, database.wal_position)
     config = deployment.render(lock)
-    changes = connect_state.diff(name, config, actual)
-    if recover and actual.config is not None:
-        changes.append(Change("connect", f"offsets {name}", "update", "the slot is another one"))
+    changes = connect_state.diff(name, config, actual, unfinished)
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
     new_schema = any(change.object.startswith("schema ") for change in before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -48,6 +49,9 @@ class Lock(BaseModel):
     pipeline: str
     environment: str
     source_epoch: int = 1
+    unfinished: Literal["update", "recover"] | None = Field(
+        default=None, description="What an apply has stopped the connector for; it is gone once that has ended."
+    )
     source: LockedSource | None = None
     schemas: dict[str, list[LockedSchema]] = Field(default={}, description="By aggregate type, newest first.")
 

@@ -15,7 +15,9 @@ CANARY_AGGREGATE = "outbox-canary"
 RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
 PROTECTED = re.compile(
-    r"topic\.prefix$|slot\.|publication\.|table\.include|snapshot\.mode|errors\.|offset\.mismatch|lsn\.flush"
+    r"topic\.prefix$|slot\.|publication\.|(schema|table|column)\.(include|exclude)|snapshot\.mode|errors\."
+    r"|offset\.mismatch|lsn\.flush|skipped\.operations|exactly\.once|database\.(hostname|dbname)"
+    r"|producer\.override\.(acks|enable\.idempotence)"
     r"|(key|value|header)\.converter|transforms|heartbeat\.|message\.prefix|producer\.override\.max\.block"
 )
 
@@ -102,6 +104,10 @@ class Connector(Model):
     def promise_kept(cls, overrides: dict[str, str]) -> dict[str, str]:
         """Settings that the promise hangs on are the template's business, where each stands with its reason."""
         taken = sorted(key for key in overrides if PROTECTED.match(key))
+        literal = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
+        if literal:
+            msg = f"{literal[0]} must be a placeholder that the worker resolves: ${{env:NAME}}, ${{file:path:key}}"
+            raise ValueError(msg)
         if taken:
             msg = f"{taken[0]} cannot be overridden: rows could be lost; to change it on purpose, copy the template"
             raise ValueError(msg)

@@ -34,14 +34,17 @@ PUBLICATION: LiteralString = """
 SLOT: LiteralString = """
     select slot_name, plugin, database, active, wal_status,
            confirmed_flush_lsn::text as confirmed_flush_lsn,
-           pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint as retained_bytes
+           case when pg_is_in_recovery() then 0
+                else pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint end as retained_bytes
     from pg_replication_slots where slot_name = %s"""
 SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
            (select system_identifier::text from pg_control_system()) as system_identifier,
            pg_is_in_recovery() as standby,
-           (select timeline_id from pg_control_checkpoint()) as timeline,
+           case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())
+                -- On a primary the WAL file's name is exact; the control file lags until the next checkpoint.
+                else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
 GRANTS: LiteralString = """

@@ -24,6 +24,8 @@ class Batch:
 
     rows: DataFrame
     """As decode() yields them; read more than once, so its source is cached."""
+    keys: int
+    """How many rows there are, records without a key and those for quarantine among them."""
     columns: Sequence[Column]
     reader: str
     """The Avro schema that `columns` were made of, JSON text."""

@@ -30,6 +30,7 @@ from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
 METADATA_KEY = "outbox"
 TRANSACTION_ID = "outbox-materialize"
 _RECENT_COMMITS = 20
+_LEDGER_ID = "ledger_id"
 
 _PROPERTIES = {
     # Without them one stale row in a MERGE rewrites the whole file that holds its key.
@@ -49,6 +50,9 @@ class DeltaTable:
         self._ledger = self._path + TOMBSTONES_SUFFIX
         self._quarantine = self._path + QUARANTINE_SUFFIX
         self._known_columns: set[str] | None = None
+        # Names the ledger entries of this table, from its first commit to its removal. A first run makes up a
+        # new one: what a slow first run enters means nothing to the table of the one that won.
+        self._ledger_id = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
         return self
@@ -64,9 +68,14 @@ class DeltaTable:
             return None
         for limit in (f"LIMIT {_RECENT_COMMITS}", ""):
             for row in self._history(limit):
+                if row["operation"] == "RESTORE":
+                    # The rows are older than the newest progress says: going on would skip what was undone.
+                    message = f"{self._path} was restored to an older version"
+                    raise RefusedError(message, "remove the table so that the next run rebuilds it")
                 stored = _stored(row)
                 if stored is not None:
                     self._known_columns = set(stored["columns"])
+                    self._ledger_id = stored.get("ledger_id", "")
                     return Committed.from_json(stored, f"the progress of {self._path}")
         message = f"the history of {self._path} holds no progress: the job did not make it, or its log was cleaned"
         raise RefusedError(message, "materialize into another table, or remove it so that the next run rebuilds it")
@@ -185,20 +194,19 @@ class DeltaTable:
         """Enter the tombstones; returns how many were new or moved forward."""
         exists = self._exists(self._ledger)
         rows = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted"))
-        rows = rows.select(KEY_COLUMN, *METADATA_COLUMNS)
-        if batch.previous is None and (count or exists):
-            # Also replaces the ledger of a table that was removed to be rebuilt.
-            rows.write.format("delta").mode("overwrite").options(**_PROPERTIES).save(self._ledger)
-            return count
+        rows = rows.select(KEY_COLUMN, *METADATA_COLUMNS, F.lit(self._ledger_id).alias(_LEDGER_ID))
+        if exists and _LEDGER_ID not in self._spark.read.format("delta").load(self._ledger).columns:
+            self._spark.sql(f"ALTER TABLE {_by_path(self._ledger)} ADD COLUMNS ({_LEDGER_ID} string)").collect()
         if not count:
             return 0
         if not exists:
             rows.write.format("delta").mode("append").options(**_PROPERTIES).save(self._ledger)
             return count
         newer = f"{version_sql('s')} > {version_sql('t')}"
+        same = f"t.{KEY_COLUMN} = s.{KEY_COLUMN} AND coalesce(t.{_LEDGER_ID}, '') = s.{_LEDGER_ID}"
         with self._source_view(rows) as source:
             result = self._spark.sql(
-                f"MERGE INTO {_by_path(self._ledger)} t USING {source} s ON t.{KEY_COLUMN} = s.{KEY_COLUMN} "
+                f"MERGE INTO {_by_path(self._ledger)} t USING {source} s ON {same} "
                 f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ).collect()
         return int(result[0]["num_affected_rows"])
@@ -207,7 +215,9 @@ class DeltaTable:
         """Rows without those that a tombstone in the ledger is newer than; tombstones themselves stay."""
         if not self._exists(self._ledger):
             return rows
-        ledger = self._spark.read.format("delta").load(self._ledger).alias("t")
+        ledger = self._spark.read.format("delta").load(self._ledger)
+        # Entries of before there was an id have none.
+        ledger = ledger.where(F.coalesce(_LEDGER_ID, F.lit("")) == self._ledger_id).alias("t")
         stale = F.expr(
             f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND NOT s._deleted AND {version_sql('t')} >= {version_sql('s')}"
         )
@@ -223,7 +233,8 @@ class DeltaTable:
 
     def _metadata(self, batch: Batch, token: str) -> str:
         columns = [column.name for column in batch.columns]
-        return json.dumps({METADATA_KEY: {**batch.committed.to_json(), "columns": columns, "token": token}})
+        ours = {"columns": columns, "ledger_id": self._ledger_id, "token": token}
+        return json.dumps({METADATA_KEY: {**batch.committed.to_json(), **ours}})
 
     def _verified(self, batch: Batch, token: str) -> dict[str, str]:
         """Metrics of our commit. A run number that another run has used makes Delta skip a write silently."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ from outbox_spark.sinks.postgres_sql import (
     column_type,
     sent_as_text,
 )
+from outbox_spark.unexpected import postgres_words
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
@@ -85,7 +86,7 @@ class PostgresTable:
                 autocommit=True,
             )
         except psycopg.Error as error:
-            message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {_first_line(error)}"
+            message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
             raise UnreachableError(message, "check the target in the environment file") from error
         try:
             self._lock()
@@ -99,6 +100,9 @@ class PostgresTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._connection is not None:
+            # The server ends the session some time after the close: without this a next run at once is refused.
+            with suppress(psycopg.Error):
+                self._one(SQL("select pg_advisory_unlock(hashtextextended(%s, 0))"), self._lock_key)
             self._connection.close()
 
     def committed(self) -> Committed | None:
@@ -158,6 +162,7 @@ class PostgresTable:
         self._stage(batch, staging)
         with self._explained(), self._open.transaction():
             self._execute(SQL("select set_config('lock_timeout', {}, true)").format(LOCK_WAIT))
+            self._check_complete(statements, staging, batch)
             self._prepare(statements, batch, added)
             written = self._merge(statements, staging, batch)
             self._execute(SQL("drop table {}").format(staging))
@@ -182,6 +187,14 @@ class PostgresTable:
         for column, default in added.items():
             for statement in statements.add_column(column, default):
                 self._execute(statement)
+
+    def _check_complete(self, statements: Statements, staging: Identifier, batch: Batch) -> None:
+        """A server that crashes empties unlogged tables; committing the offsets of lost rows would skip them."""
+        staged = self._one(statements.count_staged(staging))
+        if staged is None or staged[0] != batch.keys:
+            found = 0 if staged is None else staged[0]
+            message = f"staging of {self._name} holds {found} of {batch.keys} rows: the server lost or never got them"
+            raise RefusedError(message, "nothing was changed; run again")
 
     def _merge(self, statements: Statements, staging: Identifier, batch: Batch) -> Written:
         tombstones = self._execute(statements.merge_tombstones(staging))
@@ -231,18 +244,19 @@ class PostgresTable:
 
     def _lock(self) -> None:
         """One run per table: a session lock, which the server lets go of when this connection ends."""
-        key = f"{APPLICATION_NAME} {self._target.schema}.{self._table}"
-        row = self._one(SQL("select pg_try_advisory_lock(hashtextextended(%s, 0))"), key)
+        row = self._one(SQL("select pg_try_advisory_lock(hashtextextended(%s, 0))"), self._lock_key)
         if row is None or not row[0]:
             message = f"another run holds table {self._name}"
             hint = f"wait for it; the server shows it in pg_stat_activity as {APPLICATION_NAME}"
             raise RefusedError(message, hint)
 
     def _drop_stale_staging(self) -> None:
+        """Of this table's crashed runs: their exact form, so that nobody's `book__staging_prev` is taken for one."""
+        prefix = self._table + STAGING_INFIX
         rows = self._open.execute(
             "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "
-            "and starts_with(relname, %s)",
-            (_quoted(self._target.schema), self._table + STAGING_INFIX),
+            "and relpersistence = 'u' and starts_with(relname, %s) and right(relname, %s) ~ %s",
+            (_quoted(self._target.schema), prefix, -len(prefix), f"^[0-9a-f]{{{2 * _STAGING_TOKEN_BYTES}}}$"),
         ).fetchall()
         for (name,) in rows:
             self._execute(SQL("drop table if exists {}").format(Identifier(self._target.schema, name)))
@@ -273,8 +287,8 @@ class PostgresTable:
     def _sql(self, columns: Sequence[Column] = (), extra: Sequence[str] = ()) -> Statements:
         return Statements(self._target.schema, self._table, columns, extra)
 
-    def _one(self, query: SQL | Composed, parameter: str) -> TupleRow | None:
-        return self._open.execute(query, (parameter,)).fetchone()
+    def _one(self, query: SQL | Composed, *parameters: str) -> TupleRow | None:
+        return self._open.execute(query, parameters).fetchone()
 
     def _execute(self, statement: Composed) -> int:
         return self._open.execute(statement).rowcount
@@ -287,6 +301,10 @@ class PostgresTable:
         return self._connection
 
     @property
+    def _lock_key(self) -> str:
+        return f"{APPLICATION_NAME} {self._name}"
+
+    @property
     def _name(self) -> str:
         return f"{self._target.schema}.{self._table}"
 
@@ -295,7 +313,7 @@ class PostgresTable:
         try:
             yield
         except psycopg.Error as error:
-            message = f"PostgreSQL refused to write {self._name}: {_first_line(error)}"
+            message = f"PostgreSQL refused to write {self._name}: {postgres_words(error)}"
             raise MaterializeError(message, "nothing was changed; correct it and run again") from error
 
 
@@ -315,7 +333,3 @@ def _staged(column: Column) -> Expression:
 def _quoted(name: str) -> str:
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
-
-
-def _first_line(error: psycopg.Error) -> str:
-    return str(error).strip().split("\n", maxsplit=1)[0]

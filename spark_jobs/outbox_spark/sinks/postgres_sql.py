@@ -121,6 +121,10 @@ class Statements:
             staging, Identifier(KEY_COLUMN), _list([*fields, *rest])
         )
 
+    def count_staged(self, staging: Identifier) -> Composed:
+        """How many records are staged. A retried task may have staged some of them twice."""
+        return SQL("select count(distinct (_partition, _offset)) from {}").format(staging)
+
     def merge_tombstones(self, staging: Identifier) -> Composed:
         """Ledger entries of the tombstones that are newer than the row they delete."""
         names = [KEY_COLUMN, *METADATA_COLUMNS]

@@ -335,7 +335,7 @@ def test_is_at_rest(found: ConnectorStatus | None, expected: bool) -> None:
 def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[int, object], state: str) -> None:
     server = serve([answer])
     said: list[str] = []
-    settle(client(server), "c", said.append)
+    settle(client(server), "c", said.append, started=False)
     assert server.seen == [LOOK]
     assert said == [f"connector c is {state}: left so"]
 
@@ -344,7 +344,7 @@ def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[in
 def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
     server = serve(script)
     said: list[str] = []
-    settle(client(server), "c", said.append)
+    settle(client(server), "c", said.append, started=False)
     # The first look tells a connector at rest; those that count come after it.
     assert len(server.seen) == max(len(script) - 1, 1) + connect_apply.STABLE_LOOKS
     assert all(request == LOOK for request in server.seen)
@@ -355,4 +355,4 @@ def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
 def test_settle_does_not_call_a_failure_a_success(serve: Serve, answer: tuple[int, object]) -> None:
     """A second apply has nothing to change, and must not say that all is well."""
     with pytest.raises(RejectedError, match="connector c FAILED: "):
-        settle(client(serve([answer])), "c", silent)
+        settle(client(serve([answer])), "c", silent, started=False)

@@ -18,7 +18,8 @@ from outbox_kit.connect.state import (
     different_keys,
     missing_plugins,
     never_ran,
-    refuse_unsafe,
+    refuse_epoch,
+    refuse_position,
     seed_offset,
 )
 from outbox_kit.errors import RefusedError
@@ -219,7 +220,7 @@ def test_a_class_that_several_keys_name_is_missing_once() -> None:
     assert missing_plugins(config, []) == ["B", "S"]
 
 
-# --- refuse_unsafe
+# --- refuse_position
 
 
 def offset(**position: object) -> list[dict[str, Any]]:
@@ -240,7 +241,7 @@ def offset(**position: object) -> list[dict[str, Any]]:
 def test_a_position_that_the_server_has_reached_passes(
     lock: Lock, offsets: list[dict[str, Any]], wal_position: int
 ) -> None:
-    refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
+    refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_a_position_that_the_server_has_reached_passes(
 )
 def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
+        refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER
 
@@ -258,14 +259,14 @@ def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dic
 def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
     """Somebody will resume it."""
     with pytest.raises(RefusedError, match="stands at 9"):
-        refuse_unsafe("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
+        refuse_position("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
 def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
     found = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
-        refuse_unsafe("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
+        refuse_position("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
     assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
     assert RECOVER in caught.value.hint
@@ -282,7 +283,7 @@ def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock:
     ids=["no connector", "no offset", "no offset any more", "first epoch"],
 )
 def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
-    refuse_unsafe("c", actual, None, 9)
+    refuse_position("c", actual, None, 9)
 
 
 @pytest.mark.parametrize(
@@ -305,12 +306,39 @@ def test_a_live_epoch_above_the_locks_is_refused(
     found = lock.model_copy(update={"source_epoch": locked}) if locked else None
     actual = ActualConnector(config, STOPPED, [])
     if not refused:
-        refuse_unsafe("c", actual, found, 9)
+        refuse_epoch("c", actual, found, raised=False)
         return
     with pytest.raises(RefusedError) as caught:
-        refuse_unsafe("c", actual, found, 9)
+        refuse_epoch("c", actual, found, raised=False)
     assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file is behind it")
     assert caught.value.hint == "restore the lock file from version control"
+
+
+def test_a_raised_epoch_must_be_above_the_live_one(lock: Lock) -> None:
+    """A lock file that is one behind would raise the epoch to what is written already."""
+    actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
+    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)
+    with pytest.raises(RefusedError, match="writes source epoch 3"):
+        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), raised=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "unfinished", "planned"),
+    [
+        (STOPPED, None, []),
+        (STOPPED, "update", ["start c"]),
+        (RUNNING, "update", []),
+        (STOPPED, "recover", ["offsets c", "start c"]),
+        (RUNNING, "recover", ["offsets c", "start c"]),
+    ],
+)
+def test_what_an_interrupted_apply_began_is_finished(
+    status: ConnectorStatus, unfinished: str | None, planned: list[str]
+) -> None:
+    """A connector that somebody stopped stays stopped; one that an apply stopped is started again."""
+    own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
+    changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)
+    assert [change.object for change in changes] == planned
 
 
 # --- what verify says

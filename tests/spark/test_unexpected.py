@@ -1,0 +1,70 @@
+"""What is said of errors that nobody foresaw: enough to act on, nothing of a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.errors import RefusedError
+from outbox_spark.unexpected import explained
+
+SECRET = "p4yload"
+
+
+def said(error: Exception) -> str:
+    return explained(error).message
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (f"select '{SECRET}'::int", "InvalidTextRepresentation: a value was refused, SQLSTATE 22P02"),
+        (
+            f"create temp table t (x text primary key); insert into t values ('{SECRET}'), ('{SECRET}')",
+            'UniqueViolation: duplicate key value violates unique constraint "t_pkey"',
+        ),
+        ("select * from nowhere", 'UndefinedTable: relation "nowhere" does not exist'),
+    ],
+)
+def test_postgres(postgres: psycopg.conninfo.ConninfoDict, statement: str, words: str) -> None:
+    arguments: dict[str, Any] = dict(postgres)
+    with psycopg.connect(**arguments) as connection, pytest.raises(psycopg.Error) as caught:
+        connection.execute(statement.encode())
+    assert said(caught.value) == words
+
+
+def test_spark(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=SECRET) as caught:
+        spark.range(1).select(F.lit(SECRET).cast("int")).collect()
+    assert "CAST_INVALID_INPUT" in said(caught.value)
+    assert SECRET not in said(caught.value)
+    with pytest.raises(Exception, match=SECRET) as caught:
+        spark.range(1).select(F.raise_error(F.concat(F.lit(SECRET), F.col("id").cast("string")))).collect()
+    assert SECRET not in said(caught.value)
+    with pytest.raises(AnalysisException) as analysis:
+        spark.table("nowhere")
+    assert said(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+
+
+def test_an_error_that_cannot_say_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: AnalysisException) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr(AnalysisException, "__str__", broken)
+    assert said(AnalysisException("x")) == "AnalysisException"
+
+
+def test_python() -> None:
+    known = RefusedError("known", "hint")
+    assert explained(known) is known
+    assert said(ValueError("short\nsecond line")) == "ValueError: short"
+    assert said(KeyError()) == "KeyError"
+    assert len(said(ValueError("x" * 1000))) < 250
+    with pytest.raises(UnicodeDecodeError) as caught:
+        b"\xff".decode()
+    assert said(caught.value) == "UnicodeDecodeError"
