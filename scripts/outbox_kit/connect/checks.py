@@ -46,7 +46,7 @@ def _running(name: str, actual: ActualConnector) -> Check:
         is_running(status),
         seen=seen,
         expected="connector RUNNING, every task RUNNING",
-        remedy="mend the cause, then restart the connector; see docs/operations.md",
+        remedy="FAILED: mend the cause, then restart; PAUSED or STOPPED: resume; see docs/operations.md",
     )
 
 

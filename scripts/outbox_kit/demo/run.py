@@ -32,6 +32,8 @@ from outbox_kit.waiting import Seen, wait_for
 ENVIRONMENT = "local"
 # A killed worker comes back within a quarter of a minute; the backlog then needs a moment.
 RUNNING_SECONDS = 90
+STEADY_LOOKS = 6
+LOOK_EVERY_S = 0.5
 CANARY_SECONDS = 120
 SPARK_SECONDS = 300
 # A run of half a minute ends before the optimising compiler has paid for itself.
@@ -128,23 +130,29 @@ class Demo:
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
         """A worker that was killed during the workload comes back by itself; give it the time.
 
-        Its status survives it: only the slot tells whether the task really reads.
+        Its status survives it: only the slot tells whether the task really reads. And a worker that comes back
+        may start its task, give it up in a rebalance, and start it again: only what stays is believed.
         """
+        steady = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
 
         def look() -> Seen[bool]:
+            nonlocal steady
             try:
                 status = deployment.connect.status(name)
             except UnreachableError as error:
+                steady = 0
                 return Seen(None, error.message)
             with psycopg.connect(state.postgres) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
             words = status.words if status else "no status yet"
-            running = is_running(status) and active
-            return Seen(True if running else None, f"{words}, slot {'active' if active else 'not active'}")
+            steady = steady + 1 if is_running(status) and active else 0
+            seen = f"{words}, slot {'active' if active else 'not active'}"
+            return Seen(True if steady >= STEADY_LOOKS else None, seen)
 
-        wait_for("the connector to run", look, seconds=RUNNING_SECONDS, hint="see `outbox stack logs connect`")
+        hint = "see `outbox stack logs connect`"
+        wait_for("the connector to run", look, seconds=RUNNING_SECONDS, every=LOOK_EVERY_S, hint=hint)
 
     def _verify(self, deployment: Deployment) -> None:
         checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)

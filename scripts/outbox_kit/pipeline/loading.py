@@ -188,7 +188,9 @@ def _validate(model: type[ModelT], data: Mapping[str, Any], path: Path) -> Model
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        # An unknown key is often the misspelt one that another error misses: it comes first.
+        errors = error.errors(include_url=False, include_input=False)
+        first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in first["loc"]) or "(top level)"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ConfigurationError(f"{path}: {where}: {first['msg']}{more}", _suggest(model, first["loc"])) from None

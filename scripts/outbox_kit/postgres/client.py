@@ -123,7 +123,9 @@ def grants(connection: Connection, role: str, table: str) -> Row | None:
 
 
 def create_table(connection: Connection, source: Source) -> None:
-    """The outbox table after docs/contract.md."""
+    """The outbox table after docs/contract.md, and its schema where that is missing."""
+    schema = sql.Identifier(source.table.split(".")[0])
+    connection.execute(sql.SQL("create schema if not exists {}").format(schema))
     names = {key: sql.Identifier(value) for key, value in source.columns.model_dump().items()}
     connection.execute(
         sql.SQL("""

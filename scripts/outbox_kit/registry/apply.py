@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from outbox_kit.changes import Change
+from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import LockedSchema
-from outbox_kit.pipeline.avro import fingerprint
+from outbox_kit.pipeline.avro import fingerprint, same_schema
 from outbox_kit.pipeline.lock import KEPT_VERSIONS
 from outbox_kit.progress import Progress
 from outbox_kit.registry.client import RegistryClient
@@ -21,6 +22,18 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
             client.set_compatibility(name, by_name[name].compatibility)
         else:
             client.register(name, by_name[name].text)
+            _refuse_older(client, by_name[name])
+
+
+def _refuse_older(client: RegistryClient, subject: Subject) -> None:
+    """A registry hands out the old id for a schema that it has seen, and its newest version stays the newest."""
+    latest = client.latest(subject.name)
+    if latest is not None and not same_schema(latest.text, subject.text):
+        raise RefusedError(
+            f"schema of {subject.aggregate_type} was registered before; version {latest.version} of {subject.name} "
+            "stays the newest: a registry does not go back",
+            "take the newest version's schema, or change the file so that it is a new one (a `doc` will do)",
+        )
 
 
 def locked_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str, list[LockedSchema]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.support import Request, Script, ScriptedServer
 
+from outbox_kit.changes import Change
 from outbox_kit.checking import Status
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import HttpService, Lock, Pipeline
@@ -127,8 +128,9 @@ def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
         [
             (200, {"compatibility": "BACKWARD"}),
             (200, {"id": 15}),
+            (200, versions[0]),
             (200, [1, 2, 3, 4, 5]),
-            *((200, version) for version in versions),
+            *((200, version) for version in versions[1:]),  # the client keeps the newest
         ]
     )
     client = RegistryClient(HttpService(url=server.url))
@@ -142,6 +144,17 @@ def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
     assert json.loads(server.seen[1].body["schema"]) == json.loads(TEXT)
     assert [(entry.version, entry.id) for entry in locked["book"]] == [(5, 15), (4, 14), (3, 13)]
     assert len({entry.fingerprint for entry in locked["book"]}) == 2
+
+
+def test_a_schema_that_was_registered_before_does_not_become_the_newest(
+    serve: Callable[[Script], ScriptedServer],
+) -> None:
+    """The registry hands out the old id; without a word, plan and apply would go round for ever."""
+    newest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
+    client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, newest)]).url))
+    change = [Change("registry", f"schema {SUBJECT.name}", "update", "payload of book")]
+    with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the newest"):
+        registry_apply.apply(client, [SUBJECT], change, lambda _: None)
 
 
 # --- checks

@@ -153,8 +153,8 @@ class OtherRecordsTest {
   void snapshotRowsFail() {
     assertRefused(
         "A snapshot read rows of public.outbox_event (op=r). Snapshots bring old states back: they"
-            + " read in no order of commits. Use snapshot.mode=no_data, and `outbox backfill` to"
-            + " load what was there before; or set snapshot.rows=route if you know that each"
+            + " read in no order of commits. Use snapshot.mode=no_data, and write what was there"
+            + " before into the outbox; or set snapshot.rows=route if you know that each"
             + " aggregate has one row.",
         router(),
         OutboxEvents.insert().operation("r").record());

@@ -124,7 +124,7 @@ public final class EnvelopeReader {
           "A snapshot read rows of "
               + table
               + " (op=r). Snapshots bring old states back: they read in no order of commits. Use"
-              + " snapshot.mode=no_data, and `outbox backfill` to load what was there before; or"
+              + " snapshot.mode=no_data, and write what was there before into the outbox; or"
               + " set snapshot.rows=route if you know that each aggregate has one row.");
     }
     throw new DataException(
