@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.connect.samples import COMMITTED, DESIRED, MOVED, NULL, PLUGIN, ROUTER, RUNNING, SEEDED, STOPPED
 
 from outbox_kit.changes import Change
-from outbox_kit.checking import Status
-from outbox_kit.connect import checks
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import (
     EPOCH_KEY,
@@ -24,18 +23,6 @@ from outbox_kit.connect.state import (
 )
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import UNKNOWN, Lock
-
-PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
-ROUTER = "io.outboxkit.smt.OutboxRouter"
-DESIRED = {"connector.class": PLUGIN, "transforms.outbox.type": ROUTER, "database.password": "${env:X}"}
-SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
-SEEDED = [{"partition": {"server": "library"}, "offset": SEED}]
-MOVED = [{"partition": {"server": "library"}, "offset": {**SEED, "lsn": 9}}]
-# As Debezium 3 commits it: the seed's keys and its own.
-COMMITTED = [{"partition": {"server": "library"}, "offset": {**SEED, "txId": 7, "ts_usec": 1, "messageType": "INSERT"}}]
-NULL = [{"partition": {"server": "library"}, "offset": None}]
-RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
-STOPPED = ConnectorStatus("STOPPED", (), ())
 
 
 @pytest.mark.parametrize(
@@ -339,67 +326,3 @@ def test_what_an_interrupted_apply_began_is_finished(
     own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)
     assert [change.object for change in changes] == planned
-
-
-# --- what verify says
-
-
-def seen(actual: ActualConnector, plugins: list[str]) -> dict[str, str]:
-    found = checks.run("c", DESIRED, actual, plugins=plugins)
-    assert [check.id for check in found] == [
-        "connect.plugins",
-        "connect.running",
-        "connect.config",
-        "connect.offsets",
-    ]
-    assert all(bool(check.remedy) is (check.status is Status.FAIL) for check in found)
-    return {check.id: check.seen for check in found if check.status is Status.FAIL}
-
-
-FAILED = ConnectorStatus(
-    "RUNNING",
-    ("FAILED",),
-    ("org.apache.kafka.ConnectException: outer\n\tat x\nCaused by: java.X: inner\n\tat y",),
-)
-NO_TASK = ConnectorStatus("RUNNING", (), ())
-
-
-@pytest.mark.parametrize(
-    ("actual", "plugins", "expected"),
-    [
-        (ActualConnector(DESIRED, RUNNING, MOVED), [PLUGIN, ROUTER], {}),
-        (ActualConnector(DESIRED, RUNNING, MOVED), [PLUGIN], {"connect.plugins": f"missing: {ROUTER}"}),
-        (
-            ActualConnector(DESIRED, FAILED, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.running": "connector RUNNING, tasks: FAILED; java.X: inner"},
-        ),
-        (
-            ActualConnector(DESIRED, NO_TASK, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.running": "connector RUNNING, tasks: no task yet"},
-        ),
-        (
-            ActualConnector({**DESIRED, "a": "1"}, RUNNING, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.config": "differs in a"},
-        ),
-        (ActualConnector(DESIRED, RUNNING, []), [PLUGIN, ROUTER], {"connect.offsets": "no offset"}),
-        (
-            ActualConnector(DESIRED, RUNNING, [{"partition": {}, "offset": {"other": 1}}]),
-            [PLUGIN, ROUTER],
-            {"connect.offsets": "lsn None"},
-        ),
-        (
-            ActualConnector(None, None, []),
-            [PLUGIN, ROUTER],
-            {
-                "connect.running": "no connector c",
-                "connect.config": "differs in no connector c",
-                "connect.offsets": "no offset",
-            },
-        ),
-    ],
-)
-def test_checks(actual: ActualConnector, plugins: list[str], expected: dict[str, str]) -> None:
-    assert seen(actual, plugins) == expected
