@@ -14,6 +14,9 @@ The command line prints both and keeps the traceback for `--debug`.
 
 from __future__ import annotations
 
+# The next step wherever slot, database or position are not the lock file's.
+RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
+
 
 class OutboxKitError(Exception):
     """Root of the errors that are explained to the user instead of shown as a traceback."""

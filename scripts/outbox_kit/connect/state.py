@@ -8,11 +8,10 @@ from typing import Any
 
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import UNKNOWN, Lock
 
 EPOCH_KEY = "transforms.outbox.source.epoch"
-RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
 # What some distributions answer instead of the stored value of a password, even of a placeholder.
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 # Added by the worker to what it was given.

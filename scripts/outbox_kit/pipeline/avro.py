@@ -108,11 +108,6 @@ def _simplified(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
     return kept["type"] if kept.keys() == {"type"} and isinstance(kept["type"], str) else kept
 
 
-def record_name(text: str) -> str:
-    """Full name of the record that a schema text declares."""
-    return str(fullname(json.loads(text)))
-
-
 def fingerprint(text: str) -> str:
     """SHA-256 of the parsing canonical form, hex: equal for schemas that read and write the same bytes."""
     canonical = to_parsing_canonical_form(json.loads(text))

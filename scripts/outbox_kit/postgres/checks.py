@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from outbox_kit.checking import Check, check
+from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres.state import RECOVER, ActualDatabase, column_problems
+from outbox_kit.postgres.state import ActualDatabase, column_problems
 
 
 def run(

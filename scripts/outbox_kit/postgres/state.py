@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client
 
 FAILOVER_SLOTS_SINCE = 170000
-RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
 COLUMN_TYPES = {
     "id": "uuid",
     "aggregate_type": "text",

@@ -11,7 +11,6 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import (
     EPOCH_KEY,
-    RECOVER,
     ActualConnector,
     diff,
     different_keys,
@@ -21,7 +20,7 @@ from outbox_kit.connect.state import (
     refuse_position,
     seed_offset,
 )
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import UNKNOWN, Lock
 
 

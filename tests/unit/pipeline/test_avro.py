@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from fastavro.schema import fullname
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.avro import fingerprint, read_schema, record_name, same_schema, without_docs
+from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema, without_docs
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -27,7 +28,7 @@ def test_the_example_schemas_are_read(repository: Path, name: str) -> None:
     text = read_schema(path)
     assert json.loads(text) == json.loads(path.read_text(encoding="utf-8"))
     assert ": " not in text.split('"doc"', maxsplit=1)[0]
-    assert record_name(text) == f"io.outboxkit.library.{name.capitalize()}"
+    assert fullname(json.loads(text)) == f"io.outboxkit.library.{name.capitalize()}"
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

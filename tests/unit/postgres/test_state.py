@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
-from outbox_kit.postgres.state import COLUMN_TYPES, RECOVER, ActualDatabase, column_problems, diff, refuse_unsafe
+from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
 
 
 def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[str]:
