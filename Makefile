@@ -9,7 +9,10 @@ WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
-.PHONY: help setup demo check lint format unit test test-full clean prerequisites
+# Servers that the database checks are tried on beside the stack's own.
+OLDER_POSTGRES := 14.24.0 16.15.0
+
+.PHONY: help setup demo check lint format unit test test-full bench-plan clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +32,15 @@ $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
 	@echo "resolving Kafka, Connect, Debezium, registry, PostgreSQL, Spark's jars into build/runtime (about 220 MB)"
 	@rm -rf build/runtime
 	@$(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
+	@mkdir -p $(STAMPS) && touch $@
+
+older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## The older PostgreSQL servers that tests start, into build/postgres.
+
+$(STAMPS)/postgres-%: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
+	@echo "resolving PostgreSQL $* into build/postgres/$* (about 15 MB)"
+	@rm -rf build/postgres/$*
+	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.version=$* \
+		-Druntime.directory="$(CURDIR)/build/postgres/$*"
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
@@ -56,10 +68,13 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q tests/unit
 
-test: check ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
+test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
 
 test-full: test ## The long ones too.
+
+bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
 clean: ## Stop the stack; delete what was built.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 System = Literal["postgres", "kafka", "registry", "connect"]
-Action = Literal["create", "update"]
+Action = Literal["create", "update", "delete"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What `apply` would do to one object, and why."""
+    """What `apply` would do to one object, and why.
+
+    `danger` says in words what can be lost; empty where nothing can. A dangerous change needs `--allow`.
+    """
 
     system: System
     object: str
@@ -19,3 +22,4 @@ class Change:
     why: str
     before: str = ""
     after: str = ""
+    danger: str = ""

@@ -12,8 +12,7 @@ from outbox_kit.pipeline import (
     Kafka,
     Materialization,
     Pipeline,
-    load_environment,
-    load_pipeline,
+    load_files,
 )
 from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
 from outbox_spark.errors import ConfigurationError
@@ -32,8 +31,7 @@ def load_jobs(
     Raises ConfigurationError when a file is wrong or nothing is selected.
     """
     try:
-        pipeline = load_pipeline(pipeline_file)
-        environment = load_environment(environment_name, pipeline_file, needs=("kafka", "registry", "targets"))
+        pipeline, environment = load_files(pipeline_file, environment_name, needs=("kafka", "registry", "targets"))
     except OutboxKitError as error:
         raise ConfigurationError(error.message, error.hint) from error
     selected = [

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
+from outbox_spark.keys import key_text
 from outbox_spark.model import Committed, MaterializeJob, Ordering
 from outbox_spark.order import (
     GOOD_SEQUENCE,
@@ -43,7 +44,8 @@ def newest_per_key(records: DataFrame, partition_epoch: int) -> DataFrame:
     """
     keyless = F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
     return (
-        records.select(
+        records.withColumn("key", key_text(F.col("key")))
+        .select(
             "key",
             # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
             F.when(F.col("key").isNull(), keyless).otherwise(F.xxhash64("key")).alias("hash"),

@@ -11,6 +11,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from outbox_kit.pipeline.references import inline
 from outbox_spark.errors import SchemaError, UnreachableError
 from outbox_spark.model import Registry
 
@@ -43,7 +44,7 @@ class SchemaRegistry:
         if answer is None:
             message = f"the registry at {self._url} has no subject {subject}"
             raise SchemaError(message, "`outbox apply` registers the schemas of a pipeline")
-        schema = _avro(answer, f"subject {subject}")
+        schema = self._avro(answer, f"subject {subject}")
         self._by_id[int(answer["id"])] = schema
         return schema
 
@@ -51,7 +52,7 @@ class SchemaRegistry:
         """Schema with this id, JSON text; None when the registry does not know the id."""
         if schema_id not in self._by_id:
             answer = self._get(f"/schemas/ids/{schema_id}")
-            self._by_id[schema_id] = None if answer is None else _avro(answer, f"schema id {schema_id}")
+            self._by_id[schema_id] = None if answer is None else self._avro(answer, f"schema id {schema_id}")
         return self._by_id[schema_id]
 
     def _get(self, path: str) -> dict[str, Any] | None:
@@ -69,11 +70,23 @@ class SchemaRegistry:
         answer: dict[str, Any] = json.loads(response.text)
         return answer
 
+    def _avro(self, answer: dict[str, Any], what: str) -> str:
+        """The schema of an answer, with every type of its references in it. Raises SchemaError."""
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise SchemaError(f"{what} is {answer['schemaType']}", "values of a materialized topic must be Avro")
+        texts: dict[str, str] = {}
+        self._collect(answer, what, texts)
+        return inline(str(answer["schema"]), list(texts.values()))
 
-def _avro(answer: dict[str, Any], what: str) -> str:
-    if answer.get("schemaType", "AVRO") != "AVRO":
-        raise SchemaError(f"{what} is {answer['schemaType']}", "values of a materialized topic must be Avro")
-    if answer.get("references"):
-        names = ", ".join(reference["name"] for reference in answer["references"])
-        raise SchemaError(f"{what} references other subjects: {names}", "register it with the types inlined")
-    return str(answer["schema"])
+    def _collect(self, answer: dict[str, Any], what: str, texts: dict[str, str]) -> None:
+        """Texts of everything that a schema references, each after those that it references itself."""
+        for reference in answer.get("references") or ():
+            path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
+            if path in texts:
+                continue
+            found = self._get(path)
+            if found is None:
+                message = f"{what} references {reference['name']}, and the registry has no {path.removeprefix('/')}"
+                raise SchemaError(message, "`outbox apply` registers the schemas of a pipeline")
+            self._collect(found, what, texts)
+            texts[path] = str(found["schema"])

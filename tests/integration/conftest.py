@@ -5,14 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.integration.support import Deploy, Finished, Outbox
+from tests.integration.support import Deploy, Finished, Outbox, called
 
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.errors import OutboxKitError
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import removal
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
 
@@ -42,12 +46,35 @@ def outbox(project: Path, stack: Stack) -> Outbox:
 
 
 @pytest.fixture(scope="session")
+def outbox_here(project: Path, stack: Stack) -> Outbox:
+    """As `outbox`, in this process: for modules of many commands, where Python's start would take most of the time."""
+    del stack
+
+    def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
+        return called(["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def library(project: Path, stack: Stack) -> Iterator[Deployment]:
     """The worked example, applied."""
     del stack
     with open_deployment(project / "connectors" / "library.yaml", "local") as deployment:
         apply(deployment, silent)
         yield deployment
+
+
+def take_down(deployment: Deployment) -> None:
+    """Connector and slot of a test that has ended: the run's stack has a worker and slots for a few at a time."""
+    slot = deployment.pipeline.source.slot
+    with suppress(OutboxKitError):
+        if deployment.connect.config(deployment.pipeline.connector.name) is not None:
+            connect_apply.remove(deployment.connect, deployment.pipeline.connector.name)
+        with postgres_client.connected(deployment.environment.source) as connection:
+            removal.wait_given_up(connection, slot)
+            if postgres_client.slot(connection, slot) is not None:
+                removal.drop_slot(connection, slot)
 
 
 @contextmanager
@@ -57,6 +84,7 @@ def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
 
         def run(name: str, *, applied: bool = True, **changes: object) -> Deployment:
             deployment = stack.enter_context(open_deployment(make_pipeline(name, **changes), "local"))
+            stack.callback(take_down, deployment)
             if applied:
                 apply(deployment, silent)
             return deployment
@@ -65,15 +93,17 @@ def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
 
 
 @pytest.fixture
-def deploy(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
+def deploy(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
     """Deploy pipelines whose connections are closed with the test."""
+    del stack  # has to be up
     with deploying(make_pipeline) as run:
         yield run
 
 
 @pytest.fixture(scope="module")
-def deploy_once(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
+def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
     """Deploy pipelines whose connections are closed with the module."""
+    del stack  # has to be up
     with deploying(make_pipeline) as run:
         yield run
 

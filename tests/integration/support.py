@@ -10,8 +10,12 @@ from typing import Any
 
 import fastavro
 from confluent_kafka import Message
+from typer.testing import CliRunner
 
+from outbox_kit.cli.app import app
+from outbox_kit.cli.options import hoist
 from outbox_kit.deployment import Deployment
+from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.reader import read_all
 from outbox_kit.waiting import Seen, wait_for
 
@@ -32,12 +36,52 @@ class Finished:
 
 
 Outbox = Callable[..., Finished]
+Run = Callable[..., Finished]
 Deploy = Callable[..., Deployment]
+
+
+def in_process(deployment: Deployment | None = None) -> Run:
+    """Run commands in this process: what `main` does, without a second to start.
+
+    On a deployment, or on what the environment variables name.
+    """
+    chosen: list[str] = []
+    if deployment is not None:
+        pipeline = deployment.templates.parent / f"{deployment.pipeline.name}.yaml"
+        chosen = ["-p", str(pipeline), "-e", deployment.environment.name]
+
+    def command(*arguments: str, code: int = 0) -> Finished:
+        done = called([*chosen, *arguments])
+        assert done.code == code, done.words
+        return done
+
+    return command
+
+
+def called(arguments: list[str]) -> Finished:
+    """Run one command in this process."""
+    result = CliRunner().invoke(app, hoist(arguments))
+    words = result.stderr
+    if isinstance(result.exception, OutboxKitError):
+        words += f"error: {result.exception.message}\nhint: {result.exception.hint}"
+    elif result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Finished(result.exit_code, result.stdout, words)
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:
     """Every committed record of a topic."""
     return read_all(deployment.environment.kafka, topic, partitions)
+
+
+def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
+    """Keys whose record with the highest source_sequence is no tombstone."""
+    newest: dict[str, Message] = {}
+    for message in records(deployment, topic, partitions):
+        key = (message.key() or b"").decode()  # type: ignore[union-attr]
+        if key not in newest or headers(newest[key])["source_sequence"] <= headers(message)["source_sequence"]:
+            newest[key] = message
+    return {key for key, message in newest.items() if message.value() is not None}
 
 
 def headers(message: Message) -> dict[str, str]:

@@ -60,6 +60,18 @@ def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None
     assert not {"r3gistry", "t4rget"} & set(repr(found).replace("'", " ").split())
 
 
+def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a job would read the topics of another prefix than the connector writes."""
+    file = pipeline.parent / "environments/testing.yaml"
+    file.write_text(f"{ENVIRONMENT}pipeline: {{prefix: eu}}\n")
+    assert {job.topic for job in load_jobs(pipeline, "testing")} == {"eu.author", "eu.book"}
+    monkeypatch.setenv("OUTBOX__PREFIX", "us")
+    monkeypatch.setenv("OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS", "other:9092")
+    found = load_jobs(pipeline, "testing")
+    assert {job.topic for job in found} == {"us.author", "us.book"}
+    assert {job.kafka["bootstrap.servers"] for job in found} == {"other:9092"}
+
+
 def test_a_selection_of_nothing_is_an_error(pipeline: Path) -> None:
     with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
         load_jobs(pipeline, "testing", aggregates=["reader"])

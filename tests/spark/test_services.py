@@ -21,7 +21,20 @@ ANSWERS = {
     "/api/subjects/t-value/versions/latest": {"subject": "t-value", "id": 7, "version": 2, "schema": SCHEMA},
     "/api/schemas/ids/3": {"schema": SCHEMA},
     "/api/schemas/ids/4": {"schema": "syntax = ...", "schemaType": "PROTOBUF"},
-    "/api/schemas/ids/5": {"schema": SCHEMA, "references": [{"name": "io.Other"}]},
+    "/api/schemas/ids/5": {"schema": SCHEMA, "references": [{"name": "io.Other", "subject": "gone-o", "version": 1}]},
+    "/api/schemas/ids/6": {
+        "schema": '{"type":"record","name":"io.Order","fields":'
+        '[{"name":"a","type":"Money"},{"name":"b","type":"Money"}]}',
+        "references": [
+            {"name": "io.Money", "subject": "io.Money", "version": 2},
+            {"name": "io.Unit", "subject": "io.Unit", "version": 1},
+        ],
+    },
+    "/api/subjects/io.Money/versions/2": {
+        "schema": '{"type":"record","name":"io.Money","fields":[{"name":"unit","type":"Unit"}]}',
+        "references": [{"name": "io.Unit", "subject": "io.Unit", "version": 1}],
+    },
+    "/api/subjects/io.Unit/versions/1": {"schema": '{"type":"enum","name":"io.Unit","symbols":["EUR"]}'},
 }
 
 
@@ -72,7 +85,24 @@ def test_a_missing_subject_is_named(registry: SchemaRegistry) -> None:
         registry.latest("gone-value")
 
 
-@pytest.mark.parametrize(("number", "message"), [(4, "schema id 4 is PROTOBUF"), (5, r"other subjects: io\.Other")])
+def test_types_of_references_are_written_out(registry: SchemaRegistry, asked: list[str]) -> None:
+    unit = {"type": "enum", "name": "io.Unit", "symbols": ["EUR"]}
+    money = {"type": "record", "name": "io.Money", "fields": [{"name": "unit", "type": unit}]}
+    fields = [{"name": "a", "type": money}, {"name": "b", "type": "io.Money"}]
+    for _ in range(2):
+        text = registry.by_id(6)
+        assert text is not None
+        assert json.loads(text) == {"type": "record", "name": "io.Order", "fields": fields}
+    assert len(asked) == len(set(asked)) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (4, "schema id 4 is PROTOBUF"),
+        (5, r"schema id 5 references io\.Other, and the registry has no subjects/gone-o/versions/1"),
+    ],
+)
 def test_schemas_that_cannot_be_read(registry: SchemaRegistry, number: int, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         registry.by_id(number)

@@ -41,7 +41,7 @@ def test_a_check_that_fails_keeps_the_remedy() -> None:
 
 
 def test_status_and_severity_are_text_in_reports() -> None:
-    assert [*Status, *Severity] == ["pass", "warn", "fail", "error", "warning"]
+    assert [*Status, *Severity] == ["pass", "warn", "fail", "unknown", "error", "warning"]
 
 
 def test_a_change_is_a_value() -> None:

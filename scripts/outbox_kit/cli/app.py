@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from outbox_kit import __version__
-from outbox_kit.cli import demo, deploy, stack, verify
+from outbox_kit.cli import (
+    backfill,
+    dead_letters,
+    demo,
+    deploy,
+    destroy,
+    lint,
+    loggers,
+    offsets,
+    operate,
+    render,
+    stack,
+    stuck,
+    verify,
+)
 from outbox_kit.cli.options import Common, Output
 
 app = typer.Typer(
@@ -19,11 +33,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("render")(deploy.render)
+app.command("render")(render.render)
+app.command("lint")(lint.lint)
 app.command("plan")(deploy.plan)
 app.command("apply")(deploy.apply)
+app.command("destroy")(destroy.destroy)
 app.command("verify")(verify.verify)
+app.command("backfill")(backfill.backfill)
+app.command("republish")(backfill.republish)
+app.command("log-level")(loggers.log_level)
+app.command("adopt")(backfill.adopt)
 app.command("demo")(demo.demo)
+app.command("status")(operate.status)
+app.command("restart")(operate.restart)
+app.command("pause")(operate.pause)
+app.command("resume")(operate.resume)
+app.command("stop")(operate.stop)
+app.command("stuck")(stuck.stuck)
+app.add_typer(offsets.app, name="offsets")
+app.add_typer(dead_letters.app, name="dead-letter")
 app.add_typer(stack.app, name="stack")
 
 
@@ -43,6 +71,12 @@ def options(
         str,
         typer.Option("-e", "--environment", help="A file in environments/, by name.", envvar="OUTBOX_ENVIRONMENT"),
     ] = "local",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Wins over the files; again for more. KEY: a.b or environment.a.b."
+        ),
+    ] = None,
     output: Annotated[Output, typer.Option("--output", help="What goes to stdout.")] = Output.TABLE,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
@@ -51,4 +85,4 @@ def options(
     ] = False,
 ) -> None:
     """Keep the options that every command shares."""
-    context.obj = Common(pipeline, environment, output, yes, debug)
+    context.obj = Common(pipeline, environment, output, yes, debug, tuple(settings or ()))

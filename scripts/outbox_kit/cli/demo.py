@@ -9,7 +9,6 @@ import typer
 
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
-from outbox_kit.demo.run import Demo
 
 NEXT = """The stack is up. Three things to try next:
   {outbox} stack status                   addresses, and a DSN for psql
@@ -28,6 +27,8 @@ def demo(
 
     Exit code 1 unless every row of both targets equals the source. Details: build/demo/result.json.
     """
+    from outbox_kit.demo.run import Demo  # noqa: PLC0415 - no other command pays for its import
+
     common: Common = context.obj
     run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, say)
     report = run.run(keep=keep)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from outbox_kit.deployment import Deployment, open_deployment
+from outbox_kit.pipeline import Overrides
 
 
 class Output(StrEnum):
@@ -26,6 +27,13 @@ class Common:
     output: Output
     yes: bool
     debug: bool
+    settings: tuple[str, ...] = ()
+    """What `--set` was given."""
+
+    @property
+    def overrides(self) -> Overrides:
+        """What wins over the files in this call."""
+        return Overrides(self.settings)
 
     @property
     def project(self) -> Path:
@@ -34,10 +42,10 @@ class Common:
 
     def deployment(self) -> AbstractContextManager[Deployment]:
         """The pipeline and environment files, read; connections are closed at the end."""
-        return open_deployment(self.pipeline, self.environment)
+        return open_deployment(self.pipeline, self.environment, self.overrides)
 
 
-WITH_VALUE = frozenset({"-p", "--pipeline", "-e", "--environment", "--output"})
+WITH_VALUE = frozenset({"-p", "--pipeline", "-e", "--environment", "--set", "--output"})
 ATTACHED = frozenset({"-p", "-e"})  # -eproduction
 FLAGS = frozenset({"--yes", "--debug"})
 

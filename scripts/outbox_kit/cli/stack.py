@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
-from outbox_kit.stack import Stack
+
+if TYPE_CHECKING:
+    from outbox_kit.stack import Stack
 
 app = typer.Typer(
     help="The embedded stack: PostgreSQL, Kafka, registry, Connect as local processes.", no_args_is_help=True
@@ -24,7 +26,7 @@ def up(
 ) -> None:
     """Start the stack on free ports and wait until every part answers."""
     common: Common = context.obj
-    state = Stack(common.project).up(say, ports=_ports(port or []))
+    state = _stack(common).up(say, ports=_ports(port or []))
     _addresses(state.addresses(), common.output)
 
 
@@ -35,14 +37,14 @@ def down(
 ) -> None:
     """Stop the stack; its data stays."""
     common: Common = context.obj
-    Stack(common.project).down(say, purge=purge)
+    _stack(common).down(say, purge=purge)
 
 
 @app.command()
 def status(context: typer.Context) -> None:
     """Show the addresses and processes. Exit code 1 when the stack is not up. The DSNs hold passwords."""
     common: Common = context.obj
-    stack = Stack(common.project)
+    stack = _stack(common)
     state = stack.state()
     if state is None:
         say("the stack is not up; start it with `outbox stack up`")
@@ -61,7 +63,13 @@ def logs(
 ) -> None:
     """Print the end of a part's log."""
     common: Common = context.obj
-    typer.echo(Stack(common.project).logs(part, lines))
+    typer.echo(_stack(common).logs(part, lines))
+
+
+def _stack(common: Common) -> Stack:
+    from outbox_kit.stack import Stack  # noqa: PLC0415 - no other command pays for its import
+
+    return Stack(common.project)
 
 
 def _ports(options: list[str]) -> dict[str, int]:

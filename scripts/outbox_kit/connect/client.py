@@ -1,44 +1,40 @@
-"""Kafka Connect's REST API, one method per endpoint, no policy beyond telling errors apart.
+"""Kafka Connect's REST API, one method per endpoint, no policy.
 
-Source of what is retried: Kafka's HerderRequestHandler and ConnectorsResource. A rebalance is answered with
-409, or with 500 by some endpoints; a connector that exists already is answered with 409 too, so the message
-decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances.
+Of every answer only the fields that are known are read: workers add new ones. How requests are retried and errors told
+apart is in rest.py.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-import requests
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from outbox_kit.connect.rest import (
+    AlreadyExistsError,
+    MaybeDoneError,
+    NotFoundError,
+    RebalanceError,
+    RestClient,
+    is_rebalance,
+    segment,
+)
 
-from outbox_kit.errors import RejectedError, UnreachableError
-from outbox_kit.pipeline import HttpService
+__all__ = [
+    "AlreadyExistsError",
+    "ConnectClient",
+    "ConnectorStatus",
+    "LiveConnector",
+    "MaybeDoneError",
+    "NotFoundError",
+    "RebalanceError",
+    "Validation",
+    "is_rebalance",
+]
 
-# The worker itself gives up on a request after 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS); be more patient than it.
-READ_TIMEOUT_S = 95
-CONNECT_TIMEOUT_S = 5
-REBALANCE_BUDGET_S = 60
-NO_CONTENT = 204
-NOT_FOUND = 404
-REBALANCE_STATUS = (409, 500)
-REBALANCE_WORDS = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
-
-
-class RebalanceError(RejectedError):
-    """The worker group is settling; the same request works in a moment."""
-
-
-class NotFoundError(RejectedError):
-    """There is no such connector, or not yet."""
-
-
-def is_rebalance(reason: str) -> bool:
-    """Whether the same request works in a moment. A connector may be called `rebalance`: so what is final first."""
-    lower = reason.lower()
-    final = lower.endswith("already exists") or lower.startswith("request timed out")
-    return not final and any(word in lower for word in REBALANCE_WORDS)
+# What Connect itself takes for a placeholder (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is none,
+# and stands for a group in RegexRouter's replacement.
+PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,8 @@ class ConnectorStatus:
     connector: str
     tasks: tuple[str, ...]
     traces: tuple[str, ...]
+    workers: tuple[str, ...] = ()
+    """host:port of the connector's worker, then of each task's."""
 
     @property
     def words(self) -> str:
@@ -55,19 +53,33 @@ class ConnectorStatus:
         return f"connector {self.connector}, tasks: {tasks}"
 
 
-class ConnectClient:
-    """One Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404)."""
+@dataclass(frozen=True)
+class LiveConnector:
+    """One connector of the cluster; a worker leaves the status out where it has none yet."""
 
-    def __init__(self, service: HttpService) -> None:
-        self.url = service.url.rstrip("/")
-        self._session = requests.Session()
-        # No proxies, no .netrc: the credentials are those of the environment file.
-        self._session.trust_env = False
-        if service.username and service.password:
-            self._session.auth = (service.username, service.password.get_secret_value())
+    config: dict[str, str]
+    status: ConnectorStatus | None
 
-    def close(self) -> None:
-        self._session.close()
+
+@dataclass(frozen=True)
+class Validation:
+    """What the worker says about a config: errors by key, and the keys whose placeholder it could not resolve.
+
+    Never a value: the worker answers with resolved ones, for its own keys and those of transforms, converters and
+    producer. It masks passwords, and Debezium answers without values for its own keys: what is unresolved there is not
+    seen here. Address and login show as errors, because Debezium's validation logs in.
+    """
+
+    errors: dict[str, list[str]]
+    unresolved: list[str]
+
+
+class ConnectClient(RestClient):
+    """One Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404, see rest.py)."""
+
+    def at(self, url: str) -> ConnectClient:
+        """The same cluster and credentials through another worker; some answers are of one worker only."""
+        return ConnectClient(self._service.model_copy(update={"url": url}))
 
     def root(self) -> dict[str, Any]:
         """version, commit, kafka_cluster_id."""
@@ -75,106 +87,113 @@ class ConnectClient:
 
     def plugins(self) -> list[str]:
         """Class names of every plugin (connectors, transforms, converters) of the worker that answers."""
-        return [entry["class"] for entry in self._call("GET", "/connector-plugins?connectorsOnly=false")]
+        return [entry["class"] for entry in self._plugins()]
+
+    def plugin_versions(self) -> dict[str, str]:
+        """Version of every plugin of the worker that answers, by class name; `unknown` where it has none."""
+        return {entry["class"]: entry.get("version") or "unknown" for entry in self._plugins()}
+
+    def all_connectors(self) -> dict[str, LiveConnector]:
+        """Every connector of the cluster in one call, but those that were made so recently that they have no status."""
+        found = self._call("GET", "/connectors?expand=info&expand=status")
+        return {
+            name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
+            for name, entry in found.items()
+            if entry.get("info")
+        }
 
     def config(self, name: str) -> dict[str, str] | None:
         """Config of a connector with placeholders as written, None where there is none."""
         try:
-            return dict(self._call("GET", f"/connectors/{name}/config"))
+            return dict(self._call("GET", f"/connectors/{segment(name)}/config"))
         except NotFoundError:
             return None
 
     def status(self, name: str) -> ConnectorStatus | None:
         """None right after creation: workers read the status topic a moment later."""
         try:
-            body = self._call("GET", f"/connectors/{name}/status")
+            return _status(self._call("GET", f"/connectors/{segment(name)}/status"))
         except NotFoundError:
             return None
-        everything = [body["connector"], *body["tasks"]]
-        return ConnectorStatus(
-            connector=body["connector"]["state"],
-            tasks=tuple(task["state"] for task in body["tasks"]),
-            traces=tuple(part["trace"] for part in everything if part.get("trace")),
-        )
 
-    def validate(self, name: str, config: dict[str, str]) -> dict[str, list[str]]:
-        """Errors by key. The worker's answer also holds resolved values; they are dropped unread."""
-        plugin = config["connector.class"]
+    def validate(self, name: str, config: dict[str, str]) -> Validation:
+        """What the worker says about `config`. Its answer also holds resolved values; they are dropped at once."""
+        plugin = segment(config["connector.class"])
         body = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", {"name": name, **config})
         values = [entry["value"] for entry in body["configs"] if entry.get("value")]
-        return {value["name"]: value["errors"] for value in values if value["errors"]}
+        return Validation(
+            errors={value["name"]: value["errors"] for value in values if value["errors"]},
+            unresolved=sorted(value["name"] for value in values if PLACEHOLDER.search(str(value.get("value")))),
+        )
 
     def create_stopped(self, name: str, config: dict[str, str]) -> None:
         """Create a connector that does not run yet, so that its offsets can be seeded."""
         self._call("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
 
     def update(self, name: str, config: dict[str, str]) -> None:
-        self._call("PUT", f"/connectors/{name}/config", config)
+        self._call("PUT", f"/connectors/{segment(name)}/config", config)
 
     def resume(self, name: str) -> None:
-        self._call("PUT", f"/connectors/{name}/resume")
+        """Let a paused or stopped connector run; does nothing to one that FAILED. Asynchronous."""
+        self._call("PUT", f"/connectors/{segment(name)}/resume")
+
+    def pause(self, name: str) -> None:
+        """Halt the tasks but keep them. Asynchronous."""
+        self._call("PUT", f"/connectors/{segment(name)}/pause")
 
     def stop(self, name: str) -> None:
-        """Stop the connector and give up its tasks; its config and offsets stay."""
-        self._call("PUT", f"/connectors/{name}/stop")
+        """Stop the connector and give up its tasks; its config and offsets stay. Asynchronous."""
+        self._call("PUT", f"/connectors/{segment(name)}/stop")
 
-    def restart(self, name: str) -> None:
-        """Restart the connector and its tasks."""
-        self._call("POST", f"/connectors/{name}/restart?includeTasks=true")
+    def restart(self, name: str, *, only_failed: bool = False) -> None:
+        """Restart the connector and its tasks, or those of them that FAILED."""
+        failed = "&onlyFailed=true" if only_failed else ""
+        self._call("POST", f"/connectors/{segment(name)}/restart?includeTasks=true{failed}")
+
+    def delete(self, name: str) -> None:
+        """Connect keeps its offsets for the next one of that name, and may list it for a moment."""
+        self._call("DELETE", f"/connectors/{segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """[{partition, offset}], empty before the first commit."""
-        return list(self._call("GET", f"/connectors/{name}/offsets")["offsets"])
+        return list(self._call("GET", f"/connectors/{segment(name)}/offsets")["offsets"])
 
     def delete_offsets(self, name: str) -> None:
         """Only a STOPPED connector without tasks accepts this."""
-        self._call("DELETE", f"/connectors/{name}/offsets")
+        self._call("DELETE", f"/connectors/{segment(name)}/offsets")
 
     def patch_offsets(self, name: str, partition: dict[str, str], offset: dict[str, Any]) -> None:
         """Only a STOPPED connector without tasks accepts this."""
         body = {"offsets": [{"partition": partition, "offset": offset}]}
-        self._call("PATCH", f"/connectors/{name}/offsets", body)
+        self._call("PATCH", f"/connectors/{segment(name)}/offsets", body)
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        retrying = Retrying(
-            stop=stop_after_delay(REBALANCE_BUDGET_S),
-            wait=wait_exponential(multiplier=0.2, max=3),
-            retry=retry_if_exception_type(RebalanceError),
-            reraise=True,
-        )
-        return retrying(self._request, method, path, body)
+    def loggers(self) -> dict[str, str]:
+        """Level by logger, of the worker that answers."""
+        found = self._call("GET", "/admin/loggers")
+        return {name: str(entry["level"]) for name, entry in found.items()}
 
-    def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+    def set_log_level(self, logger: str, level: str) -> None:
+        """Set a logger's level on every worker of the cluster, until each one's restart."""
+        self._call("PUT", f"/admin/loggers/{segment(logger)}?scope=cluster", {"level": level})
+
+    def plugin_config_keys(self, plugin: str) -> list[str] | None:
+        """Keys that a plugin class of the answering worker defines; None where it has no such class."""
         try:
-            response = self._session.request(
-                method, self.url + path, json=body, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
-            )
-        except requests.RequestException as error:
-            raise UnreachableError(
-                f"cannot reach Kafka Connect at {self.url}: {type(error).__name__}",
-                "check connect.url in the environment file; is a worker up?",
-            ) from None
-        if not response.ok:
-            raise self._error(method, path, response)
-        if response.status_code == NO_CONTENT or (not response.content and method != "GET"):
+            return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{segment(plugin)}/config")]
+        except NotFoundError:
             return None
-        try:
-            return response.json()
-        except requests.JSONDecodeError:
-            raise UnreachableError(
-                f"{self.url} answers, but not as Kafka Connect does: {method} {path} gave no JSON",
-                "check connect.url in the environment file; is there a proxy in between?",
-            ) from None
 
-    def _error(self, method: str, path: str, response: requests.Response) -> RejectedError:
-        try:
-            reason = str(response.json()["message"])
-        except (ValueError, KeyError, TypeError):
-            reason = response.reason
-        where = f"Kafka Connect at {self.url}: {method} {path.split('?', maxsplit=1)[0]}"
-        message = f"{where}: {reason} (HTTP {response.status_code})"
-        if response.status_code == NOT_FOUND:
-            return NotFoundError(message)
-        if response.status_code in REBALANCE_STATUS and is_rebalance(reason):
-            return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")
-        return RejectedError(message)
+    def _plugins(self) -> list[dict[str, Any]]:
+        return list(self._call("GET", "/connector-plugins?connectorsOnly=false"))
+
+
+def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:
+    if body is None:
+        return None
+    everything = [body["connector"], *body["tasks"]]
+    return ConnectorStatus(
+        connector=body["connector"]["state"],
+        tasks=tuple(task["state"] for task in body["tasks"]),
+        traces=tuple(part["trace"] for part in everything if part.get("trace")),
+        workers=tuple(part.get("worker_id", "") for part in everything),
+    )

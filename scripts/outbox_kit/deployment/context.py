@@ -14,18 +14,25 @@ from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import (
     Environment,
     Lock,
+    Overrides,
     Pipeline,
-    load_environment,
-    load_pipeline,
+    load_files,
     read_lock,
     render_connector,
     write_lock,
 )
+from outbox_kit.postgres.script import script
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
 # The keys of the environment file that stand in a connector config.
 RENDERED_KEYS = ("source.host", "source.port", "source.database", "source.connector")
+# ... and those that stand in the SQL for a DBA.
+SQL_KEYS = (
+    *("source.host", "source.port", "source.database"),
+    *("source.admin.user", "source.connector.user", "source.verifier.user"),
+    *(f"targets.*.{key}" for key in ("kind", "host", "port", "database", "user", "schema")),
+)
 
 
 def lock_file(pipeline: Pipeline, environment: Environment) -> Path:
@@ -38,12 +45,18 @@ def templates(pipeline_file: Path) -> Path:
     return pipeline_file.resolve().parent / "templates"
 
 
-def render_files(pipeline_file: Path, environment: str) -> tuple[str, dict[str, str]]:
+def render_files(
+    pipeline_file: Path, environment: str, overrides: Overrides | None = None
+) -> tuple[str, dict[str, str]]:
     """Name and config of the connector; from the files alone, without any secret. Raises ConfigurationError."""
-    pipeline = load_pipeline(pipeline_file)
-    found = load_environment(environment, pipeline_file, needs=RENDERED_KEYS)
+    pipeline, found = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, found))
     return pipeline.connector.name, render_connector(pipeline, found, lock, templates(pipeline_file))
+
+
+def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
+    """The database part as SQL; from the files alone, without any secret. Raises ConfigurationError."""
+    return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 
 @dataclass(frozen=True)
@@ -85,10 +98,9 @@ class Deployment:
 
 
 @contextmanager
-def open_deployment(pipeline_file: Path, environment: str) -> Iterator[Deployment]:
+def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> Iterator[Deployment]:
     """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
-    pipeline = load_pipeline(pipeline_file)
-    found = load_environment(environment, pipeline_file, needs=DEPLOYED_SECTIONS)
+    pipeline, found = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
     with (
         closing(RegistryClient(found.registry)) as registry,
         closing(ConnectClient(found.connect)) as connect,

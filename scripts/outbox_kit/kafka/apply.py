@@ -1,4 +1,4 @@
-"""Creates and alters topics."""
+"""Creates, grows and alters topics."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def apply(
     changes: list[Change],
     progress: Progress,
 ) -> None:
-    """Make `changes`, which diff() found for `topics`."""
+    """Make `changes`, which diff() found for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}
+    live = client.topics() if any(change.action == "update" for change in changes) else {}
     for change in changes:
         progress(f"{change.action} {change.object}")
         topic = by_name[change.object.removeprefix("topic ")]
@@ -28,5 +29,7 @@ def apply(
                 replication_factor=environment.kafka.replication_factor,
                 config=topic.config,
             )
-        else:
-            client.set_config(topic.name, topic.config)
+            continue
+        if live[topic.name][0] < topic.partitions:
+            client.grow(topic.name, topic.partitions)
+        client.set_config(topic.name, topic.config)

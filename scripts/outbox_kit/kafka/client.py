@@ -7,13 +7,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.admin import ConfigSource as Origin
@@ -57,19 +60,25 @@ class KafkaClient:
             message = f"kafka.client in the environment file: {error.args[0].str()}"
             raise ConfigurationError(message, "settings and values are those of librdkafka") from None
 
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself when it was formatted."""
+        return str(self._metadata().cluster_id)
+
     def topics(self) -> dict[str, tuple[int, int]]:
         """Partition count and replication factor of every topic, by name."""
+        return {
+            name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
+            for name, topic in self._metadata().topics.items()
+        }
+
+    def _metadata(self) -> ClusterMetadata:
         try:
-            metadata = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+            return self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnreachableError(
                 f"cannot reach Kafka at {self._address}: {error.args[0].str()}",
                 "check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
-        return {
-            name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
-            for name, topic in metadata.topics.items()
-        }
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """State of those of `names` that exist."""
@@ -107,6 +116,37 @@ class KafkaClient:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
         self._result(futures[resource], f"change topic {name}")
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Raise the partition count of a topic to `partitions`; Kafka cannot lower it."""
+        futures = self._admin.create_partitions(
+            [NewPartitions(name, new_total_count=partitions)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        self._result(futures[name], f"grow topic {name}")
+
+    def has_records(self, name: str, partitions: int) -> bool:
+        """Whether a record was ever written that is not deleted by now; markers of transactions count too."""
+        return any(first != end for first, end in self.bounds(name, partitions).values())
+
+    def bounds(self, name: str, partitions: int) -> dict[int, tuple[int, int]]:
+        """First and end offset of each partition of a topic."""
+        first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        end = self._offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return dict(enumerate(zip(first, end, strict=True)))
+
+    def _offsets(self, name: str, partitions: int, spec: OffsetSpec) -> list[int]:
+        asked = {TopicPartition(name, number): spec for number in range(partitions)}
+        futures = self._admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
+        found = {
+            partition.partition: self._result(future, f"offsets of topic {name}").offset
+            for partition, future in futures.items()
+        }
+        return [found[number] for number in sorted(found)]
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and its records."""
+        futures = self._admin.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[name], f"delete topic {name}")
 
     def _result(self, future: Future[T], what: str) -> T:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -38,10 +38,16 @@ def _consumer(kafka: Kafka, topic: str, **settings: object) -> Iterator[Consumer
 
 @contextmanager
 def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
-    """A consumer that stands at the end of partition 0. Raises UnreachableError when there is no such topic."""
+    """A consumer that stands at the end of every partition. Raises UnreachableError when there is no such topic."""
     with _consumer(kafka, topic) as consumer:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=REQUEST_TIMEOUT_S)
-        consumer.assign([TopicPartition(topic, 0, end)])
+        found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        ends = []
+        for number in found.partitions:
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_TIMEOUT_S)
+            ends.append(TopicPartition(topic, number, end))
+        consumer.assign(ends)
         yield consumer
 
 
@@ -51,22 +57,68 @@ def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
     Raises UnreachableError, WaitTimeoutError.
     """
     found: list[Message] = []
-    unread = set(range(partitions))
+    read_each(kafka, topic, dict.fromkeys(range(partitions), 0), found.append)
+    return found
+
+
+def read_each(
+    kafka: Kafka,
+    topic: str,
+    starts: Mapping[int, int],
+    take: Callable[[Message], None],
+    *,
+    seconds: float = READ_TIMEOUT_S,
+) -> None:
+    """Hand every committed record from `starts` (partition to offset) to the present end to `take`, one by one.
+
+    Raises UnreachableError, WaitTimeoutError after `seconds`.
+    """
+    taken = 0
+    unread = set(starts)
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
-        consumer.assign([TopicPartition(topic, number, 0) for number in unread])
+        consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
 
         def look() -> Seen[bool]:
+            nonlocal taken
             message = consumer.poll(POLL_S)
             if message is None:
-                return Seen(None, f"{len(found)} records, partitions {sorted(unread)} not at their end")
+                return Seen(None, f"{taken} records, partitions {sorted(unread)} not at their end")
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(message.partition() or 0)
             elif error is not None:
                 raise KafkaException(error)
             else:
-                found.append(message)
-            return Seen(None if unread else True, f"{len(found)} records")
+                taken += 1
+                take(message)
+            return Seen(None if unread else True, f"{taken} records")
 
-        wait_for(f"the end of topic {topic}", look, seconds=READ_TIMEOUT_S, every=0)
-    return found
+        if unread:
+            wait_for(f"the end of topic {topic}", look, seconds=seconds, every=0)
+
+
+def read_one(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
+    """The committed record at exactly this place; None where there is none. Raises UnreachableError."""
+    with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+
+        def look() -> Seen[list[Message]]:
+            message = consumer.poll(POLL_S)
+            if message is None:
+                return Seen(None, "nothing yet")
+            error = message.error()
+            if error is None:
+                return Seen([message] if message.offset() == offset else [], "a record")
+            if error.code() == KafkaError._PARTITION_EOF:
+                return Seen([], "the end")
+            raise KafkaException(error)
+
+        found = wait_for(f"offset {offset} of topic {topic}", look, seconds=READ_TIMEOUT_S, every=0)
+    return found[0] if found else None
+
+
+def text_headers(message: Message) -> dict[str, str]:
+    """Headers as text; those that are no text are left out."""
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}

@@ -1,24 +1,30 @@
 """The pipeline file, environments, lock file and rendering. Pure: nothing here opens a connection."""
 
 from outbox_kit.pipeline.environment import (
+    Connect,
     ConnectorSettings,
     DeltaTarget,
     Environment,
     HttpService,
     Kafka,
+    Login,
     PostgresTarget,
     SourceDatabase,
 )
-from outbox_kit.pipeline.loading import load_environment, load_pipeline, project_folder
+from outbox_kit.pipeline.loading import load_environment, load_files, load_pipeline, project_folder
 from outbox_kit.pipeline.lock import Lock, LockedSchema, LockedSource, read_lock, write_lock
-from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Columns, Materialization, Pipeline, Source
+from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Materialization, Pipeline, Source
+from outbox_kit.pipeline.overrides import Overrides
+from outbox_kit.pipeline.references import NamedSchema, inlined, read_references, registered
 from outbox_kit.pipeline.render import UNKNOWN, render_connector
 
 __all__ = [
     "CANARY_AGGREGATE",
     "UNKNOWN",
     "Aggregate",
+    "Backfill",
     "Columns",
+    "Connect",
     "ConnectorSettings",
     "DeltaTarget",
     "Environment",
@@ -27,15 +33,22 @@ __all__ = [
     "Lock",
     "LockedSchema",
     "LockedSource",
+    "Login",
     "Materialization",
+    "NamedSchema",
+    "Overrides",
     "Pipeline",
     "PostgresTarget",
     "Source",
     "SourceDatabase",
+    "inlined",
     "load_environment",
+    "load_files",
     "load_pipeline",
     "project_folder",
     "read_lock",
+    "read_references",
+    "registered",
     "render_connector",
     "write_lock",
 ]

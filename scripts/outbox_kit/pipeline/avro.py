@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,92 @@ from fastavro.schema import (
     UnknownType,
     fullname,
     parse_schema,
+    schema_name,
     to_parsing_canonical_form,
 )
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.files import read_text
 
+PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
+NAMED = frozenset({"record", "enum", "fixed"})
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-def read_schema(path: Path) -> str:
-    """The schema in `path` as compact JSON text. Raises ConfigurationError when it is missing or wrong."""
-    text = read_text(path, f"schema file {path}", "create it, or correct `schema:` of the aggregate")
+def read_schema(path: Path, *, known: Sequence[Any] = (), record: bool = True) -> str:
+    """The schema in `path` as compact JSON text, its types by name where `known` definitions have them.
+
+    Raises ConfigurationError when it is missing or wrong, or no record where one is asked for.
+    """
+    definition = read_definition(path)
+    if record and definition["type"] != "record":
+        raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
+    problem = _problem(definition, known)
+    if problem:
+        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {problem}", "correct the file")
+    return compact(definition)
+
+
+def read_definition(path: Path) -> dict[str, Any]:
+    """The JSON of a named type's file, not looked into any further. Raises ConfigurationError."""
+    text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
     try:
         definition = json.loads(text)
     except json.JSONDecodeError as error:
         message = f"schema file {path}: not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise ConfigurationError(message, "correct the file") from None
-    if not isinstance(definition, dict) or definition.get("type") != "record":
-        raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
-    problem = _problem(definition)
-    if problem:
-        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {problem}", "correct the file")
+    if not isinstance(definition, dict) or definition.get("type") not in NAMED:
+        message = f"schema file {path}: the top level must be a record (in a reference also an enum or a fixed)"
+        raise ConfigurationError(message, "correct the file")
+    if not isinstance(definition.get("name"), str):
+        raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "correct the file")
+    return definition
+
+
+def compact(definition: Any) -> str:  # noqa: ANN401 - any schema
+    """The one text form: no white space, letters as written."""
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
 
-def _problem(definition: dict[str, Any]) -> str | None:
+def _problem(definition: dict[str, Any], known: Sequence[Any]) -> str | None:
     """What is wrong with a schema, None when nothing is."""
+    types: dict[str, Any] = {}
     try:
-        parse_schema(definition)
+        for other in known:
+            parse_schema(other, types)
+        parse_schema(definition, types)
     except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return next(_beyond_parsing(definition), None)
+
+
+def used_and_defined(definition: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - any schema
+    """Full names that a schema uses without defining them, and those that it defines, in the order of reading."""
+    used: dict[str, None] = {}
+    defined: dict[str, None] = {}
+    _collect(definition, "", used, defined)
+    return [name for name in used if name not in defined], list(defined)
+
+
+def _collect(node: Any, space: str, used: dict[str, None], defined: dict[str, None]) -> None:  # noqa: ANN401
+    if isinstance(node, list):
+        for item in node:
+            _collect(item, space, used, defined)
+    elif isinstance(node, str):
+        if node not in PRIMITIVES:
+            used[node if "." in node or not space else f"{space}.{node}"] = None
+    elif isinstance(node, dict):
+        kind = node.get("type")
+        if isinstance(kind, str) and kind in NAMED and isinstance(node.get("name"), str):
+            space, name = schema_name({**node, "namespace": str(node.get("namespace", space))}, space)
+            defined[name] = None
+            fields = node.get("fields")
+            for field in fields if isinstance(fields, list) else []:
+                _collect(field.get("type") if isinstance(field, dict) else None, space, used, defined)
+        elif not (isinstance(kind, str) and kind in ("array", "map")):
+            _collect(kind, space, used, defined)
+        for key in ("items", "values"):
+            _collect(node.get(key), space, used, defined)
 
 
 def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a schema
@@ -81,17 +135,22 @@ def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
     return str(named)
 
 
-def same_schema(left: str, right: str) -> bool:
+def same_schema(left: str, right: str, references: Sequence[str] = ()) -> bool:
     """Whether two schema texts say the same, however they are written.
+
+    `references` are the texts of the types that stand in both by name, in dependency order.
 
     White space and order of keys do not count; neither do name + namespace for a full name, or
     `{"type": "string"}` for `"string"`: Confluent's registry hands a schema back in Avro's own spelling.
     """
-    return bool(_spelled_alike(left) == _spelled_alike(right))
+    return bool(_spelled_alike(left, references) == _spelled_alike(right, references))
 
 
-def _spelled_alike(text: str) -> Any:  # noqa: ANN401 - any part of a schema
-    return _simplified(parse_schema(json.loads(text)))
+def _spelled_alike(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any part of a schema
+    types: dict[str, Any] = {}
+    for reference in references:
+        parse_schema(json.loads(reference), types)
+    return _simplified(parse_schema(json.loads(text), types))
 
 
 def _simplified(node: Any) -> Any:  # noqa: ANN401 - any part of a schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
@@ -36,12 +36,18 @@ class SourceDatabase(Model):
     database: str = Field(min_length=1, description="Database that holds the outbox table.")
     admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
     connector: ConnectorLogin = Field(description="How the Connect worker logs in.")
+    verifier: Login | None = Field(
+        default=None, description="Role that `verify` and `status` log in as, with fewer rights. Default: admin."
+    )
 
 
 class Kafka(Model):
     """The Kafka cluster."""
 
     bootstrap_servers: str = Field(min_length=1, description="host:port,...")
+    cluster_id: str | None = Field(
+        default=None, min_length=1, description="Expected cluster id; any other cluster is refused before a write."
+    )
     client: dict[str, str] = Field(
         default={}, repr=False, description="Further librdkafka settings (security.protocol, ...)."
     )
@@ -50,11 +56,27 @@ class Kafka(Model):
 
 
 class HttpService(Model):
-    """An HTTP service: the registry or Kafka Connect."""
+    """An HTTP service: the registry, or Kafka Connect."""
 
     url: str = Field(pattern=r"^https?://", description="Base URL.")
     username: str | None = Field(default=None, description="Basic authentication, where it is asked for.")
     password: SecretStr | None = Field(default=None, description='Never written down: "{{ env.NAME }}".')
+    token: SecretStr | None = Field(default=None, description='Bearer token, instead of a password: "{{ env.NAME }}".')
+    ca_file: Path | None = Field(
+        default=None,
+        description="Authority that signed the server's certificate (PEM); paths are relative to the project folder.",
+    )
+    certificate_file: Path | None = Field(default=None, description="Client certificate (PEM), for mutual TLS.")
+    key_file: Path | None = Field(default=None, description="Key of the client certificate (PEM, not encrypted).")
+
+
+class Connect(HttpService):
+    """Kafka Connect, and each of its workers."""
+
+    workers: list[str] = Field(
+        default=[],
+        description="Base URL of every worker: `verify` asks each one for its plugins, for the API answers per worker.",
+    )
 
 
 class ConnectorSettings(Model):
@@ -67,6 +89,15 @@ class ConnectorSettings(Model):
     heartbeat_interval_ms: int = Field(default=10_000, ge=100, description="Moves the slot on a quiet outbox.")
     poll_interval_ms: int = Field(default=5, ge=1, description="Debezium waits this long for more rows, ms.")
     max_record_bytes: int = Field(default=1_000_000, ge=10_000, description="A larger row is a dead letter.")
+    state: Literal["running", "paused", "stopped"] = Field(
+        default="running", description="State that `apply` leaves the connector in."
+    )
+    stability_seconds: float = Field(
+        default=2.0, ge=0.5, le=600, description="RUNNING for so long, without a break, counts as running."
+    )
+    delivery_timeout_ms: int = Field(
+        default=120_000, ge=1_000, description="The connector's producer gives a record up after this long."
+    )
 
 
 class PostgresTarget(Model):
@@ -98,9 +129,12 @@ class Environment(Model):
     source: SourceDatabase = Field(description="The database with the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
     registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
-    connect: HttpService = Field(description="Kafka Connect REST API.")
+    connect: Connect = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
     targets: dict[str, Target] = Field(default={}, description="Where tables are materialized, by name.")
+    pipeline: dict[str, Any] = Field(
+        default={}, description="What differs here in the pipeline file: merged over it, key by key."
+    )
     lock_folder: Path = Field(
         default=Path("connectors"),
         description="Where <pipeline>.<environment>.lock.json is kept, relative to the project folder.",

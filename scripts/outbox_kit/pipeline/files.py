@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.values import Location, Values
+
+MERGE = "tag:yaml.org,2002:merge"
+"""`<<: *anchor`: keys of the anchor, which those of the mapping win over."""
 
 
 def read_text(path: Path, subject: str, hint: str) -> str:
@@ -28,6 +32,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:
+                continue
             key = self.construct_object(key_node, deep=deep)
             if isinstance(key, Hashable) and key in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
@@ -35,20 +41,39 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A YAML file whose top level is a mapping.
+def read_mapping(path: Path) -> Values:
+    """A YAML file whose top level is a mapping, with the line of every key.
 
     Raises ConfigurationError, which never quotes a line: it may hold a secret.
     """
     text = read_text(path, f"cannot read {path}", "name the pipeline file with -p/--pipeline")
     try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        loader = _UniqueKeyLoader(text)
+        node = loader.get_single_node()
+        data = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(f"{path}: not valid YAML: {error.problem}{where}", "correct the file") from None
+        where = f":{mark.line + 1}" if mark else ""
+        column = f" at column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(
+            f"{path}{where}: not valid YAML: {error.problem}{column}", "correct the file"
+        ) from None
     except yaml.YAMLError:
         raise ConfigurationError(f"{path}: not valid YAML: a character that YAML forbids", "correct the file") from None
-    if not isinstance(data, dict):
+    if node is None or not isinstance(data, dict):
         raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
-    return data
+    lines = {location: f"{path}:{line}" for location, line in _lines(node, ())}
+    return Values(data, {**lines, (): f"{path}:1"})
+
+
+def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
+    """Line of every key and every item, the first being 1."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:  # what `<<` brings stands before the mapping's own, which wins
+            below = (*location, str(key.value))
+            yield below, key.start_mark.line + 1
+            yield from _lines(value, below)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield (*location, index), item.start_mark.line + 1
+            yield from _lines(item, (*location, index))

@@ -53,6 +53,11 @@ class Lock(BaseModel):
         default=None, description="What an apply has stopped the connector for; it is gone once that has ended."
     )
     source: LockedSource | None = None
+    cluster_id: str | None = Field(default=None, description="Kafka cluster that was deployed to.")
+    config: dict[str, str] | None = Field(
+        default=None,
+        description="Last connector config that ran through its stability window; placeholders as written.",
+    )
     schemas: dict[str, list[LockedSchema]] = Field(default={}, description="By aggregate type, newest first.")
 
 

@@ -57,6 +57,22 @@ class Source(Model):
     publication: Identifier = Field(description="Publication of the outbox table; made by `outbox apply`.")
     slot: SlotName = Field(description="Logical replication slot; one per connector, in the whole cluster.")
     columns: Columns = Field(default=Columns(), description="Column names, where they differ from the contract.")
+    message_prefix: Identifier | None = Field(
+        default=None,
+        description="Events are messages of this prefix (pg_logical_emit_message) instead of rows; there is no table.",
+    )
+
+
+class Backfill(Model):
+    """Where the newest state of every aggregate stands in the business tables."""
+
+    table: QualifiedTable = Field(description="Table with one row per aggregate; its row is locked while it is read.")
+    key: Identifier = Field(description="Its unique column; as text it is the aggregate_id.")
+    query: str = Field(
+        min_length=1,
+        description="SELECT of `aggregate_id` (text), `payload` (jsonb), and of the `partition_field` if there is one. "
+        "`:keys` in it stands for the array of the keys wanted: `where id = any(:keys)`.",
+    )
 
 
 class Aggregate(Model):
@@ -70,6 +86,12 @@ class Aggregate(Model):
     )
     compatibility: Compatibility = Field(default="BACKWARD", description="Rule that new versions must keep.")
     topic: dict[str, str] = Field(default={}, description="Topic settings beyond the kit's own.")
+    references: list[Path] = Field(
+        default=[], description="Schemas (.avsc) of named types that this one uses, registered beside it."
+    )
+    backfill: Backfill | None = Field(
+        default=None, description="Lets `outbox backfill` and `outbox republish` write the newest states."
+    )
 
     @field_validator("topic")
     @classmethod

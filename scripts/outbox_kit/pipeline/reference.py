@@ -1,33 +1,26 @@
-"""docs/pipeline.md, made from the models: `python -m outbox_kit.pipeline.reference > docs/pipeline.md`."""
+"""What is made from the models: the tables of docs/pipeline.md and the JSON Schemas in connectors/.
+
+`python -m outbox_kit.pipeline.reference --write FOLDER` writes them into a project folder.
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from outbox_kit.pipeline import environment, model
+from outbox_kit.pipeline.editor_schemas import environment_schema, pipeline_schema
 
-INTRODUCTION = """# The pipeline file and the environment files
-
-<!-- Made by `python -m outbox_kit.pipeline.reference`; a test holds this page against the models. -->
-
-One YAML file describes a pipeline: the outbox table, the aggregates, the connector, the tables made of the
-topics. [`connectors/library.yaml`](../connectors/library.yaml) is the worked example. What differs by target
-(addresses, credentials, replication) is in `connectors/environments/NAME.yaml`, chosen by `-e NAME`:
-[`local.yaml`](../connectors/environments/local.yaml) for the embedded stack,
-[`production.example.yaml`](../connectors/environments/production.example.yaml) to copy.
-
-Unknown keys are errors. Relative paths are relative to the folder that holds `connectors/`.
-
-Two sets of credentials, never mixed: the tool's own (`admin`, `registry`, `connect`, `targets`) are written
-`"{{ env.NAME }}"` and come from the environment variables of whoever runs the command; only those of the
-sections that a command uses must be set. The connector's password is a placeholder such as `${env:NAME}` or
-`${file:/path:key}`, passed on as it is and resolved by the Connect worker. `"{{ stack.NAME }}"` is a value of
-the running embedded stack.
-"""
+PAGE = "docs/pipeline.md"
+MARK = (
+    "<!-- From here on made by `python -m outbox_kit.pipeline.reference --write .`; "
+    "a test holds it against the models. -->\n"
+)
 TABLE_HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
 PAGES: list[tuple[str, list[type[BaseModel]]]] = [
     (
@@ -37,6 +30,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             model.Source,
             model.Columns,
             model.Aggregate,
+            model.Backfill,
             model.DeadLetter,
             model.Connector,
             model.Materialization,
@@ -51,6 +45,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             environment.ConnectorLogin,
             environment.Kafka,
             environment.HttpService,
+            environment.Connect,
             environment.ConnectorSettings,
             environment.PostgresTarget,
             environment.DeltaTarget,
@@ -59,9 +54,26 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
 ]
 
 
-def page() -> str:
-    """The whole page as Markdown."""
-    parts = [INTRODUCTION]
+def files(folder: Path) -> dict[str, str]:
+    """Every file that is made from the models, by path in the project folder; of the page, what is below MARK."""
+    introduction, mark, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARK)
+    if not mark:
+        msg = f"{folder / PAGE} has no line {MARK!r}"
+        raise ValueError(msg)
+    return {
+        PAGE: f"{introduction}{MARK}\n{tables()}",
+        "connectors/pipeline.schema.json": _document(pipeline_schema()),
+        "connectors/environment.schema.json": _document(environment_schema()),
+    }
+
+
+def _document(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def tables() -> str:
+    """Every model as Markdown."""
+    parts = []
     for title, models in PAGES:
         parts.append(f"## {title}\n")
         parts += [_section(entry) for entry in models]
@@ -97,12 +109,18 @@ def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
-    if "additionalProperties" in schema:
+    if isinstance(schema.get("additionalProperties"), dict):
         return f"mapping to {_type(schema['additionalProperties'])}"
+    if "patternProperties" in schema:
+        return f"mapping to {_type(next(iter(schema['patternProperties'].values())))}"
     if "oneOf" in schema:
         return " or ".join(_type(each) for each in schema["oneOf"])
     return {"password": "secret", "path": "path"}.get(schema.get("format", ""), str(schema.get("type", "")))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", required=True, help="Project folder.")
+    folder: Path = parser.parse_args().write
+    for name, text in files(folder).items():
+        (folder / name).write_text(text, encoding="utf-8")

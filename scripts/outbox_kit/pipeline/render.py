@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment as JinjaEnvironment
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, Undefined
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateRuntimeError, Undefined
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.avro import read_schema, without_docs
+from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock
-from outbox_kit.pipeline.model import Pipeline
+from outbox_kit.pipeline.model import Aggregate, Pipeline
+from outbox_kit.pipeline.references import inlined
 
 UNKNOWN = "(known after apply)"
 
@@ -30,6 +31,7 @@ def render_connector(
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
     jinja.filters["tojson"] = _to_json
+    jinja.globals["refuse"] = _refuse_pipeline
     try:
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
     except TemplateNotFound:
@@ -48,6 +50,11 @@ def _refuse(value: object) -> object:
     if isinstance(value, Undefined):
         str(value)  # StrictUndefined raises, and says what is undefined
     raise TypeError(f"a {type(value).__name__} has no place in a template")
+
+
+def _refuse_pipeline(reason: str) -> None:
+    """What a template calls for a pipeline that it cannot serve."""
+    raise TemplateRuntimeError(reason)
 
 
 def _parse(text: str, path: Path) -> dict[str, str]:
@@ -82,13 +89,13 @@ def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
         "topic": pipeline.topic_of(name),
         "partitions": str(aggregate.partitions),
         "partition_field": aggregate.partition_field,
-        "versions": _versions(aggregate.schema_file, lock.schemas.get(name, []) if lock else []),
+        "versions": _versions(aggregate, lock.schemas.get(name, []) if lock else []),
     }
 
 
-def _versions(schema_file: Path, locked: list[Any]) -> list[dict[str, str]]:
+def _versions(aggregate: Aggregate, locked: list[Any]) -> list[dict[str, str]]:
     if not locked:
-        return [{"label": "1", "id": UNKNOWN, "text": _safe(read_schema(schema_file))}]
+        return [{"label": "1", "id": UNKNOWN, "text": _safe(inlined(aggregate))}]
     return [{"label": str(entry.version), "id": str(entry.id), "text": _safe(entry.text)} for entry in locked]
 
 

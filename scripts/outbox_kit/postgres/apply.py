@@ -22,7 +22,7 @@ def apply(
         progress(f"{change.action} {change.object}")
         kind = change.object.split()[0]
         if kind == "table":
-            client.create_table(connection, source)
+            client.create_table(connection, pipeline)
         elif kind == "grant":
             client.grant_read(connection, environment.source.connector.user, source.table)
         elif kind == "publication":

@@ -11,7 +11,8 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from outbox_kit.errors import OutboxKitError, RefusedError, RejectedError, UnreachableError
-from outbox_kit.pipeline import Source, SourceDatabase
+from outbox_kit.pipeline import Login, Pipeline, Source, SourceDatabase
+from outbox_kit.postgres import statements
 
 CONNECT_TIMEOUT_S = 10
 SLOT_TIMEOUT_MS = 60_000
@@ -40,15 +41,22 @@ SLOT: LiteralString = """
 SERVER: LiteralString = """
     select current_setting('server_version_num')::int as version, current_setting('wal_level') as wal_level,
            current_database() as database,
-           (select system_identifier::text from pg_control_system()) as system_identifier,
            pg_is_in_recovery() as standby,
-           case when pg_is_in_recovery() then (select timeline_id from pg_control_checkpoint())
-                -- On a primary the WAL file's name is exact; the control file lags until the next checkpoint.
-                else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
+           -- On a primary the WAL file's name is exact; the control file lags until the next checkpoint.
+           case when not pg_is_in_recovery()
+                then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
            (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
             - '0/0')::bigint as wal_position"""
+# Each in a query of its own: whether a function may be called is checked before the query runs. Everybody may, unless
+# it was revoked.
+IDENTIFIER: LiteralString = "select system_identifier::text as value from pg_control_system()"
+STANDBY_TIMELINE: LiteralString = "select timeline_id as value from pg_control_checkpoint()"
+# Amazon RDS and Aurora give replication by membership; a role's own attribute cannot be set there.
 GRANTS: LiteralString = """
-    select rolcanlogin as can_login, rolreplication or rolsuper as can_replicate,
+    select rolcanlogin as can_login,
+           rolreplication or rolsuper or coalesce(
+             (select pg_has_role(pg_roles.oid, managed.oid, 'member')
+              from pg_roles managed where managed.rolname = 'rds_replication'), false) as can_replicate,
            coalesce(has_table_privilege(rolname, to_regclass(%(table)s), 'select'), false)
              and has_schema_privilege(rolname, %(schema)s, 'usage') as can_read
     from pg_roles where rolname = %(role)s"""
@@ -59,17 +67,25 @@ WRITERS: LiteralString = """
     where backend_xid is not null and pid <> pg_backend_pid() order by xact_start limit 3"""
 
 
+# Heartbeats' own prefix, which every template leaves out: no record comes of it.
+TRANSACTION: LiteralString = "select pg_logical_emit_message(true, 'outbox-heartbeat', '')"
+
+
 @contextmanager
-def connected(database: SourceDatabase) -> Iterator[Connection]:
-    """An autocommit connection as the owner. Raises UnreachableError; a server's refusal becomes RejectedError."""
+def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[Connection]:
+    """An autocommit connection, as the owner unless another `login` is given.
+
+    Raises UnreachableError; a server's refusal becomes RejectedError.
+    """
+    login = login or database.admin
     where = f"{database.host}:{database.port}/{database.database}"
     try:
         connection = psycopg.connect(
             host=database.host,
             port=database.port,
             dbname=database.database,
-            user=database.admin.user,
-            password=database.admin.password.get_secret_value(),
+            user=login.user,
+            password=login.password.get_secret_value(),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
             # Another session's lock on the table must not hold us (and with us every writer) for ever.
@@ -78,8 +94,10 @@ def connected(database: SourceDatabase) -> Iterator[Connection]:
             row_factory=dict_row,
         )
     except psycopg.OperationalError as error:
-        message = f"cannot connect to PostgreSQL at {where} as {database.admin.user!r}: {_first_line(error)}"
-        raise UnreachableError(message, "check source.host, port, database and admin in the environment file") from None
+        message = f"cannot connect to PostgreSQL at {where} as {login.user!r}: {_first_line(error)}"
+        raise UnreachableError(
+            message, "check source.host, port, database and the login in the environment file"
+        ) from None
     try:
         with connection:
             yield connection
@@ -97,8 +115,31 @@ def _first_line(error: BaseException) -> str:
 
 
 def server(connection: Connection) -> Row:
-    """version, database, wal_level, system_identifier, timeline, standby, wal_position (bytes)."""
+    """version, database, wal_level, timeline (None of a standby), standby, wal_position (bytes)."""
     return connection.execute(SERVER).fetchall()[0]
+
+
+def system_identifier(connection: Connection) -> str:
+    """What tells this cluster from every other one. Raises RejectedError where the login may not ask."""
+    return str(_control(connection, IDENTIFIER, "pg_control_system()"))
+
+
+def standby_timeline(connection: Connection) -> int:
+    """The timeline of a standby. Raises RejectedError where the login may not ask."""
+    return int(_control(connection, STANDBY_TIMELINE, "pg_control_checkpoint()"))
+
+
+def _control(connection: Connection, query: LiteralString, function: str) -> str | int:
+    try:
+        with connection.transaction():
+            value: str | int = connection.execute(query).fetchall()[0]["value"]
+    except psycopg.errors.InsufficientPrivilege:
+        user = connection.info.user
+        raise RejectedError(
+            f"{user!r} may not execute {function}: which database this is cannot be told",
+            f"as an administrator: grant execute on function {function} to {sql.Identifier(user).as_string(None)}",
+        ) from None
+    return value
 
 
 def table_columns(connection: Connection, table: str) -> dict[str, str]:
@@ -122,42 +163,23 @@ def grants(connection: Connection, role: str, table: str) -> Row | None:
     return connection.execute(GRANTS, values).fetchone()
 
 
-def create_table(connection: Connection, source: Source) -> None:
+def create_table(connection: Connection, pipeline: Pipeline) -> None:
     """The outbox table after docs/contract.md, and its schema where that is missing."""
-    schema = sql.Identifier(source.table.split(".")[0])
-    connection.execute(sql.SQL("create schema if not exists {}").format(schema))
-    names = {key: sql.Identifier(value) for key, value in source.columns.model_dump().items()}
-    connection.execute(
-        sql.SQL("""
-            create table {table} (
-              {id} uuid primary key default gen_random_uuid(),
-              seq bigint generated always as identity,
-              {aggregate_type} text not null,
-              {aggregate_id} text not null check ({aggregate_id} <> ''),
-              {event_type} text not null,
-              {payload} jsonb,
-              {headers} jsonb,
-              {created_at} timestamptz not null default now())
-        """).format(table=_qualified(source.table), **names)
-    )
+    connection.execute(statements.create_schema(statements.schema_of(pipeline.source.table)))
+    connection.execute(statements.create_table(pipeline))
 
 
 def create_publication(connection: Connection, source: Source) -> None:
     """Inserts only: updates and deletes of outbox rows never cross the wire."""
-    connection.execute(
-        sql.SQL(
-            "create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)"
-        ).format(sql.Identifier(source.publication), _qualified(source.table))
-    )
+    connection.execute(statements.create_publication(source))
 
 
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """A pgoutput slot. It waits for every open writing transaction: bounded, and says for whom it waited."""
-    arguments = sql.SQL("%s, 'pgoutput', false, false, true") if failover else sql.SQL("%s, 'pgoutput'")
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(SLOT_TIMEOUT_MS))
-            connection.execute(sql.SQL("select pg_create_logical_replication_slot({})").format(arguments), (name,))
+            connection.execute(statements.create_slot(name, failover=failover))
     except psycopg.errors.QueryCanceled:
         writers = [
             f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
@@ -169,12 +191,12 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
         ) from None
 
 
+def emit_transaction(connection: Connection) -> None:
+    """Commit a transaction that a slot's reader sees and makes no record of."""
+    connection.execute(TRANSACTION)
+
+
 def grant_read(connection: Connection, role: str, table: str) -> None:
     """What the connector's role needs of the table."""
-    schema = sql.Identifier(table.split(".", maxsplit=1)[0])
-    connection.execute(sql.SQL("grant usage on schema {} to {}").format(schema, sql.Identifier(role)))
-    connection.execute(sql.SQL("grant select on {} to {}").format(_qualified(table), sql.Identifier(role)))
-
-
-def _qualified(table: str) -> sql.Identifier:
-    return sql.Identifier(*table.split("."))
+    for statement in statements.grant_read(role, table):
+        connection.execute(statement)

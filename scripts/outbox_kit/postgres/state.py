@@ -39,15 +39,22 @@ class ActualDatabase:
 
 
 def read_actual(connection: client.Connection, pipeline: Pipeline, environment: Environment) -> ActualDatabase:
-    """Look at everything that the pipeline needs of the database."""
+    """Look at everything that the pipeline needs of the database. Raises RejectedError where its identity is hidden."""
+    return look_at(connection, pipeline, environment, client.system_identifier(connection))
+
+
+def look_at(
+    connection: client.Connection, pipeline: Pipeline, environment: Environment, system_identifier: str
+) -> ActualDatabase:
+    """As read_actual(), of a database whose identity was asked before; empty where it is hidden."""
     server = client.server(connection)
     source = pipeline.source
     return ActualDatabase(
         version=server["version"],
         database=server["database"],
         wal_level=server["wal_level"],
-        system_identifier=server["system_identifier"],
-        timeline=server["timeline"],
+        system_identifier=system_identifier,
+        timeline=client.standby_timeline(connection) if server["standby"] else server["timeline"],
         standby=server["standby"],
         wal_position=server["wal_position"],
         columns=client.table_columns(connection, source.table),
@@ -61,16 +68,20 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
     """Changes in the order in which they must be made: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
-    if not actual.columns:
+    if not actual.columns and source.message_prefix is None:
         changes.append(Change("postgres", f"table {source.table}", "create", "services write their events here"))
-    if not (actual.role and actual.role["can_read"]):
+    if not (actual.role and actual.role["can_read"]) and source.message_prefix is None:
         role = environment.source.connector.user
         changes.append(Change("postgres", f"grant to {role}", "create", "the connector reads the outbox table"))
     if actual.publication is None:
-        changes.append(Change("postgres", f"publication {source.publication}", "create", "inserts only"))
+        changes.append(Change("postgres", f"publication {source.publication}", "create", _published(source)))
     if actual.slot is None:
         changes.append(Change("postgres", f"slot {source.slot}", "create", "from here on no row is missed"))
     return changes
+
+
+def _published(source: Source) -> str:
+    return "inserts only" if source.message_prefix is None else "no table: messages pass any publication"
 
 
 def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
@@ -101,7 +112,8 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
             f"wal_level is {actual.wal_level!r}, not 'logical'",
             "set wal_level = logical and restart PostgreSQL",
         )
-    problems = column_problems(pipeline, actual.columns) if actual.columns else []
+    has_table = actual.columns and source.message_prefix is None
+    problems = column_problems(pipeline, actual.columns) if has_table else []
     if problems:
         raise RefusedError(
             f"table {source.table} breaks the contract: {'; '.join(problems)}",
@@ -109,7 +121,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
         )
     if locked is not None:
         _refuse_other_source(source, actual, locked)
-    if actual.publication is not None:
+    if actual.publication is not None and source.message_prefix is None:
         _refuse_wrong_publication(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot)

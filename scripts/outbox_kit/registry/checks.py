@@ -2,53 +2,74 @@
 
 from __future__ import annotations
 
-from outbox_kit.checking import Check, check
+from dataclasses import dataclass
+
+from outbox_kit.checking import Finding, Rule, rule
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.state import ActualSubject, Subject, is_registered
 
 
-def run(subjects: list[Subject], actual: dict[str, ActualSubject], lock: Lock | None) -> list[Check]:
-    """The newest version is the file's schema, under the id that the connector writes."""
-    return [_registered(subjects, actual), _ids(subjects, actual, lock), _compatibility(subjects, actual)]
+@dataclass(frozen=True)
+class Look:
+    """Everything that the checks of the registry look at."""
+
+    subjects: list[Subject]
+    actual: dict[str, ActualSubject]
+    lock: Lock | None
 
 
-def _registered(subjects: list[Subject], actual: dict[str, ActualSubject]) -> Check:
-    wrong = [subject.name for subject in subjects if not is_registered(subject, actual[subject.name])]
-    return check(
-        "registry.schemas",
-        not wrong,
-        seen=f"not the file's schema: {', '.join(wrong)}" if wrong else f"all {len(subjects)}",
-        expected=f"the newest version of all {len(subjects)} subjects is the file's schema",
-        remedy="run `outbox apply`",
-    )
+RULES: list[Rule[Look]] = []
 
 
-def _ids(subjects: list[Subject], actual: dict[str, ActualSubject], lock: Lock | None) -> Check:
+@rule(
+    RULES,
+    "registry.reachable",
+    guards="the schema registry answers",
+    remedy="check registry.url in the environment file",
+)
+def _reachable(look: Look) -> Finding:
+    return Finding(True, f"{len(look.actual)} subjects asked for", "an answer")
+
+
+@rule(
+    RULES,
+    "registry.schemas",
+    guards="the newest version of every subject is the file's schema",
+    remedy="run `outbox apply`; where it says that a registry does not go back, take the newest version's schema",
+)
+def _registered(look: Look) -> Finding:
+    wrong = [subject.name for subject in look.subjects if not is_registered(subject, look.actual[subject.name])]
+    expected = f"the newest version of all {len(look.subjects)} subjects is the file's schema"
+    seen = f"not the file's schema: {', '.join(wrong)}" if wrong else f"all {len(look.subjects)}"
+    return Finding(not wrong, seen, expected)
+
+
+@rule(
+    RULES,
+    "registry.ids",
+    guards="the newest version of every subject has an id that the lock file knows",
+    remedy="run `outbox apply`; if the registry lost its content, restore it: old records carry old ids",
+)
+def _ids(look: Look) -> Finding:
     wrong = []
-    for subject in subjects:
-        latest = actual[subject.name].latest
-        locked = lock.schemas.get(subject.aggregate_type, []) if lock else []
+    for subject in look.subjects:
+        latest = look.actual[subject.name].latest
+        locked = look.lock.schemas.get(subject.aggregate_type, []) if look.lock else []
         if latest is not None and latest.id not in [entry.id for entry in locked]:
             wrong.append(f"{subject.name} has id {latest.id}, the lock file {[entry.id for entry in locked]}")
-    return check(
-        "registry.ids",
-        not wrong,
-        seen="; ".join(wrong) or "as locked",
-        expected="the ids that the connector writes into records",
-        remedy="run `outbox apply`; if the registry lost its content, restore it: old records carry old ids",
-    )
+    return Finding(not wrong, "; ".join(wrong) or "as locked", "as locked")
 
 
-def _compatibility(subjects: list[Subject], actual: dict[str, ActualSubject]) -> Check:
+@rule(
+    RULES,
+    "registry.compatibility",
+    guards="every subject has the rule that keeps old records readable",
+    remedy="run `outbox apply`",
+)
+def _compatibility(look: Look) -> Finding:
     wrong = [
-        f"{subject.name} is {actual[subject.name].compatibility}, not {subject.compatibility}"
-        for subject in subjects
-        if actual[subject.name].compatibility != subject.compatibility
+        f"{subject.name} is {look.actual[subject.name].compatibility}, not {subject.compatibility}"
+        for subject in look.subjects
+        if look.actual[subject.name].compatibility != subject.compatibility
     ]
-    return check(
-        "registry.compatibility",
-        not wrong,
-        seen="; ".join(wrong) or "as declared",
-        expected="as declared",
-        remedy="run `outbox apply`",
-    )
+    return Finding(not wrong, "; ".join(wrong) or "as declared", "as declared")

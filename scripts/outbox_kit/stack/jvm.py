@@ -12,10 +12,13 @@ from outbox_kit.stack.processes import mark
 
 # To stdout, so that Supervisor captures and rotates it like every other log.
 LOG4J = """\
-log4j.rootLogger=INFO, stdout
-log4j.appender.stdout=org.apache.log4j.ConsoleAppender
-log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
-log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
+status = error
+rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.name = stdout
+appender.stdout.type = Console
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = [%d] %p %m (%c)%n%ex
 """
 
 
@@ -43,8 +46,8 @@ def jvm_command(
 def kafka_class_path(layout: Layout) -> str:
     """Return the class path of the broker and the worker; StackError when `make setup` has not run."""
     libraries = layout.runtime / "kafka" / "libs"
-    # Kafka's own classes refer to log4j-api, whatever it logs through: without it nothing starts.
-    for jar in ("kafka-server", "connect-runtime", "log4j-api", "slf4j-reload4j"):
+    # Connect's log levels are changed in log4j-core; without log4j-slf4j-impl nothing is logged.
+    for jar in ("kafka-server", "connect-runtime", "log4j-core", "log4j-slf4j-impl"):
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
             message = f"{libraries} does not hold {jar}"
             raise StackError(message, "run `make setup`")
@@ -52,14 +55,10 @@ def kafka_class_path(layout: Layout) -> str:
 
 
 def logging_options(layout: Layout) -> tuple[str, ...]:
-    """Return the options that make reload4j log to stdout, and write the file they name."""
-    file = layout.configuration / "log4j.properties"
+    """Return the option that makes Log4j log to stdout, and write the file it names."""
+    file = layout.configuration / "log4j2.properties"
     file.write_text(LOG4J)
-    return (
-        f"-Dlog4j.configuration={file.as_uri()}",
-        # Nothing implements log4j-api here; named, its own stand-in does not complain on stderr.
-        "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
-    )
+    return (f"-Dlog4j2.configurationFile={file.as_uri()}",)
 
 
 def write_properties(path: Path, values: Mapping[str, str | int | bool]) -> None:

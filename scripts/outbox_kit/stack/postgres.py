@@ -35,8 +35,8 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
         "unix_socket_directories": "''",
         "cluster_name": f"'{cluster_name}'",
         "wal_level": "logical",
-        "max_replication_slots": "20",
-        "max_wal_senders": "20",
+        "max_replication_slots": "60",
+        "max_wal_senders": "60",
         # For sinks that prepare transactions; 0, the default, refuses them.
         "max_prepared_transactions": "64",
         "max_connections": "100",

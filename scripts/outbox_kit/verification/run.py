@@ -1,85 +1,101 @@
-"""Runs the checks of every system, and the canary."""
+"""Runs the checks of every system, the canary, and the looks at what must move."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TypeVar
 
-from outbox_kit.checking import Check, Status
+from outbox_kit.checking import Check, Rule, Status, failed, judge, unknown
 from outbox_kit.connect import checks as connect_checks
-from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import checks as kafka_checks
-from outbox_kit.kafka import state as kafka_state
-from outbox_kit.pipeline import Lock
+from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
 from outbox_kit.postgres import checks as postgres_checks
-from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import state as postgres_state
+from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import Progress
 from outbox_kit.registry import checks as registry_checks
-from outbox_kit.registry import state as registry_state
-from outbox_kit.verification import canary
+from outbox_kit.verification import canary, movement, pairs
+from outbox_kit.verification.record import Told
+from outbox_kit.verification.routes import router_prefix, routes
+from outbox_kit.verification.world import Answer, World, read_world
+
+L = TypeVar("L")
 
 # Without these the canary cannot arrive: say so at once instead of waiting for it.
 CANARY_NEEDS = (
-    "connect.reachable",
-    "connect.running",
-    "kafka.reachable",
-    "kafka.topics",
     "postgres.reachable",
     "postgres.table",
+    "postgres.slot",
+    "postgres.slot-active",
+    "kafka.reachable",
+    "kafka.topics",
+    "connect.reachable",
+    "connect.connector",
+    "connect.running",
 )
 
 
-def verify(deployment: Deployment, progress: Progress, *, canary_seconds: float = 60) -> list[Check]:
-    """Every check, in a fixed order. A system that does not answer is a failed check, not an exception."""
-    lock = deployment.lock()
-    results: list[Check] = []
-    for system, run in (
-        ("postgres", _postgres),
-        ("kafka", _kafka),
-        ("registry", _registry),
-        ("connect", _connect),
-    ):
-        progress(f"check {system}")
-        results += _guarded(f"{system}.reachable", lambda run=run: run(deployment, lock))  # type: ignore[misc]
-    if Status.FAIL in [result.status for result in results if result.id in CANARY_NEEDS]:
-        return [*results, canary.not_sent()]
-    progress("send a canary through the connector")
-    return [
-        *results,
-        *_guarded("canary.delivered", lambda: canary.run(deployment, lock, seconds=canary_seconds)),
+def verify(deployment: Deployment, progress: Progress, *, canary_seconds: float | None = 60) -> list[Check]:
+    """Every check, always all of them and in the same order. A system that is down is a failed check, no exception.
+
+    `canary_seconds` bounds the canary; None sends none. Raises RefusedError before the first apply.
+    """
+    lock = deployed_lock(deployment)
+    world = read_world(deployment, lock, progress)
+    checks = [
+        *_system([*postgres_checks.RULES, *slot_checks.RULES], world.postgres),
+        *_system(kafka_checks.RULES, world.kafka),
+        *_system(registry_checks.RULES, world.registry),
+        *_system(connect_checks.RULES, world.connect),
+        *judge(pairs.RULES, world),
     ]
+    flown = _canary(world, checks, canary_seconds, progress)
+    progress("look again at what must move")
+    sent = any(check.status is not Status.UNKNOWN for check in flown)
+    return [*checks, *movement.check(world, flown=sent), *flown]
 
 
-def _guarded(identifier: str, run: Callable[[], list[Check]]) -> list[Check]:
-    try:
-        return run()
-    except OutboxKitError as error:
-        return [Check(identifier, Status.FAIL, error.message, "an answer", error.hint)]
+def deployed_lock(deployment: Deployment) -> Lock:
+    """The lock file of what was deployed. Raises RefusedError where nothing was."""
+    lock = deployment.lock()
+    if lock is None or lock.source is None:
+        name, where = deployment.pipeline.name, deployment.environment.name
+        raise RefusedError(f"pipeline {name!r} is not deployed to {where!r} yet: run `outbox apply`")
+    return lock
 
 
-def _postgres(deployment: Deployment, lock: Lock | None) -> list[Check]:
-    with postgres_client.connected(deployment.environment.source) as connection:
-        actual = postgres_state.read_actual(connection, deployment.pipeline, deployment.environment)
-    return postgres_checks.run(deployment.pipeline, deployment.environment, actual, lock.source if lock else None)
+def _system(rules: Sequence[Rule[L]], answer: Answer[L]) -> list[Check]:
+    """The rules of one system; where it does not answer, the first one fails and the others are unknown."""
+    if answer.look is not None:
+        return judge(rules, answer.look)
+    error = answer.error
+    first = failed(rules[0], error.message if error else "no answer", "an answer", error.hint if error else "")
+    return [first, *unknown(rules[1:], f"see {first.id}")]
 
 
-def _kafka(deployment: Deployment, _: Lock | None) -> list[Check]:
-    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    return kafka_checks.run(topics, deployment.kafka.describe(topic.name for topic in topics))
+def _canary(world: World, checks: list[Check], seconds: float | None, progress: Progress) -> list[Check]:
+    if seconds is None:
+        return unknown(canary.RULES, "not sent: --no-canary")
+    wanted = world.deployment.environment.connector.state
+    if wanted != "running":
+        return unknown(canary.RULES, f"not sent: connector.state is {wanted}")
+    failures = [check.id for check in checks if check.id in CANARY_NEEDS and check.status is Status.FAIL]
+    if failures:
+        return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
+    progress("send a canary through the connector")
+    return canary.check(world.deployment, _told(world), seconds=seconds)
 
 
-def _registry(deployment: Deployment, lock: Lock | None) -> list[Check]:
-    subjects = registry_state.desired_subjects(deployment.pipeline)
-    return registry_checks.run(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
-
-
-def _connect(deployment: Deployment, lock: Lock | None) -> list[Check]:
-    name = deployment.pipeline.connector.name
-    return connect_checks.run(
-        name,
-        deployment.render(lock),
-        connect_state.read_actual(deployment.connect, name),
-        plugins=deployment.connect.plugins(),
+def _told(world: World) -> Told:
+    """What the live config says of the canary's record."""
+    config = pairs.live(world) or {}
+    route = routes(config).get(CANARY_AGGREGATE)
+    topic = world.deployment.pipeline.topic_of(CANARY_AGGREGATE)
+    live = world.kafka.look.actual.get(topic) if world.kafka.look else None
+    return Told(
+        strict=router_prefix(config) is not None,
+        partitions=route.partitions if route else live.partitions if live else 1,
+        epoch=world.lock.source_epoch,
+        schemas={entry.id: entry.text for entry in world.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

@@ -1,7 +1,13 @@
-"""What commands of the production example ask of the environment."""
+"""What commands of the production example ask of the environment, and a plan."""
+
+from outbox_kit.changes import Change
 
 SECRETS = {
     "OUTBOX_ADMIN_PASSWORD": "admin-s3cret",
     "OUTBOX_KAFKA_PASSWORD": "kafka-s3cret",
     "OUTBOX_REGISTRY_PASSWORD": "registry-s3cret",
 }
+CHANGES = [
+    Change("kafka", "topic library.book", "create", "newest state of every book", "", "4 partitions, compact"),
+    Change("connect", "connector c", "update", "restarts the task", "old", "new"),
+]

@@ -184,8 +184,10 @@ def await_sleep(pid: int) -> None:
 def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:
     pipe = workspace / "connectors" / f"{name}.yaml"
     os.mkfifo(pipe)
+    # What starts the tests in the background hands down that Ctrl-C is ignored, and Python then leaves it so.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     return subprocess.Popen(
-        [*RUN, "render", "-p", str(pipe)],
+        [sys.executable, "-c", heeding + RUN[-1], "render", "-p", str(pipe)],
         cwd=workspace,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -36,6 +36,10 @@ from outbox_kit.cli.options import FLAGS, WITH_VALUE, Common, Output, hoist
         # the value may stick to a short option
         ("plan -eproduction", "-eproduction plan"),
         ("plan -pa.yaml", "-pa.yaml plan"),
+        ("plan --set a.b=c=d --set e=-f", "--set a.b=c=d --set e=-f plan"),
+        ("plan --set=a.b=c apply", "--set=a.b=c plan apply"),
+        ("plan --set --yes", "--set --yes plan"),
+        ("plan --settings x", "plan --settings x"),
     ],
 )
 def test_hoist(line: str, expected: str) -> None:
@@ -58,3 +62,8 @@ def test_every_global_option_is_known_to_hoist() -> None:
 def test_the_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
     common = Common(tmp_path / "connectors" / "a.yaml", "local", Output.TABLE, yes=False, debug=False)
     assert common.project == tmp_path
+
+
+def test_what_is_set_wins_over_the_files(tmp_path: Path) -> None:
+    common = Common(tmp_path / "a.yaml", "local", Output.TABLE, yes=False, debug=False, settings=("a=b", "c=d"))
+    assert common.overrides.options == ("a=b", "c=d")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.connect.comparing import with_fingerprint
 
 PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"
@@ -15,3 +19,31 @@ COMMITTED = [{"partition": {"server": "library"}, "offset": {**SEED, "txId": 7, 
 NULL = [{"partition": {"server": "library"}, "offset": None}]
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
 STOPPED = ConnectorStatus("STOPPED", (), ())
+TRACE = (
+    "org.apache.kafka.connect.errors.ConnectException: An exception occurred\n"
+    "\tat io.debezium.Runner.run(Runner.java:1)\n"
+    "Caused by: io.debezium.DebeziumException: in between\n"
+    "\t... 3 more\n"
+    "Caused by: org.postgresql.util.PSQLException: ERROR: publication does not exist\n"
+    "\tat org.postgresql.Core.x(Core.java:2)\n"
+)
+
+
+NOBODY: tuple[int, object] = (200, {})
+LOOK_S = 0.01
+
+
+def ticking() -> Callable[[], float]:
+    """A clock by which every look takes LOOK_S, however busy the machine is."""
+    ticks = itertools.count()
+    return lambda: next(ticks) * LOOK_S
+
+
+def written(config: dict[str, str]) -> dict[str, str]:
+    """A config as the kit writes it."""
+    return with_fingerprint("library", config)
+
+
+def listing(config: dict[str, str], status: object, name: str = "library-outbox") -> tuple[int, object]:
+    """Connect's answer to GET /connectors with one connector, as the kit wrote it."""
+    return 200, {name: {"info": {"config": written(config)}, "status": status}}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.connect.samples import LOOK_S, TRACE, ticking
 from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
@@ -17,31 +18,28 @@ from outbox_kit.connect.apply import (
     is_running,
     refuse_invalid,
     refuse_missing_plugins,
-    root_cause,
     settle,
     stop,
     wait_running,
 )
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
+from outbox_kit.connect.positions import Start
+from outbox_kit.connect.state import State
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.progress import silent
 
 Serve = Callable[[Script], ScriptedServer]
 SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
-TRACE = (
-    "org.apache.kafka.connect.errors.ConnectException: An exception occurred\n"
-    "\tat io.debezium.Runner.run(Runner.java:1)\n"
-    "Caused by: io.debezium.DebeziumException: in between\n"
-    "\t... 3 more\n"
-    "Caused by: org.postgresql.util.PSQLException: ERROR: publication does not exist\n"
-    "\tat org.postgresql.Core.x(Core.java:2)\n"
-)
 
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(connect_apply, "monotonic", ticking())
+
+
+STABLE_S = 3.5 * LOOK_S
 
 
 def client(server: ScriptedServer) -> ConnectClient:
@@ -82,24 +80,6 @@ def test_is_running(found: ConnectorStatus | None, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("traces", "cause"),
-    [
-        ((), "no trace"),
-        ((TRACE,), "org.postgresql.util.PSQLException: ERROR: publication does not exist"),
-        (("java.X: alone\n\tat y",), "java.X: alone"),
-        (("java.X: alone",), "java.X: alone"),
-        (("java.X: a\n\tSuppressed: java.Y\n\tCaused by: java.Z: of the suppressed\n",), "java.X: a"),
-        (
-            (TRACE, "java.X: of another task"),
-            "org.postgresql.util.PSQLException: ERROR: publication does not exist",
-        ),
-    ],
-)
-def test_root_cause(traces: tuple[str, ...], cause: str) -> None:
-    assert root_cause(traces) == cause
-
-
-@pytest.mark.parametrize(
     ("found", "expected"),
     [
         (None, False),
@@ -129,8 +109,8 @@ def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
 )
 def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
     server = serve(script)
-    wait_running(client(server), "c", seconds=10)
-    assert len(server.seen) == len(script) - 1 + connect_apply.STABLE_LOOKS
+    wait_running(client(server), "c", seconds=10, stability_seconds=STABLE_S)
+    assert len(server.seen) > len(script), "what stays is the script's last line"
     assert {request.path for request in server.seen} == {"/connectors/c/status"}
 
 
@@ -147,7 +127,8 @@ def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
 
 def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
     """PUT config returns before the worker acts: the first looks still show what the update is to mend."""
-    wait_running(client(serve([BAD, BAD, status("RUNNING"), GOOD])), "c", seconds=10)
+    server = serve([BAD, BAD, status("RUNNING"), GOOD])
+    wait_running(client(server), "c", seconds=10, stability_seconds=STABLE_S)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +142,8 @@ def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
 )
 def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -> None:
     with pytest.raises(WaitTimeoutError) as caught:
-        wait_running(client(serve(script)), "c", seconds=0.1)
-    expected = f"waited 0.1 s for connector c and its tasks to be RUNNING; last seen: {seen}"
+        wait_running(client(serve(script)), "c", seconds=0.1, stability_seconds=STABLE_S)
+    expected = f"waited 0.135 s for connector c and its tasks to be RUNNING; last seen: {seen}"
     assert caught.value.message == expected
     assert "rebalance delay" in caught.value.hint
 
@@ -170,7 +151,7 @@ def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -
 def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
     script = [GOOD, GOOD, status("RUNNING", "RESTARTING")] * 200
     with pytest.raises(WaitTimeoutError):
-        wait_running(client(serve(script)), "c", seconds=0.2)
+        wait_running(client(serve(script)), "c", seconds=0.2, stability_seconds=STABLE_S)
 
 
 # --- before anything is written
@@ -206,9 +187,12 @@ def test_a_valid_config_passes(serve: Serve) -> None:
 CREATE = Change("connect", "connector c", "create", "")
 UPDATE = Change("connect", "connector c", "update", "")
 START = Change("connect", "start c", "create", "")
+STATE = Change("connect", "state c", "update", "")
 STOPPED = status("STOPPED")
 NO_OFFSET: tuple[int, object] = (200, {"offsets": []})
 OFFSET: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 9}}]})
+# Under another prefix Debezium does not find it, and would start at the server's position.
+OTHER_PREFIX: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "old"}, "offset": {"lsn": 9}}]})
 DONE: tuple[int, object] = (202, None)
 SEEDING = Request("PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]})
 LOOK, OFFSETS = Request("GET", "/connectors/c/status"), Request("GET", "/connectors/c/offsets")
@@ -216,6 +200,7 @@ RESUME = Request("PUT", "/connectors/c/resume")
 POST = Request("POST", "/connectors", {"name": "c", "config": {"a": "1"}, "initial_state": "STOPPED"})
 PUT = Request("PUT", "/connectors/c/config", {"a": "1"})
 STOP = Request("PUT", "/connectors/c/stop")
+CONFIG = Request("GET", "/connectors/c/config")
 PAUSED = status("PAUSED", "PAUSED")
 
 
@@ -231,12 +216,27 @@ PAUSED = status("PAUSED", "PAUSED")
         ([CREATE], [(201, {}), STOPPED, OFFSET, DONE], [POST, LOOK, OFFSETS, RESUME]),
         (
             [UPDATE],
-            [GOOD, DONE, GOOD, status("STOPPED", "RUNNING"), STOPPED, (200, {}), DONE],
-            [LOOK, STOP, LOOK, LOOK, LOOK, PUT, RESUME],
+            [GOOD, DONE, GOOD, status("STOPPED", "RUNNING"), STOPPED, (200, {}), OFFSET, DONE],
+            [LOOK, STOP, LOOK, LOOK, LOOK, PUT, OFFSETS, RESUME],
         ),
-        ([UPDATE], [BAD, DONE, BAD, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, LOOK, PUT, RESUME]),
-        ([UPDATE], [status("FAILED"), DONE, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, PUT, RESUME]),
-        ([UPDATE], [NOT_YET, DONE, NOT_YET, STOPPED, (200, {}), DONE], [LOOK, STOP, LOOK, LOOK, PUT, RESUME]),
+        ([UPDATE], [BAD, DONE, BAD, STOPPED, (200, {}), OFFSET, DONE], [LOOK, STOP, LOOK, LOOK, PUT, OFFSETS, RESUME]),
+        (
+            [UPDATE],
+            [status("FAILED"), DONE, STOPPED, (200, {}), OFFSET, DONE],
+            [LOOK, STOP, LOOK, PUT, OFFSETS, RESUME],
+        ),
+        (
+            [UPDATE],
+            [NOT_YET, DONE, NOT_YET, STOPPED, (200, {}), OFFSET, DONE],
+            [LOOK, STOP, LOOK, LOOK, PUT, OFFSETS, RESUME],
+        ),
+        (
+            [UPDATE],
+            [GOOD, DONE, STOPPED, (200, {}), OTHER_PREFIX, (200, {}), DONE],
+            [LOOK, STOP, LOOK, PUT, OFFSETS, SEEDING, RESUME],
+        ),
+        ([STATE], [PAUSED, DONE], [LOOK, RESUME]),
+        ([STATE], [STOPPED, DONE, STOPPED, OFFSET, DONE], [LOOK, STOP, LOOK, OFFSETS, RESUME]),
         ([UPDATE], [PAUSED, (200, {})], [LOOK, PUT]),
         ([UPDATE], [STOPPED, (200, {})], [LOOK, PUT]),
         ([START], [STOPPED, NO_OFFSET, (200, {}), DONE], [LOOK, OFFSETS, SEEDING, RESUME]),
@@ -254,6 +254,9 @@ PAUSED = status("PAUSED", "PAUSED")
         "update with a failed task",
         "update of a failed connector",
         "update without a status yet",
+        "update of the prefix",
+        "paused by hand",
+        "stopped by hand",
         "update while paused",
         "update while stopped",
         "interrupted",
@@ -263,7 +266,7 @@ PAUSED = status("PAUSED", "PAUSED")
 def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
     server = serve(script)
     said: list[str] = []
-    apply(client(server), "c", {"a": "1"}, changes, prefix="p", seed=SEED, progress=said.append)
+    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", SEED), progress=said.append)
     assert server.seen == requests
     assert said == [f"{change.action} {change.object}" for change in changes]
 
@@ -274,7 +277,7 @@ def test_offsets_are_not_touched_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
     server = serve([status("STOPPED", "RUNNING")])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
-        apply(client(server), "c", {}, [START], prefix="p", seed=SEED, progress=silent)
+        apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
     assert set(request.path for request in server.seen) == {"/connectors/c/status"}
 
 
@@ -282,7 +285,7 @@ def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> N
     refused = (400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"})
     server = serve([STOPPED, NO_OFFSET, refused])
     with pytest.raises(RejectedError, match="STOPPED state"):
-        apply(client(server), "c", {}, [START], prefix="p", seed=SEED, progress=silent)
+        apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
     assert RESUME not in server.seen
 
 
@@ -293,17 +296,51 @@ def test_a_config_is_not_changed_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
     server = serve([GOOD, DONE, GOOD])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
-        apply(client(server), "c", {"a": "1"}, [UPDATE], prefix="p", seed=SEED, progress=silent)
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent)
     assert PUT not in server.seen
-    assert RESUME not in server.seen
+    assert server.seen[-2:] == [CONFIG, RESUME], "who asked it to stop lets it go on"
 
 
-def test_a_config_that_is_refused_does_not_resume_the_connector(serve: Serve) -> None:
-    refused = (400, {"error_code": 400, "message": "Connector configuration is invalid"})
-    server = serve([GOOD, DONE, STOPPED, refused])
-    with pytest.raises(RejectedError, match="configuration is invalid"):
-        apply(client(server), "c", {"a": "1"}, [UPDATE], prefix="p", seed=SEED, progress=silent)
-    assert server.seen == [LOOK, STOP, LOOK, PUT]
+OLD: tuple[int, object] = (200, {"a": "0"})
+NEW: tuple[int, object] = (200, {"a": "1"})
+NO: tuple[int, object] = (400, {"error_code": 400, "message": "it is invalid"})
+CRASH: tuple[int, object] = (500, {"error_code": 500, "message": "internal"})
+LOST: tuple[int, object] = (500, {"error_code": 500, "message": "Request timed out"})
+PAUSE = Request("PUT", "/connectors/c/pause")
+GOES_ON = "; the earlier config of connector c is still there, and it is {} again"
+LEFT = "; connector c is left STOPPED, and WAL grows: run `outbox apply` again"
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "writes", "ending"),
+    [
+        ([NO, OLD, DONE], "running", [PUT, RESUME], GOES_ON.format("running")),
+        ([(403, {"message": "no"}), OLD, DONE], "running", [PUT, RESUME], GOES_ON.format("running")),
+        ([CRASH, OLD, DONE], "running", [PUT, RESUME], GOES_ON.format("running")),
+        ([CRASH, OLD, DONE], "paused", [PUT, PAUSE], GOES_ON.format("paused")),
+        ([CRASH, OLD], "stopped", [PUT], GOES_ON.format("stopped")),
+        ([CRASH, NEW], "running", [PUT], LEFT),
+        ([CRASH, CRASH], "running", [PUT], LEFT),
+        ([CRASH, OLD, CRASH], "running", [PUT, RESUME], LEFT),
+        ([(200, {}), NO_OFFSET, NO, NEW], "running", [PUT, SEEDING], LEFT),
+        ([(200, {}), CRASH, NEW], "running", [PUT], LEFT),
+    ],
+)
+def test_an_update_that_fails_leaves_no_healthy_connector_stopped(
+    serve: Serve, script: Script, state: State, writes: list[Request], ending: str
+) -> None:
+    server = serve([GOOD, DONE, STOPPED, *script])
+    with pytest.raises(RejectedError) as caught:
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent, state=state)
+    assert caught.value.message.endswith(ending)
+    assert [request for request in server.seen if request.method != "GET"] == [STOP, *writes]
+
+
+def test_a_look_without_an_answer_does_not_end_the_update(serve: Serve) -> None:
+    """Whether a write has happened is asked of the same busy worker."""
+    server = serve([GOOD, DONE, STOPPED, LOST, LOST, NEW, OFFSET, DONE])
+    assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent)
+    assert server.seen == [LOOK, STOP, LOOK, PUT, CONFIG, CONFIG, OFFSETS, RESUME]
 
 
 # --- stop and settle
@@ -344,9 +381,8 @@ def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[in
 def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
     server = serve(script)
     said: list[str] = []
-    settle(client(server), "c", said.append, started=False)
-    # The first look tells a connector at rest; those that count come after it.
-    assert len(server.seen) == max(len(script) - 1, 1) + connect_apply.STABLE_LOOKS
+    settle(client(server), "c", said.append, started=False, stability_seconds=STABLE_S)
+    assert len(server.seen) > len(script)
     assert all(request == LOOK for request in server.seen)
     assert said == ["wait for connector c to run"]
 

@@ -1,30 +1,33 @@
-"""What `outbox verify` says of a connector."""
+"""What verify says of a connector."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING
+from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, STOPPED
 
-from outbox_kit.checking import Status
+from outbox_kit import __version__
+from outbox_kit.checking import Check, Status, judge
 from outbox_kit.connect import checks
-from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.state import (
-    ActualConnector,
+from outbox_kit.connect.checks import Look
+from outbox_kit.connect.client import ConnectorStatus, Validation
+from outbox_kit.connect.inspection import Observed, Worker
+from outbox_kit.connect.state import ActualConnector
+
+CONFIG = {**DESIRED, "exactly.once.support": "required"}
+VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}
+OLD = {**VERSIONS, ROUTER: "0.0.1"}
+OBSERVED = Observed(
+    actual=ActualConnector(CONFIG, RUNNING, MOVED),
+    cluster="k1",
+    versions=VERSIONS,
+    workers=[Worker("http://a:8083", VERSIONS)],
+    sharing=[],
+    validation=Validation({}, []),
 )
-
-
-def seen(actual: ActualConnector, plugins: list[str]) -> dict[str, str]:
-    found = checks.run("c", DESIRED, actual, plugins=plugins)
-    assert [check.id for check in found] == [
-        "connect.plugins",
-        "connect.running",
-        "connect.config",
-        "connect.offsets",
-    ]
-    assert all(bool(check.remedy) is (check.status is Status.FAIL) for check in found)
-    return {check.id: check.seen for check in found if check.status is Status.FAIL}
-
-
+LOOK = Look("c", CONFIG, OBSERVED, "running", "required", "k1")
 FAILED = ConnectorStatus(
     "RUNNING",
     ("FAILED",),
@@ -33,42 +36,125 @@ FAILED = ConnectorStatus(
 NO_TASK = ConnectorStatus("RUNNING", (), ())
 
 
-@pytest.mark.parametrize(
-    ("actual", "plugins", "expected"),
-    [
-        (ActualConnector(DESIRED, RUNNING, MOVED), [PLUGIN, ROUTER], {}),
-        (ActualConnector(DESIRED, RUNNING, MOVED), [PLUGIN], {"connect.plugins": f"missing: {ROUTER}"}),
-        (
-            ActualConnector(DESIRED, FAILED, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.running": "connector RUNNING, tasks: FAILED; java.X: inner"},
+def run(look: Look) -> dict[str, Check]:
+    return {check.id: check for check in judge(checks.RULES, look)}
+
+
+def not_well(look: Look) -> dict[str, str]:
+    return {check.id: check.seen for check in run(look).values() if check.status is not Status.PASS}
+
+
+def observed(**changes: Any) -> Look:  # noqa: ANN401 - fields of Observed
+    return replace(LOOK, observed=replace(OBSERVED, **changes))
+
+
+def connector(
+    config: dict[str, str] | None = CONFIG,
+    status: ConnectorStatus | None = RUNNING,
+    offsets: list[dict[str, Any]] = MOVED,
+) -> Look:
+    return observed(actual=ActualConnector(config, status, offsets))
+
+
+def test_a_deployed_connector_passes() -> None:
+    assert list(run(LOOK)) == [each.id for each in checks.RULES]
+    assert not_well(LOOK) == {}
+    assert all(not check.remedy for check in run(LOOK).values())
+
+
+CASES: list[tuple[Look, str, str]] = [
+    (observed(cluster="k2"), "connect.cluster", "k2"),
+    (observed(versions=OLD, workers=[Worker("http://a:8083", OLD)]), "connect.smt-version", "0.0.1"),
+    (observed(workers=[Worker("http://b:1", {}, "it is down")]), "connect.workers", "it is down"),
+    (
+        observed(workers=[Worker("http://b:1", {PLUGIN: "3.7.0.Final"})]),
+        "connect.workers",
+        f"http://b:1 lacks {ROUTER}",
+    ),
+    (
+        observed(workers=[Worker("http://b:1", {**VERSIONS, ROUTER: "0.0.1"})]),
+        "connect.workers",
+        f"http://b:1 has another version of {ROUTER}",
+    ),
+    (
+        # A value that happens to be a class's name, under a key that names none.
+        replace(
+            observed(
+                versions={**VERSIONS, "x.Other": "1"},
+                workers=[Worker("http://b:1", VERSIONS)],
+                actual=ActualConnector({**CONFIG, "note": "x.Other"}, RUNNING, MOVED),
+            ),
+            desired={**CONFIG, "note": "x.Other"},
         ),
-        (
-            ActualConnector(DESIRED, NO_TASK, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.running": "connector RUNNING, tasks: no task yet"},
-        ),
-        (
-            ActualConnector({**DESIRED, "a": "1"}, RUNNING, MOVED),
-            [PLUGIN, ROUTER],
-            {"connect.config": "differs in a"},
-        ),
-        (ActualConnector(DESIRED, RUNNING, []), [PLUGIN, ROUTER], {"connect.offsets": "no offset"}),
-        (
-            ActualConnector(DESIRED, RUNNING, [{"partition": {}, "offset": {"other": 1}}]),
-            [PLUGIN, ROUTER],
-            {"connect.offsets": "lsn None"},
-        ),
-        (
-            ActualConnector(None, None, []),
-            [PLUGIN, ROUTER],
-            {
-                "connect.running": "no connector c",
-                "connect.config": "differs in no connector c",
-                "connect.offsets": "no offset",
-            },
-        ),
-    ],
-)
-def test_checks(actual: ActualConnector, plugins: list[str], expected: dict[str, str]) -> None:
-    assert seen(actual, plugins) == expected
+        "connect.workers",
+        "http://b:1 has another version of x.Other",
+    ),
+    (connector(status=FAILED), "connect.running", "connector RUNNING, tasks: FAILED; java.X: inner"),
+    (connector(status=NO_TASK), "connect.running", "connector RUNNING, tasks: no task yet"),
+    (connector(status=None), "connect.running", "no status yet"),
+    (connector(status=STOPPED), "connect.running", "connector STOPPED, tasks: no task yet"),
+    (replace(LOOK, wanted_state="stopped"), "connect.running", "connector RUNNING, tasks: RUNNING"),
+    (connector({**CONFIG, "a": "1"}), "connect.config", "differs in a"),
+    (
+        observed(validation=Validation({"database.user": ["refused"]}, [])),
+        "connect.valid",
+        "database.user: refused",
+    ),
+    (observed(validation=Validation({}, ["a.b"])), "connect.placeholders", "not resolved: a.b"),
+    (
+        observed(validation=Validation({"exactly.once.support": ["not enabled"]}, [])),
+        "connect.exactly-once",
+        "required; not enabled",
+    ),
+    (replace(LOOK, exactly_once="requested"), "connect.exactly-once", "required"),
+    (observed(sharing=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
+    (connector(offsets=[]), "connect.offsets", "no offset"),
+    (connector(offsets=[{"partition": {}, "offset": {"other": 1}}]), "connect.offsets", "lsn None"),
+]
+
+
+@pytest.mark.parametrize(("look", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
+def test_each_fault_is_named_by_its_check_alone(look: Look, identifier: str, seen: str) -> None:
+    named = {
+        name: words for name, words in not_well(look).items() if name != "connect.workers" or look.observed.workers
+    }
+    assert named == {identifier: seen}
+    assert run(look)[identifier].remedy
+
+
+def test_a_missing_plugin() -> None:
+    versions = {PLUGIN: "3.7.0.Final"}
+    found = run(observed(versions=versions, workers=[Worker("http://a:8083", versions)]))
+    assert {name for name, check in found.items() if check.status is Status.FAIL} == {"connect.plugins"}
+    assert found["connect.plugins"].seen == f"missing: {ROUTER}"
+    assert found["connect.smt-version"].status is Status.UNKNOWN
+
+
+def test_without_a_connector_the_rest_is_unknown() -> None:
+    found = run(observed(actual=ActualConnector(None, None, []), validation=None))
+    assert {name for name, check in found.items() if check.status is Status.FAIL} == {"connect.connector"}
+    unknown = {name for name, check in found.items() if check.status is Status.UNKNOWN}
+    assert unknown == {
+        "connect.running",
+        "connect.config",
+        "connect.valid",
+        "connect.placeholders",
+        "connect.exactly-once",
+        "connect.offsets",
+    }
+
+
+def test_a_state_that_is_wanted_is_well() -> None:
+    stopped = replace(connector(status=STOPPED), wanted_state="stopped")
+    assert not_well(stopped) == {}
+
+
+def test_workers_that_nobody_lists_are_unknown() -> None:
+    found = run(observed(workers=[]))["connect.workers"]
+    assert (found.status, found.seen) == (Status.UNKNOWN, "no worker is listed")
+
+
+def test_another_template_uses_no_transform_of_ours() -> None:
+    desired = {"connector.class": PLUGIN, "exactly.once.support": "required"}
+    look = replace(connector(desired), desired=desired)
+    assert run(look)["connect.smt-version"].status is Status.PASS

@@ -1,23 +1,14 @@
-"""The Connect client against a real HTTP server: what is retried, what is final, what is said."""
+"""The Connect client against a real HTTP server: one endpoint per method, and what is read of each answer."""
 
 from __future__ import annotations
 
-import base64
-import traceback
 from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
 from tests.unit.support import Request, Script, ScriptedServer
 
-from outbox_kit.connect import client as connect_client
-from outbox_kit.connect.client import (
-    ConnectClient,
-    ConnectorStatus,
-    NotFoundError,
-    RebalanceError,
-)
-from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnector, Validation
 from outbox_kit.pipeline import HttpService
 
 Serve = Callable[[Script], ScriptedServer]
@@ -28,99 +19,8 @@ def answer(status: int, message: str) -> tuple[int, object]:
     return status, {"error_code": status, "message": message}
 
 
-# Texts of Kafka 4.3: HerderRequestHandler, ConnectExceptionMapper, DistributedHerder.
-EXISTS = answer(409, "Connector library-outbox already exists")
-REBALANCES = [
-    answer(409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"),
-    answer(
-        409,
-        "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway.",
-    ),
-    answer(
-        409,
-        "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent "
-        "config change)",
-    ),
-    answer(500, "Request cannot be completed because a rebalance is expected"),
-]
-TIMED_OUT = [
-    answer(500, "Request timed out"),
-    answer(500, "Request timed out. The worker is currently ensuring membership in the cluster, which began at X"),
-    # A stage of the worker that speaks of a rebalance: the write may still have happened.
-    answer(
-        500,
-        "Request timed out. The worker is currently starting 3 connector(s) and task(s) after a rebalance, "
-        "which began at 2026-01-01T00:00:00Z",
-    ),
-]
-CREATED = (201, {"name": "library-outbox"})
-
-
-@pytest.fixture(autouse=True)
-def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_client, "REBALANCE_BUDGET_S", 1)
-
-
 def client(server: ScriptedServer) -> ConnectClient:
     return ConnectClient(HttpService(url=server.url + "/"))
-
-
-@pytest.mark.parametrize("rebalance", REBALANCES, ids=lambda line: str(line[1]["message"])[:60])
-def test_a_rebalance_is_tried_again(serve: Serve, rebalance: tuple[int, object]) -> None:
-    server = serve([rebalance, CREATED])
-    client(server).create_stopped("library-outbox", {"a": "1"})
-    assert server.seen == [server.seen[0], server.seen[0]]
-
-
-def test_a_rebalance_that_does_not_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_client, "REBALANCE_BUDGET_S", 0.3)
-    with pytest.raises(RebalanceError, match=r"conflicting operation .* \(HTTP 409\)") as caught:
-        client(serve([REBALANCES[0]])).update("library-outbox", {})
-    assert "workers' logs" in caught.value.hint
-
-
-def test_a_connector_that_exists_is_final(serve: Serve) -> None:
-    server = serve([EXISTS, CREATED])
-    with pytest.raises(RejectedError, match=r"Connector library-outbox already exists \(HTTP 409\)"):
-        client(server).create_stopped("library-outbox", {})
-    assert len(server.seen) == 1
-
-
-def test_a_connector_that_exists_is_final_whatever_its_name(serve: Serve) -> None:
-    server = serve([answer(409, "Connector rebalance-audit already exists"), CREATED])
-    with pytest.raises(RejectedError, match="already exists"):
-        client(server).create_stopped("rebalance-audit", {})
-    assert len(server.seen) == 1
-
-
-@pytest.mark.parametrize("timed_out", TIMED_OUT, ids=["plain", "stage", "stage after a rebalance"])
-def test_a_write_that_timed_out_is_not_repeated(serve: Serve, timed_out: tuple[int, object]) -> None:
-    server = serve([timed_out, EXISTS])
-    with pytest.raises(RejectedError, match="Request timed out"):
-        client(server).create_stopped("library-outbox", {})
-    assert len(server.seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "content", "message"),
-    [
-        (
-            400,
-            {"error_code": 400, "message": "Connector configuration is invalid"},
-            "Connector configuration is invalid",
-        ),
-        (401, b"<html>who are you</html>", "Unauthorized"),
-        (500, {"other": "shape"}, "Internal Server Error"),
-        (502, b"", "Bad Gateway"),
-        (500, ["a list"], "Internal Server Error"),
-    ],
-)
-def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: object, message: str) -> None:
-    server = serve([(status, content)])
-    with pytest.raises(RejectedError) as caught:
-        client(server).update("c", {"database.password": "s3cret"})
-    expected = f"Kafka Connect at {server.url}: PUT /connectors/c/config: {message} (HTTP {status})"
-    assert caught.value.message == expected
 
 
 @pytest.mark.parametrize(
@@ -130,48 +30,6 @@ def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: o
 )
 def test_what_is_not_there_is_none(serve: Serve, call: Callable[[ConnectClient], object], expected: object) -> None:
     assert call(client(serve([answer(404, "No status found for connector c")]))) is expected
-
-
-def test_a_write_to_what_is_not_there_is_an_error(serve: Serve) -> None:
-    with pytest.raises(NotFoundError, match=r"Connector c not found \(HTTP 404\)"):
-        client(serve([answer(404, "Connector c not found")])).resume("c")
-
-
-def test_an_unreachable_worker_is_named(free_port: int) -> None:
-    url = f"http://127.0.0.1:{free_port}"
-    service = HttpService(url=url, username="me", password=SecretStr("s3cret"))
-    with pytest.raises(UnreachableError) as caught:
-        ConnectClient(service).root()
-    assert caught.value.message == f"cannot reach Kafka Connect at {url}: ConnectionError"
-    assert "connect.url" in caught.value.hint
-    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
-def test_an_answer_that_is_no_json_is_explained(serve: Serve, content: bytes) -> None:
-    """For instance the address of a proxy, or of another service."""
-    server = serve([(200, content)])
-    with pytest.raises(OutboxKitError, match=server.url):
-        client(server).config("c")
-
-
-def test_credentials_go_into_the_header(serve: Serve) -> None:
-    server = serve([(200, {"version": "4.3.1"})])
-    service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
-    assert ConnectClient(service).root() == {"version": "4.3.1"}
-    assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
-
-
-def test_credentials_of_the_machine_are_not_used(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    netrc = tmp_path_factory.mktemp("home") / "netrc"
-    netrc.write_text("machine 127.0.0.1 login other password other\n", encoding="utf-8")
-    monkeypatch.setenv("NETRC", str(netrc))
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    server = serve([(200, {})])
-    client(server).root()
-    assert server.seen[0].authorization is None
 
 
 def test_status(serve: Serve) -> None:
@@ -185,27 +43,35 @@ def test_status(serve: Serve) -> None:
         "type": "source",
     }
     found = client(serve([(200, body)])).status("c")
-    assert found == ConnectorStatus("RUNNING", ("FAILED", "RUNNING"), ("java.X: no",))
+    assert found == ConnectorStatus("RUNNING", ("FAILED", "RUNNING"), ("java.X: no",), ("w:1", "w:1", "w:1"))
     assert found.words == "connector RUNNING, tasks: FAILED, RUNNING"
     assert ConnectorStatus("RUNNING", (), ()).words == "connector RUNNING, tasks: no task yet"
 
 
 def test_validate_keeps_errors_and_drops_values(serve: Serve) -> None:
     """The worker's answer has placeholders resolved; nothing of it may get out."""
+    echoed: list[tuple[str, object, list[str]]] = [
+        ("a", "s3cret", []),
+        ("b", "s3cret", ["is wrong", "very"]),
+        ("user", "${env:NOT_SET}", []),
+        ("host", "db-${file:/secrets:host}.internal", []),
+        ("password", "[hidden]", []),
+        ("replacement", "$1-${group}", []),  # RegexRouter's own, no placeholder of Connect
+        ("none", None, []),
+    ]
     body = {
         "name": "x.Y",
         "error_count": 2,
         "groups": [],
         "configs": [
-            {"definition": {"name": "a"}, "value": {"name": "a", "value": "s3cret", "errors": []}},
-            {"definition": None, "value": {"name": "b", "value": "s3cret", "errors": ["is wrong", "very"]}},
+            *({"definition": None, "value": dict(zip(("name", "value", "errors"), e, strict=True))} for e in echoed),
             {"definition": {"name": "c"}, "value": None},
             {"definition": {"name": "d"}},
         ],
     }
     server = serve([(200, body)])
-    errors = client(server).validate("library-outbox", {"connector.class": "x.Y", "b": "1"})
-    assert errors == {"b": ["is wrong", "very"]}
+    found = client(server).validate("library-outbox", {"connector.class": "x.Y", "b": "1"})
+    assert found == Validation(errors={"b": ["is wrong", "very"]}, unresolved=["host", "user"])
     assert server.seen == [
         Request(
             "PUT",
@@ -213,6 +79,51 @@ def test_validate_keeps_errors_and_drops_values(serve: Serve) -> None:
             {"name": "library-outbox", "connector.class": "x.Y", "b": "1"},
         )
     ]
+
+
+def test_all_connectors_in_one_call(serve: Serve) -> None:
+    """200 connectors cost as many requests as one; fields that a newer worker adds are ignored."""
+    connectors = {
+        f"c{number}": {
+            "info": {"name": f"c{number}", "config": {"a": str(number)}, "tasks": [], "type": "source", "new": 1},
+            "status": {"connector": {"state": "RUNNING", "new": 1}, "tasks": [{"state": "FAILED", "trace": "x"}]},
+            "new": {},
+        }
+        for number in range(200)
+    }
+    bodies: dict[str, object] = {**connectors, "young": {"info": {"config": {}}}, "going": {"status": None}}
+    server = serve([(200, bodies)])
+    found = client(server).all_connectors()
+    assert [(request.method, request.path) for request in server.seen] == [
+        ("GET", "/connectors?expand=info&expand=status")
+    ]
+    assert len(found) == 201
+    assert found["c7"] == LiveConnector({"a": "7"}, ConnectorStatus("RUNNING", ("FAILED",), ("x",), ("", "")))
+    assert found["young"] == LiveConnector({}, None)
+
+
+def test_another_worker_is_asked_with_the_same_credentials(serve: Serve) -> None:
+    first, second = serve([(200, {})]), serve([(200, [])])
+    service = HttpService(url=first.url, token=SecretStr("t0ken"))
+    ConnectClient(service).at(second.url).plugins()
+    assert (first.seen, [request.authorization for request in second.seen]) == ([], ["Bearer t0ken"])
+
+
+@pytest.mark.parametrize(
+    ("name", "segment"),
+    [
+        ("a b", "a%20b"),
+        ("a/b?c#d", "a%2Fb%3Fc%23d"),
+        ("über", "%C3%BCber"),
+        ("a%2Fb", "a%252Fb"),
+        ("a.b_c-d", "a.b_c-d"),
+    ],
+)
+def test_names_are_encoded(serve: Serve, name: str, segment: str) -> None:
+    server = serve([(200, {})])
+    client(server).config(name)
+    client(server).stop(name)
+    assert [request.path for request in server.seen] == [f"/connectors/{segment}/config", f"/connectors/{segment}/stop"]
 
 
 CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] = [
@@ -233,7 +144,33 @@ CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] =
     (lambda c: c.update("c", {"a": "1"}), {}, Request("PUT", "/connectors/c/config", {"a": "1"}), None),
     (lambda c: c.resume("c"), None, Request("PUT", "/connectors/c/resume"), None),
     (lambda c: c.stop("c"), None, Request("PUT", "/connectors/c/stop"), None),
+    (lambda c: c.pause("c"), None, Request("PUT", "/connectors/c/pause"), None),
+    (lambda c: c.delete("c"), None, Request("DELETE", "/connectors/c"), None),
     (lambda c: c.restart("c"), None, Request("POST", "/connectors/c/restart?includeTasks=true"), None),
+    (
+        lambda c: c.restart("c", only_failed=True),
+        {"name": "c", "connector": {"state": "RUNNING"}, "tasks": []},
+        Request("POST", "/connectors/c/restart?includeTasks=true&onlyFailed=true"),
+        None,
+    ),
+    (
+        lambda c: c.plugin_versions(),
+        [{"class": "A", "type": "source", "version": "3.7"}, {"class": "B"}, {"class": "C", "version": None}],
+        Request("GET", "/connector-plugins?connectorsOnly=false"),
+        {"A": "3.7", "B": "unknown", "C": "unknown"},
+    ),
+    (
+        lambda c: c.loggers(),
+        {"root": {"level": "INFO", "last_modified": None}, "io.debezium": {"level": "DEBUG"}},
+        Request("GET", "/admin/loggers"),
+        {"root": "INFO", "io.debezium": "DEBUG"},
+    ),
+    (
+        lambda c: c.set_log_level("io.debezium", "TRACE"),
+        None,
+        Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "TRACE"}),
+        None,
+    ),
     (
         lambda c: c.offsets("c"),
         {"offsets": [{"partition": {}, "offset": {}}]},

@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.unit.connect.samples import COMMITTED, DESIRED, MOVED, NULL, PLUGIN, ROUTER, RUNNING, SEEDED, STOPPED
+from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.changes import Change
-from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.state import (
-    EPOCH_KEY,
     ActualConnector,
+    State,
     diff,
-    different_keys,
     missing_plugins,
     never_ran,
-    refuse_epoch,
-    refuse_position,
+    read_actual,
     seed_offset,
 )
-from outbox_kit.errors import RECOVER, RefusedError
-from outbox_kit.pipeline import UNKNOWN, Lock
+from outbox_kit.pipeline import HttpService
 
-
-@pytest.mark.parametrize(
-    ("desired", "actual", "different"),
-    [
-        ({}, {}, []),
-        ({"a": "1"}, {"a": "1"}, []),
-        ({"a": "1"}, {"a": "2"}, ["a"]),
-        ({"a": "1"}, {}, ["a"]),
-        ({}, {"a": "1"}, ["a"]),
-        ({"b": "1", "a": "1"}, {"c": "1"}, ["a", "b", "c"]),
-        # the worker adds the name
-        ({"a": "1"}, {"a": "1", "name": "library-outbox"}, []),
-        ({"a": "1", "name": "x"}, {"a": "1", "name": "y"}, []),
-        # what some distributions answer instead of a password
-        ({"database.password": "${env:X}"}, {"database.password": "****"}, []),
-        ({"database.password": "${env:X}"}, {"database.password": "••••••••"}, []),
-        ({"database.password": "${env:X}"}, {"database.password": "[hidden]"}, []),
-        ({"database.password": "${env:X}"}, {"database.password": "*"}, []),
-        ({}, {"database.password": "****"}, ["database.password"]),
-        ({"a": "${env:X}"}, {"a": "** not a mask"}, ["a"]),
-        ({"a": "1"}, {"a": ""}, ["a"]),
-        # what is not known before apply
-        ({"id": UNKNOWN}, {"id": "12"}, []),
-        ({"id": UNKNOWN}, {}, []),
-        ({"id": "13"}, {"id": "12"}, ["id"]),
-    ],
-)
-def test_different_keys(desired: dict[str, str], actual: dict[str, str], different: list[str]) -> None:
-    assert different_keys(desired, actual) == different
+Serve = Callable[[Script], ScriptedServer]
+PAUSED = ConnectorStatus("PAUSED", ("PAUSED",), ())
+FAILED = ConnectorStatus("FAILED", (), ())
+STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
 
 
 @pytest.mark.parametrize(
@@ -108,32 +82,34 @@ def test_diff_creates_what_is_not_there() -> None:
     ("config", "status", "offsets", "expected"),
     [
         (DESIRED, RUNNING, MOVED, []),
-        ({**DESIRED, "name": "c"}, STOPPED, MOVED, []),
+        ({**DESIRED, "name": "c"}, RUNNING, MOVED, []),
+        (DESIRED, STOPPED, MOVED, [("state c", "update", "RUNNING")]),
         (
             {**DESIRED, "max.batch.size": "1"},
             RUNNING,
             MOVED,
-            [("connector c", "update", "changed: max.batch.size")],
+            [("connector c", "update", "max.batch.size: 1 → (absent)")],
         ),
         (DESIRED, STOPPED, [], [("start c", "create", "")]),
         (DESIRED, STOPPED, SEEDED, [("start c", "create", "")]),
-        (DESIRED, STOPPED, COMMITTED, []),
+        (DESIRED, STOPPED, COMMITTED, [("state c", "update", "RUNNING")]),
         (
             {**DESIRED, "a": "1"},
             ConnectorStatus("PAUSED", ("PAUSED",), ()),
             SEEDED,
-            [("connector c", "update", "changed: a")],
+            [("connector c", "update", "a: 1 → (absent)"), ("state c", "update", "RUNNING")],
         ),
         (
             {**DESIRED, "a": "1", "b": "2"},
             STOPPED,
             SEEDED,
-            [("connector c", "update", "changed: a, b"), ("start c", "create", "")],
+            [("connector c", "update", "a: 1 → (absent); b: 2 → (absent)"), ("start c", "create", "")],
         ),
         (DESIRED, None, [], []),
     ],
     ids=[
         "same",
+        "with the worker's own key",
         "stopped later",
         "changed",
         "interrupted",
@@ -154,12 +130,90 @@ def test_diff(
     assert [(change.object, change.action, change.after) for change in changes] == expected
 
 
-def test_changes_name_keys_never_values() -> None:
-    actual = ActualConnector({**DESIRED, "database.password": "hunter2"}, RUNNING, MOVED)
-    changes = diff("c", {**DESIRED, "database.password": "s3cret"}, actual)
-    assert "database.password" in changes[0].after
-    assert "hunter2" not in repr(changes)
-    assert "s3cret" not in repr(changes)
+@pytest.mark.parametrize(
+    ("state", "status", "offsets", "planned"),
+    [
+        ("running", RUNNING, MOVED, []),
+        ("running", FAILED, MOVED, []),
+        ("running", ConnectorStatus("UNASSIGNED", (), ()), MOVED, []),
+        ("running", PAUSED, MOVED, [("state c", "PAUSED", "RUNNING")]),
+        ("running", STOPPED, MOVED, [("state c", "STOPPED", "RUNNING")]),
+        ("running", STOPPED, SEEDED, [("start c", "", "")]),
+        ("paused", RUNNING, MOVED, [("state c", "RUNNING", "PAUSED")]),
+        ("paused", PAUSED, MOVED, []),
+        ("paused", STOPPED, MOVED, [("state c", "STOPPED", "PAUSED")]),
+        ("paused", STOPPED, [], [("start c", "", "left PAUSED")]),
+        ("stopped", RUNNING, MOVED, [("state c", "RUNNING", "STOPPED")]),
+        ("stopped", PAUSED, MOVED, [("state c", "PAUSED", "STOPPED")]),
+        ("stopped", FAILED, MOVED, [("state c", "FAILED", "STOPPED")]),
+        ("stopped", STOPPED, MOVED, []),
+        ("stopped", STOPPED, SEEDED, []),
+        # An apply died before the seed: who resumes it later would lose rows.
+        ("stopped", STOPPED, [], [("start c", "", "left STOPPED")]),
+        ("stopped", None, MOVED, []),
+    ],
+)
+def test_the_declared_state_decides(
+    state: State, status: ConnectorStatus | None, offsets: list[dict[str, Any]], planned: list[tuple[str, str, str]]
+) -> None:
+    changes = diff("c", DESIRED, ActualConnector(DESIRED, status, offsets), state=state)
+    assert [(change.object, change.before, change.after) for change in changes] == planned
+    assert all(change.why for change in changes)
+
+
+def test_a_connector_that_is_created_halted_says_so() -> None:
+    changes = diff("c", DESIRED, ActualConnector(None, None, []), state="stopped")
+    assert [(change.object, change.action, change.after) for change in changes] == [
+        ("connector c", "create", "left STOPPED")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "danger"),
+    [
+        ("topic.prefix", "the position is kept by prefix"),
+        ("slot.name", "what the old slot still holds"),
+        ("database.dbname", "another database"),
+        ("transforms.outbox.table.field.event.key", "records get other keys"),
+        ("transforms.outbox.aggregate.book.partition.field", "tombstones miss the old ones"),
+        ("max.batch.size", ""),
+        ("transforms.outbox.table.field.event.id", ""),
+    ],
+)
+def test_what_a_change_can_lose_is_said(key: str, danger: str) -> None:
+    (change,) = diff("c", {**DESIRED, key: "new"}, ActualConnector({**DESIRED, key: "old"}, RUNNING, MOVED))
+    assert danger in change.danger
+    assert bool(danger) == bool(change.danger)
+
+
+# --- read_actual
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_the_number_of_calls_does_not_grow_with_the_cluster(serve: Serve, count: int) -> None:
+    body = {f"c{number}": {"info": {"config": {"a": "1"}}, "status": STATUS} for number in range(count)}
+    server = serve([(200, {**body, "c": {"info": {"config": DESIRED}, "status": STATUS}}), (200, {"offsets": MOVED})])
+    found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
+    assert [request.path for request in server.seen] == [
+        "/connectors?expand=info&expand=status",
+        "/connectors/c/offsets",
+    ]
+    assert (found.config, found.offsets) == (DESIRED, MOVED)
+    assert found.status is not None
+    assert found.status.words == RUNNING.words
+    assert len(found.others) == count
+
+
+def test_a_connector_without_a_status_is_not_taken_for_absent(serve: Serve) -> None:
+    """The listing leaves it out right after it was made: to create it again would be refused."""
+    server = serve([(200, {}), (200, DESIRED), (200, {"offsets": []})])
+    found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
+    assert found == ActualConnector(DESIRED, None, [], {})
+
+
+def test_a_connector_that_is_not_there(serve: Serve) -> None:
+    server = serve([(200, {}), (404, {"error_code": 404, "message": "Connector c not found"})])
+    assert read_actual(ConnectClient(HttpService(url=server.url)), "c") == ActualConnector(None, None, [], {})
 
 
 @pytest.mark.parametrize(
@@ -187,7 +241,9 @@ def test_every_transform_of_a_chain_must_be_installed() -> None:
         ("value.converter", True),
         ("header.converter", True),
         ("transforms.a-b.type", True),
-        ("value.converter.delegate.converter.type", False),
+        ("value.converter.delegate.converter.type", True),
+        ("value.converter.delegate.converter.type.schemas.enable", False),
+        ("predicates.is-heartbeat.type", True),
         ("value.converter.schemas.enable", False),
         ("internal.key.converter", False),
         ("transforms.outbox.source.type", False),
@@ -206,112 +262,10 @@ def test_a_class_that_several_keys_name_is_missing_once() -> None:
     assert missing_plugins(config, []) == ["B", "S"]
 
 
-# --- refuse_position
-
-
-def offset(**position: object) -> list[dict[str, Any]]:
-    return [{"partition": {"server": "library"}, "offset": position}]
-
-
-@pytest.mark.parametrize(
-    ("offsets", "wal_position"),
-    [
-        ([], 0),
-        (NULL, 0),
-        (offset(lsn=None), 0),
-        (offset(other=99), 0),
-        (offset(lsn=5), 5),
-        (offset(lsn=5), 6),
-    ],
-)
-def test_a_position_that_the_server_has_reached_passes(
-    lock: Lock, offsets: list[dict[str, Any]], wal_position: int
-) -> None:
-    refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
-
-
-@pytest.mark.parametrize(
-    ("offsets", "ahead"),
-    [(offset(lsn=6), 6), (offset(lsn=5) + offset(lsn=2**50), 2**50), (NULL + offset(lsn=7), 7)],
-)
-def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
-    with pytest.raises(RefusedError) as caught:
-        refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
-    assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
-    assert caught.value.hint == RECOVER
-
-
-@pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
-def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
-    """Somebody will resume it."""
-    with pytest.raises(RefusedError, match="stands at 9"):
-        refuse_position("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
-
-
-@pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
-def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
-    found = lock.model_copy(update={"source": None}) if has_lock else None
-    with pytest.raises(RefusedError) as caught:
-        refuse_position("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
-    assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
-    assert caught.value.hint.startswith("restore the lock file from version control")
-    assert RECOVER in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "actual",
-    [
-        ActualConnector(None, None, []),
-        ActualConnector(DESIRED, STOPPED, []),
-        ActualConnector(DESIRED, STOPPED, NULL),
-        ActualConnector({**DESIRED, EPOCH_KEY: "1"}, STOPPED, []),
-    ],
-    ids=["no connector", "no offset", "no offset any more", "first epoch"],
-)
-def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
-    refuse_position("c", actual, None, 9)
-
-
-@pytest.mark.parametrize(
-    ("live", "locked", "refused"),
-    [
-        ("1", 1, False),
-        ("1", 2, False),
-        ("2", 2, False),
-        ("3", 2, True),
-        ("10", 9, True),
-        ("1", None, False),
-        ("2", None, True),
-        (None, 1, False),
-    ],
-)
-def test_a_live_epoch_above_the_locks_is_refused(
-    lock: Lock, live: str | None, locked: int | None, refused: bool
-) -> None:
-    config = {**DESIRED, EPOCH_KEY: live} if live else DESIRED
-    found = lock.model_copy(update={"source_epoch": locked}) if locked else None
-    actual = ActualConnector(config, STOPPED, [])
-    if not refused:
-        refuse_epoch("c", actual, found, raised=False)
-        return
-    with pytest.raises(RefusedError) as caught:
-        refuse_epoch("c", actual, found, raised=False)
-    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file is behind it")
-    assert caught.value.hint == "restore the lock file from version control"
-
-
-def test_a_raised_epoch_must_be_above_the_live_one(lock: Lock) -> None:
-    """A lock file that is one behind would raise the epoch to what is written already."""
-    actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
-    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)
-    with pytest.raises(RefusedError, match="writes source epoch 3"):
-        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), raised=True)
-
-
 @pytest.mark.parametrize(
     ("status", "unfinished", "planned"),
     [
-        (STOPPED, None, []),
+        (STOPPED, None, ["state c"]),
         (STOPPED, "update", ["start c"]),
         (RUNNING, "update", []),
         (STOPPED, "recover", ["offsets c", "start c"]),
@@ -321,7 +275,7 @@ def test_a_raised_epoch_must_be_above_the_live_one(lock: Lock) -> None:
 def test_what_an_interrupted_apply_began_is_finished(
     status: ConnectorStatus, unfinished: str | None, planned: list[str]
 ) -> None:
-    """A connector that somebody stopped stays stopped; one that an apply stopped is started again."""
+    """One that somebody stopped is shown as that; one that an apply stopped is started again."""
     own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)
     assert [change.object for change in changes] == planned

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import socket
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
-from tests.unit.support import Request, Script, ScriptedServer
+from tests.unit.connect.samples import NOBODY, listing
+from tests.unit.deployment.samples import (
+    AHEAD,
+    CONFIRMED,
+    NO_CONNECTOR,
+    NO_OFFSET,
+    OFFSETS,
+    PASSED,
+    PLUGINS,
+    STATUS,
+    STOPPED,
+    Deployed,
+    Given,
+    Serve,
+    service,
+)
+from tests.unit.postgres.samples import DEPLOYED
 
 from outbox_kit.changes import Change
-from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect.state import EPOCH_KEY, seed_offset
-from outbox_kit.deployment import Deployment, apply, make_plan, open_deployment
+from outbox_kit.deployment import open_deployment
 from outbox_kit.deployment.apply import seed_for
-from outbox_kit.deployment.plan import lock_for, plan_connect, plan_registry
+from outbox_kit.deployment.plan import lock_for, plan_connect
 from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import UNKNOWN, HttpService, Kafka, Lock
-from outbox_kit.postgres.state import ActualDatabase
-
-PLUGINS = [
-    {"class": "io.debezium.connector.postgresql.PostgresConnector"},
-    {"class": "io.debezium.converters.BinaryDataConverter"},
-    {"class": "io.outboxkit.smt.OutboxRouter"},
-    {"class": "org.apache.kafka.connect.storage.StringConverter"},
-]
-# The package exports a function of the same name as its module.
-apply_module = importlib.import_module("outbox_kit.deployment.apply")
-plan_module = importlib.import_module("outbox_kit.deployment.plan")
-NO_CONNECTOR: tuple[int, object] = (404, {"error_code": 404, "message": "Connector library-outbox not found"})
-STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
-STOPPED = {"connector": {"state": "STOPPED"}, "tasks": []}
-OFFSETS = {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": 9}}]}
-AHEAD = {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": DEPLOYED.wal_position + 1}}]}
-NO_OFFSET: dict[str, object] = {"offsets": []}
-Serve = Callable[[Script], ScriptedServer]
-Deployed = Callable[..., Deployment]
-Given = Callable[[ActualDatabase], None]
+from outbox_kit.pipeline import UNKNOWN, Kafka, Lock
 
 
 def connected_to(listening: socket.socket) -> bool:
@@ -51,10 +42,6 @@ def connected_to(listening: socket.socket) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def service(server: ScriptedServer) -> HttpService:
-    return HttpService(url=server.url)
 
 
 def test_the_lock_file_goes_by_pipeline_and_environment(deployed: Deployed, tmp_path: Path, lock: Lock) -> None:
@@ -112,21 +99,21 @@ def test_a_deployment_needs_no_password_of_the_targets(workspace: Path, monkeypa
 
 
 def test_plan_of_a_new_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    server = serve([NO_CONNECTOR, (200, PLUGINS)])
+    server = serve([NOBODY, NO_CONNECTOR, (200, PLUGINS)])
     changes = plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
 
 
 def test_plan_of_a_connector_that_is_as_rendered(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     config = deployed().render(lock)
-    server = serve([(200, {**config, "name": "library-outbox"}), (200, STATUS), (200, OFFSETS)])
+    server = serve([listing({**config, "name": "library-outbox"}, STATUS), (200, OFFSETS)])
     assert plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED) == []
 
 
 def test_plan_says_that_a_new_schema_changes_the_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     """Its id is not known yet, so the rendered config shows no difference."""
     config = deployed().render(lock)
-    server = serve([(200, config), (200, STATUS), (200, OFFSETS)])
+    server = serve([listing(config, STATUS), (200, OFFSETS)])
     before = [Change("registry", "schema library.book-value", "update", "payload of book")]
     changes = plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
     assert [(change.object, change.action, change.after) for change in changes] == [
@@ -136,7 +123,7 @@ def test_plan_says_that_a_new_schema_changes_the_connector(serve: Serve, deploye
 
 @pytest.mark.parametrize("missing", [entry["class"] for entry in PLUGINS])
 def test_plan_refuses_what_the_worker_cannot_load(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
-    server = serve([NO_CONNECTOR, (200, [entry for entry in PLUGINS if entry["class"] != missing])])
+    server = serve([NOBODY, NO_CONNECTOR, (200, [entry for entry in PLUGINS if entry["class"] != missing])])
     with pytest.raises(RefusedError, match=rf"lacks plugin {re.escape(missing)}$"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
@@ -147,22 +134,66 @@ def test_plan_refuses_a_connector_ahead_of_the_server(
 ) -> None:
     """Also after a second look at the server: on a busy outbox both have moved in between."""
     given(DEPLOYED)
-    server = serve([(200, deployed().render(lock)), (200, state), (200, AHEAD)])
+    server = serve([listing(deployed().render(lock), state), (200, AHEAD)])
     with pytest.raises(RefusedError, match=f"the server only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
+
+
+FAILED = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED"}]}
+
+
+@pytest.mark.parametrize(
+    ("state", "edit", "new_schema"),
+    [(STOPPED, {}, False), (FAILED, {"poll.interval.ms": "7"}, False), (FAILED, {}, True)],
+    ids=["to be started", "to be restarted", "restarted for a schema"],
+)
+def test_plan_refuses_to_start_a_connector_that_its_slot_has_passed(
+    serve: Serve, deployed: Deployed, lock: Lock, state: object, edit: dict[str, str], new_schema: bool
+) -> None:
+    """Advanced by hand, or read by somebody else: PostgreSQL would serve from the slot's position, without a word."""
+    server = serve([listing({**deployed().render(lock), **edit}, state), (200, PASSED)])
+    before = [Change("registry", "schema library.book-value", "update", "payload of book")] if new_schema else []
+    with pytest.raises(
+        RefusedError, match=r"slot 'library_outbox' stands at 16/B374D848 .*, beyond connector"
+    ) as found:
+        plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
+    assert "outbox apply --recover" in found.value.hint
+    assert {request.method for request in server.seen} == {"GET"}
+
+
+@pytest.mark.parametrize("state", [STATUS, STOPPED], ids=["nothing to do", "left stopped"])
+def test_a_connector_that_is_not_started_may_lag(serve: Serve, deployed: Deployed, lock: Lock, state: object) -> None:
+    """What is left alone, apply does not judge: that is verify's and status's word."""
+    deployment = deployed()
+    halted = deployment.environment.connector.model_copy(update={"state": "stopped" if state is STOPPED else "running"})
+    environment = deployment.environment.model_copy(update={"connector": halted})
+    server = serve([listing(deployment.render(lock), state), (200, PASSED)])
+    found = replace(deployed(connect=service(server)), environment=environment)
+    assert plan_connect(found, lock, [], DEPLOYED) == []
+
+
+def test_a_pair_that_moves_is_no_slot_that_passed(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+    """On a busy outbox the server is looked at again: the slot of that look is younger than the position."""
+    assert DEPLOYED.slot is not None
+    early = replace(DEPLOYED, wal_position=CONFIRMED - 1)
+    given(replace(DEPLOYED, slot={**DEPLOYED.slot, "confirmed_flush_lsn": "17/0"}))
+    live = {**deployed().render(lock), "poll.interval.ms": "7"}
+    server = serve([listing(live, STATUS), (200, OFFSETS), (200, PLUGINS)])
+    changes = plan_connect(deployed(connect=service(server)), lock, [], early)
+    assert [change.object for change in changes] == ["connector library-outbox"]
 
 
 def test_plan_refuses_a_lock_file_that_is_behind(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
-    server = serve([(200, live), (200, STATUS), (200, OFFSETS)])
+    server = serve([listing(live, STATUS), (200, OFFSETS)])
     with pytest.raises(RefusedError, match="writes source epoch 3, the lock file is behind it"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
 def test_plan_refuses_a_connector_without_a_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     first = deployed().render(lock.model_copy(update={"source_epoch": 1}))
-    server = serve([(200, first), (200, STATUS), (200, OFFSETS)])
+    server = serve([listing(first, STATUS), (200, OFFSETS)])
     with pytest.raises(RefusedError, match="the lock file does not know its slot"):
         plan_connect(deployed(connect=service(server)), None, [], DEPLOYED)
 
@@ -186,24 +217,28 @@ def test_lock_for_recovery_raises_the_epoch_and_forgets_the_source(deployed: Dep
     assert deployment.lock() == lock, "only apply writes it"
 
 
-def test_lock_for_recovery_without_a_lock_file(deployed: Deployed) -> None:
-    """Whatever was written before was written under the first epoch or a later one."""
-    expected = Lock(pipeline="library", environment="fixed", source_epoch=2, unfinished="recover")
+@pytest.mark.parametrize(("written", "epoch"), [(0, 2), (1, 2), (7, 8)])
+def test_lock_for_recovery_without_a_lock_file(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, written: int, epoch: int
+) -> None:
+    """What was written before, only the records tell."""
+    monkeypatch.setattr("outbox_kit.deployment.plan.highest_epoch", lambda _: written)
+    expected = Lock(pipeline="library", environment="fixed", source_epoch=epoch, unfinished="recover")
     assert lock_for(deployed(), recover=True) == expected
 
 
-@pytest.mark.parametrize("offsets", [OFFSETS, AHEAD, NO_OFFSET], ids=["behind", "ahead", "none"])
+@pytest.mark.parametrize("offsets", [OFFSETS, AHEAD, PASSED, NO_OFFSET], ids=["behind", "ahead", "passed", "none"])
 def test_plan_with_recover_lists_the_offsets(
     serve: Serve, deployed: Deployed, lock: Lock, offsets: dict[str, object]
 ) -> None:
     deployment = deployed()
     deployment.write_lock(lock)
     recovering = lock_for(deployment, recover=True)
-    server = serve([(200, deployment.render(lock)), (200, STATUS), (200, offsets), (200, PLUGINS)])
+    server = serve([listing(deployment.render(lock), STATUS), (200, offsets), (200, PLUGINS)])
     changes = plan_connect(deployed(connect=service(server)), recovering, [], DEPLOYED, recover=True)
     assert [(change.object, change.action, change.after) for change in changes] == [
         ("offsets library-outbox", "update", ""),
-        ("connector library-outbox", "update", f"changed: {EPOCH_KEY}"),
+        ("connector library-outbox", "update", f"{EPOCH_KEY}: 2 → 3"),
         ("start library-outbox", "create", ""),
     ]
     assert all(change.system == "connect" and change.why for change in changes)
@@ -211,7 +246,7 @@ def test_plan_with_recover_lists_the_offsets(
 
 
 def test_plan_with_recover_of_a_connector_that_is_not_there(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    server = serve([NO_CONNECTOR, (200, PLUGINS)])
+    server = serve([NOBODY, NO_CONNECTOR, (200, PLUGINS)])
     changes = plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED, recover=True)
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
 
@@ -226,174 +261,3 @@ def test_the_seed_is_where_the_slot_is_now(position: str) -> None:
 def test_no_seed_without_a_slot() -> None:
     with pytest.raises(ValueError, match="the database comes before the connector"):
         seed_for(replace(DEPLOYED, slot=None))
-
-
-# --- plan and apply as a whole: the database's state is given, Kafka has nothing to do, the rest is HTTP
-
-
-@pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Given:
-    """What is read of the database; topics are as they should be."""
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
-
-    def database(actual: ActualDatabase) -> None:
-        for module in (plan_module, apply_module):
-            monkeypatch.setattr(module, "read_database", lambda _: actual)
-        monkeypatch.setattr(plan_module, "plan_kafka", lambda _: [])
-
-    return database
-
-
-def registered(lock: Lock, ids: dict[str, list[int]] | None = None) -> Script:
-    """A registry that has what `lock` has, under other ids where `ids` says so: answers to plan, then to the lock.
-
-    The newest version is asked for once: Confluent's client keeps what cannot change.
-    """
-    script: list[tuple[int, object]] = []
-    versions: list[tuple[int, object]] = []
-    for name in ("author", "book", "outbox-canary"):
-        entries = lock.schemas[name]
-        bodies = [
-            {
-                "subject": entry.subject,
-                "version": entry.version,
-                "id": (ids or {}).get(name, [found.id for found in entries])[age],
-                "schema": entry.text,
-            }
-            for age, entry in enumerate(entries)
-        ]
-        script += [(200, bodies[0]), (200, {"compatibilityLevel": "BACKWARD"})]
-        versions += [(200, sorted(entry.version for entry in entries)), *((200, body) for body in bodies[1:])]
-    return [*script, *versions]
-
-
-def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
-    """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
-    given(DEPLOYED)
-    deployed().write_lock(lock)
-    registry = serve(registered(lock, {"book": [8]}))
-    connect = serve([(200, deployed().render(lock)), (200, STATUS), (200, OFFSETS), (200, PLUGINS)])
-    changes = make_plan(deployed(connect=service(connect), registry=service(registry)))
-    assert [(change.object, change.after) for change in changes] == [
-        ("connector library-outbox", "changed: transforms.outbox.aggregate.book.schema.1.id")
-    ]
-    assert deployed().lock() == lock, "a plan writes nothing"
-
-
-def test_plan_of_what_is_deployed_is_empty(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
-    given(DEPLOYED)
-    deployed().write_lock(lock)
-    registry = serve(registered(lock))
-    connect = serve([(200, deployed().render(lock)), (200, STATUS), (200, OFFSETS)])
-    assert make_plan(deployed(connect=service(connect), registry=service(registry))) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"timeline": 2}, "was promoted or restored since"),
-        ({"system_identifier": "7302"}, "the database is another one"),
-        ({"slot": None}, "slot 'library_outbox' is gone"),
-    ],
-    ids=["promoted", "another database", "slot gone"],
-)
-def test_what_plan_refuses_it_accepts_with_recover(
-    serve: Serve,
-    deployed: Deployed,
-    lock: Lock,
-    given: Given,
-    changes: dict[str, Any],
-    message: str,
-) -> None:
-    given(replace(DEPLOYED, **changes))
-    deployed().write_lock(lock)
-    registry = serve(registered(lock))
-    connect = serve([(200, deployed().render(lock)), (200, STATUS), (200, AHEAD), (200, PLUGINS)])
-    deployment = deployed(connect=service(connect), registry=service(registry))
-    with pytest.raises(RefusedError, match=message):
-        make_plan(deployment)
-    assert (connect.seen, registry.seen) == ([], []), "refused before anything else is asked"
-    planned = [change.object for change in make_plan(deployment, recover=True)]
-    slot = ["slot library_outbox"] if "slot" in changes else []
-    assert planned == [*slot, *(f"{kind} library-outbox" for kind in ("offsets", "connector", "start"))]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"standby": True}, "the database is a standby"),
-        ({"wal_level": "replica"}, "wal_level is 'replica'"),
-        ({"publication": None}, "exists but publication"),
-        ({"publication": {**PUBLICATION, "filtered": True}}, "has a row filter"),
-        ({"slot": {**SLOT, "wal_status": "lost"}}, "is lost"),
-    ],
-)
-def test_recover_does_not_accept_what_cannot_deliver(
-    deployed: Deployed, lock: Lock, given: Given, changes: dict[str, Any], message: str
-) -> None:
-    given(replace(DEPLOYED, **changes))
-    deployed().write_lock(lock)
-    with pytest.raises(RefusedError, match=message):
-        make_plan(deployed(), recover=True)
-
-
-def test_recovery_of_the_connector_step_by_step(
-    serve: Serve,
-    deployed: Deployed,
-    lock: Lock,
-    given: Given,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Stopped before the slot is looked for, its position forgotten before it gets a new one, started last."""
-    given(replace(DEPLOYED, timeline=2))
-    deployed().write_lock(lock)
-    after = lock.model_copy(update={"source_epoch": 3, "unfinished": "recover"})
-    old, new = deployed().render(lock), deployed().render(after)
-    answers: list[object] = [
-        *(old, STATUS, AHEAD, PLUGINS),  # plan
-        *(old, None, STATUS, STOPPED),  # stop
-        *(old, STOPPED, AHEAD, PLUGINS, {"configs": []}),  # plan again, validate
-        *(None, STOPPED, {}),  # forget
-        *(STOPPED, {}),  # update
-        *(STOPPED, NO_OFFSET, {}, None),  # start
-        STATUS,
-    ]
-    connect = serve([(200, answer) for answer in answers])
-    prepared: list[bool] = []
-
-    def prepare(*_: object, recover: bool) -> Lock:
-        prepared.append(recover)
-        assert connect.seen[-1] == Request("GET", "/connectors/library-outbox/status"), "stopped"
-        return after
-
-    monkeypatch.setattr(apply_module, "prepare", prepare)
-    deployment = deployed(connect=service(connect), registry=service(serve(registered(lock))))
-    done = apply(deployment, lambda _: None, recover=True)
-    path = "/connectors/library-outbox"
-    seed = {"partition": {"server": "library"}, "offset": seed_offset("16/B374D848")}
-    assert [request for request in connect.seen if request.method != "GET"] == [
-        Request("PUT", f"{path}/stop"),
-        Request(
-            "PUT",
-            f"/connector-plugins/{new['connector.class']}/config/validate",
-            {"name": "library-outbox", **new},
-        ),
-        Request("PUT", f"{path}/stop"),
-        Request("DELETE", f"{path}/offsets"),
-        Request("PUT", f"{path}/config", new),
-        Request("PATCH", f"{path}/offsets", {"offsets": [seed]}),
-        Request("PUT", f"{path}/resume"),
-    ]
-    assert prepared == [True]
-    assert [change.object.split()[0] for change in done] == ["offsets", "connector", "start"]
-
-
-def test_plan_of_an_empty_registry(serve: Serve, deployed: Deployed) -> None:
-    server = serve([(404, {"error_code": 40401, "message": "not found"})])
-    changes = plan_registry(deployed(registry=service(server)))
-    assert [change.object for change in changes] == [
-        f"{kind} library.{name}-value"
-        for name in ("author", "book", "outbox-canary")
-        for kind in ("compatibility", "schema")
-    ]
-    assert {request.method for request in server.seen} == {"GET"}

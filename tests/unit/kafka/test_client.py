@@ -33,8 +33,8 @@ def test_settings_of_the_environment_win() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda client: client.topics(), lambda client: client.describe(["a"])],
-    ids=["topics", "describe"],
+    [lambda client: client.topics(), lambda client: client.describe(["a"]), lambda client: client.cluster_id()],
+    ids=["topics", "describe", "cluster id"],
 )
 def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
     with pytest.raises(UnreachableError) as caught:
@@ -142,8 +142,15 @@ def test_a_value_that_librdkafka_refuses_is_explained() -> None:
 class _Recorder(KafkaClient):
     """Keeps what would be sent to a cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: dict[str, tuple[int, int]] | None = None) -> None:
         self.calls: list[tuple[object, ...]] = []
+        self.there = topics or {}
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        return self.there
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.calls.append(("grow", name, partitions))
 
     def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         self.calls.append(("create", name, partitions, replication_factor, config))
@@ -155,12 +162,12 @@ class _Recorder(KafkaClient):
 def test_apply_makes_what_diff_found(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     book = next(topic for topic in topics if topic.name == "library.book")
-    changes = diff(topics, {"library.book": kafka_client.TopicState(4, 3, {})})
-    client, said = _Recorder(), list[str]()
+    changes = diff(topics, {"library.book": kafka_client.TopicState(2, 3, {})})
+    client, said = _Recorder({"library.book": (2, 3)}), list[str]()
     apply(client, environment, topics, changes, said.append)
     assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
-    assert client.calls[1] == ("set", "library.book", book.config)
-    assert len(client.calls) == len(topics)
+    assert client.calls[1:3] == [("grow", "library.book", 4), ("set", "library.book", book.config)]
+    assert len(client.calls) == len(topics) + 1
     assert said[:2] == ["create topic library.author", "update topic library.book"]
 
 

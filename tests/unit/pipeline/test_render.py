@@ -37,8 +37,25 @@ def with_connector(pipeline: Pipeline, **changes: object) -> Pipeline:
     return pipeline.model_copy(update={"connector": connector})
 
 
-def test_golden(config: dict[str, str], repository: Path) -> None:
-    path = repository / "tests" / "golden" / "library-connector.json"
+def of_messages(pipeline: Pipeline) -> Pipeline:
+    return pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"message_prefix": "outbox"})})
+
+
+GOLDEN = {
+    "outbox-postgres": "library-connector.json",
+    "outbox-postgres-eventrouter": "library-connector-eventrouter.json",
+    "outbox-postgres-chain": "library-chain-connector.json",
+    "outbox-postgres-messages": "library-messages-connector.json",
+}
+
+
+@pytest.mark.parametrize("template", GOLDEN)
+def test_golden(
+    template: str, library: Pipeline, environment: Environment, lock: Lock, templates: Path, repository: Path
+) -> None:
+    path = repository / "tests" / "golden" / GOLDEN[template]
+    pipeline = of_messages(library) if template == "outbox-postgres-messages" else library
+    config = render_connector(with_connector(pipeline, template=template), environment, lock, templates)
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     golden = json.loads(path.read_text(encoding="utf-8"))
@@ -79,7 +96,7 @@ PROMISED = [
         "select pg_logical_emit_message(false, 'outbox-heartbeat', '')",
         "moves the slot, needs no table",
     ),
-    ("message.prefix.exclude.list", "outbox-heartbeat", "the heartbeat makes no record"),
+    ("message.prefix.exclude.list", ".*", "neither the heartbeat nor another program's message makes a record"),
     ("producer.override.max.block.ms", "60000", "a missing topic hangs while the state says RUNNING"),
     ("exactly.once.support", "required", "a worker without it is refused, not silently used"),
     ("errors.tolerance", "none", "`all` acknowledges what was never sent"),
@@ -293,3 +310,8 @@ def test_a_value_that_is_no_text_becomes_json(library: Pipeline, environment: En
     (tmp_path / "odd.json.j2").write_text('{"b": 1, "a": true, "c": null, "d": "1"}', encoding="utf-8")
     config = render_connector(with_connector(library, template="odd"), environment, None, tmp_path)
     assert config == {"a": "true", "b": "1", "c": "null", "d": "1"}
+
+
+def test_messages_without_a_prefix_are_refused(library: Pipeline, environment: Environment, templates: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.message_prefix is not set"):
+        render_connector(with_connector(library, template="outbox-postgres-messages"), environment, None, templates)

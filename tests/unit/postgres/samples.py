@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outbox_kit.pipeline import LockedSource, Pipeline
+from outbox_kit.postgres.inspection import Details
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 
 PUBLICATION = {
@@ -38,6 +39,31 @@ DEPLOYED = ActualDatabase(
     publication=PUBLICATION,
     slot=SLOT,
     role={"can_login": True, "can_replicate": True, "can_read": True},
+)
+DETAILS = Details(
+    settings={
+        "max_replication_slots": 10,
+        "max_wal_senders": 10,
+        "max_prepared_transactions": 0,
+        "wal_sender_timeout": 60_000,
+        "max_slot_wal_keep_size": -1,
+        "idle_replication_slot_timeout": 0,
+    },
+    sender_timeout_ms=60_000,
+    used={"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0},
+    slot={
+        "confirmed": 0x16B374D848,
+        "active_pid": 7,
+        "two_phase": False,
+        "failover": True,
+        "invalid": None,
+        "reader": "reader",
+    },
+    nullable=["payload", "headers"],
+    constraints=["CHECK ((aggregate_id <> ''::text))"],
+    published=[*COLUMN_TYPES, "seq"],
+    may_emit=True,
+    moved={},
 )
 EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
 LOCKED = LockedSource(

@@ -2,136 +2,283 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
+from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.checking import Check, Status
-from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres import checks
-from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
+from outbox_kit.checking import Check, Severity, Status, judge
+from outbox_kit.pipeline import Environment, Pipeline
+from outbox_kit.postgres import checks, slot_checks
+from outbox_kit.postgres.checks import Look
+from outbox_kit.postgres.inspection import milliseconds
+from outbox_kit.postgres.state import COLUMN_TYPES
 
-IDS = [
-    "postgres.slot",
-    "postgres.publication",
-    "postgres.publication-older-than-slot",
-    "postgres.identity",
-    "postgres.table",
-    "postgres.connector-role",
-    "postgres.wal-level",
-]
+RULES = [*checks.RULES, *slot_checks.RULES]
+IDS = [each.id for each in RULES]
 ROLE = {"can_login": True, "can_replicate": True, "can_read": True}
+MORE = {"confirmed": 0x16B374D848, "active_pid": 7, "two_phase": False, "failover": True, "invalid": None}
+MORE |= {"reader": "reader"}
+USED = {"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0}
+SETTINGS = DETAILS.settings
+MB = 2**20
+KEPT = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
 
 
-def run(
-    pipeline: Pipeline,
-    environment: Environment,
-    actual: ActualDatabase,
-    locked: LockedSource | None = LOCKED,
-) -> dict[str, Check]:
-    return {check.id: check for check in checks.run(pipeline, environment, actual, locked)}
+@pytest.fixture
+def look(library: Pipeline, environment: Environment) -> Look:
+    return Look(library, environment, LOCKED, DEPLOYED, DETAILS)
 
 
-def test_a_deployed_database_passes(library: Pipeline, environment: Environment) -> None:
-    found = run(library, environment, DEPLOYED)
-    assert list(found) == IDS
-    assert {check.status for check in found.values()} == {Status.PASS}
+def run(look: Look) -> dict[str, Check]:
+    return {check.id: check for check in judge(RULES, look)}
+
+
+def not_well(look: Look) -> dict[str, str]:
+    return {check.id: check.seen for check in run(look).values() if check.status in (Status.FAIL, Status.WARN)}
+
+
+def test_a_deployed_database_passes(look: Look) -> None:
+    found = run(look)
+    assert {name: check.seen for name, check in found.items() if check.status is not Status.PASS} == {}
     assert all(check.seen and check.expected and not check.remedy for check in found.values())
 
 
-CASES: list[tuple[dict[str, Any], str, str]] = [
-    ({"slot": None}, "postgres.slot", "no slot library_outbox"),
-    (
-        {"slot": {**SLOT, "active": False, "retained_bytes": 99}},
-        "postgres.slot",
-        "pgoutput, not active, WAL reserved, 99 bytes retained",
+@dataclass(frozen=True)
+class Case:
+    """One fault and the one check that names it."""
+
+    id: str
+    seen: str
+    actual: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = [
+    Case("postgres.primary", "a standby", {"standby": True}),
+    Case("postgres.identity", "system identifier 7302, timeline 1", {"system_identifier": "7302"}),
+    Case("postgres.identity", "system identifier 7301, timeline 2", {"timeline": 2}),
+    Case("postgres.wal-level", "replica", {"wal_level": "replica"}),
+    Case(
+        "postgres.connector-role",
+        "reader lacks login, replication, select on the table, execute pg_logical_emit_message",
+        {"role": None},
+        {"may_emit": False},
     ),
-    (
-        {"slot": {**SLOT, "wal_status": "lost"}},
-        "postgres.slot",
-        "pgoutput, active, WAL lost, 0 bytes retained",
+    Case("postgres.connector-role", "reader lacks replication", {"role": {**ROLE, "can_replicate": False}}),
+    Case("postgres.connector-role", "reader lacks execute pg_logical_emit_message", {}, {"may_emit": False}),
+    Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
+    Case("postgres.not-null", "may be null: event_type", {}, {"nullable": ["event_type", "payload", "seq"]}),
+    Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"constraints": []}),
+    Case("postgres.partition-field", "book: 3 keys with several values", {}, {"moved": {"author": 0, "book": 3}}),
+    Case(
+        "postgres.prepared-transactions",
+        "1 prepared, the oldest for 3601 s",
+        {},
+        {"used": {**USED, "prepared": 1, "prepared_s": 3601}},
     ),
-    (
-        {"slot": {**SLOT, "wal_status": "unreserved"}},
-        "postgres.slot",
-        "pgoutput, active, WAL unreserved, 0 bytes retained",
+    Case(
+        "postgres.prepared-transactions",
+        "the slot is two-phase, max_prepared_transactions is 0",
+        {},
+        {"slot": {**MORE, "two_phase": True}},
     ),
-    (
-        {"slot": {**SLOT, "plugin": "wal2json"}},
-        "postgres.slot",
-        "wal2json, active, WAL reserved, 0 bytes retained",
+    Case("postgres.free-slots", "10 of 10 in use", {}, {"used": {**USED, "slots": 10}}),
+    Case("postgres.free-wal-senders", "12 of 10 in use", {}, {"used": {**USED, "senders": 12}}),
+    Case(
+        "postgres.idle-slot-timeout",
+        "3600 s",
+        {},
+        {"settings": {**SETTINGS, "idle_replication_slot_timeout": 3600}},
     ),
-    (
-        {"publication": {**PUBLICATION, "pubdelete": True}},
+    Case(
         "postgres.publication",
         "insert, delete of public.outbox_event, via root",
+        {"publication": {**PUBLICATION, "pubdelete": True}},
     ),
-    (
-        {"publication": {**PUBLICATION, "pubviaroot": False}},
+    Case(
         "postgres.publication",
         "insert of public.outbox_event, not via root",
+        {"publication": {**PUBLICATION, "pubviaroot": False}},
     ),
-    (
-        {"publication": {**PUBLICATION, "tables": ["public.a", "public.outbox_event"]}},
+    Case(
         "postgres.publication",
         "insert of public.a, public.outbox_event, via root",
+        {"publication": {**PUBLICATION, "tables": ["public.a", "public.outbox_event"]}},
     ),
-    ({"publication": {**PUBLICATION, "oid": 17000}}, "postgres.publication-older-than-slot", "oid 17000"),
-    (
-        {"publication": {**PUBLICATION, "filtered": True}},
-        "postgres.publication",
-        "insert of public.outbox_event, some rows only, via root",
+    Case("postgres.publication", "no publication library_outbox", {"publication": None}),
+    Case("postgres.publication-filter", "some rows only", {"publication": {**PUBLICATION, "filtered": True}}),
+    Case(
+        "postgres.publication-filter",
+        "without headers, payload",
+        {},
+        {"published": KEPT},
     ),
-    ({"system_identifier": "7302"}, "postgres.identity", "system identifier 7302, timeline 1"),
-    ({"timeline": 2}, "postgres.identity", "system identifier 7301, timeline 2"),
-    ({"columns": {**COLUMN_TYPES, "id": "text"}}, "postgres.table", "id is text, not uuid"),
-    ({"role": None}, "postgres.connector-role", "reader lacks login, replication, select on the table"),
-    ({"role": {**ROLE, "can_replicate": False}}, "postgres.connector-role", "reader lacks replication"),
-    ({"wal_level": "replica"}, "postgres.wal-level", "replica"),
+    Case("postgres.publication-older-than-slot", "oid 17000", {"publication": {**PUBLICATION, "oid": 17000}}),
+    Case("postgres.slot", "no slot library_outbox", {"slot": None}, {"slot": None}),
+    Case("postgres.slot", "wal2json in database library", {"slot": {**SLOT, "plugin": "wal2json"}}),
+    Case("postgres.slot", "pgoutput in database other", {"slot": {**SLOT, "database": "other"}}),
+    Case("postgres.slot-identity", "library_outbox at 16/B374D848", {}, {"slot": {**MORE, "confirmed": 1}}),
+    Case("postgres.slot-identity", "older at 16/B374D848", {"slot": {**SLOT, "slot_name": "older"}}),
+    Case("postgres.slot-active", "read by nobody", {"slot": {**SLOT, "active": False}}),
+    Case("postgres.slot-active", "read by thief", {}, {"slot": {**MORE, "reader": "thief"}}),
+    Case("postgres.slot-active", "read by an unknown role", {}, {"slot": {**MORE, "reader": None}}),
+    Case("postgres.slot-wal", "lost", {"slot": {**SLOT, "wal_status": "lost"}}),
+    Case("postgres.slot-wal", "unreserved", {"slot": {**SLOT, "wal_status": "unreserved"}}),
+    Case("postgres.slot-wal", "reserved (rows_removed)", {}, {"slot": {**MORE, "invalid": "rows_removed"}}),
+    Case("postgres.slot-retained", "5121 MB retained", {"slot": {**SLOT, "retained_bytes": 5121 * MB}}),
+    Case(
+        "postgres.slot-retained",
+        "51 MB retained",
+        {"slot": {**SLOT, "retained_bytes": 51 * MB}},
+        {"settings": {**SETTINGS, "max_slot_wal_keep_size": 100}},
+    ),
+    Case("postgres.slot-failover", "no failover", {}, {"slot": {**MORE, "failover": False}}),
 ]
 
 
-@pytest.mark.parametrize(("changes", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
-def test_each_fault_fails_its_check_alone(
-    library: Pipeline, environment: Environment, changes: dict[str, Any], identifier: str, seen: str
-) -> None:
-    found = run(library, environment, replace(DEPLOYED, **changes))
-    failed = [check for check in found.values() if check.status is not Status.PASS]
-    assert [check.id for check in failed] == [identifier]
-    assert failed[0].seen == seen
-    assert failed[0].remedy
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
+def test_each_fault_is_named_by_its_check_alone(look: Look, case: Case) -> None:
+    broken = replace(look, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
+    assert not_well(broken) == {case.id: case.seen}
+    found = run(broken)[case.id]
+    assert found.remedy
+    assert found.expected != found.seen
+    assert found.status is (Status.WARN if found.severity is Severity.WARNING else Status.FAIL)
 
 
-def test_a_slot_that_keeps_more_than_it_should_still_delivers(library: Pipeline, environment: Environment) -> None:
-    found = run(library, environment, replace(DEPLOYED, slot={**SLOT, "wal_status": "extended"}))
-    assert found["postgres.slot"].status is Status.PASS
+def test_every_check_of_the_database_has_a_case() -> None:
+    assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
-def test_a_missing_publication(library: Pipeline, environment: Environment) -> None:
-    found = run(library, environment, replace(DEPLOYED, publication=None))
-    assert found["postgres.publication"].seen == "no publication library_outbox"
-    assert found["postgres.publication-older-than-slot"].seen == "oid none"
+def test_a_slot_that_keeps_more_than_it_should_still_delivers(look: Look) -> None:
+    extended = replace(look, actual=replace(DEPLOYED, slot={**SLOT, "wal_status": "extended"}))
+    assert not_well(extended) == {}
 
 
-def test_without_a_lock_identity_is_not_known(library: Pipeline, environment: Environment) -> None:
-    found = run(library, environment, DEPLOYED, None)
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        "CHECK ((aggregate_id <> ''::text))",
+        "CHECK (((aggregate_id)::text <> ''::text))",
+        "CHECK ((length(aggregate_id) > 0))",
+        "CHECK ((char_length(aggregate_id) >= 1))",
+        "CHECK (((aggregate_id <> ''::text) AND (aggregate_type <> ''::text)))",
+    ],
+)
+def test_ways_to_refuse_an_empty_key(look: Look, constraint: str) -> None:
+    assert not_well(replace(look, details=replace(DETAILS, constraints=[constraint]))) == {}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        "CHECK ((event_type <> ''::text))",
+        "CHECK (((aggregate_id <> ''::text) OR (aggregate_type = 'x'::text)))",
+        "CHECK ((my_aggregate_id <> ''::text))",
+        "CHECK ((length(aggregate_id) < 100))",
+    ],
+)
+def test_checks_that_let_an_empty_key_pass(look: Look, constraint: str) -> None:
+    assert list(not_well(replace(look, details=replace(DETAILS, constraints=[constraint])))) == [
+        "postgres.key-not-empty"
+    ]
+
+
+def test_without_a_lock_identity_is_not_known(look: Look) -> None:
+    found = run(replace(look, locked=None))
     failed = [check.id for check in found.values() if check.status is Status.FAIL]
-    assert failed == ["postgres.publication-older-than-slot", "postgres.identity"]
-    assert found["postgres.identity"].expected == "a lock file"
+    assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
+    assert found["postgres.slot-identity"].status is Status.UNKNOWN
 
 
-def test_what_identity_expects_and_advises(library: Pipeline, environment: Environment) -> None:
-    check = run(library, environment, replace(DEPLOYED, timeline=2))["postgres.identity"]
+def test_what_identity_expects_and_advises(look: Look) -> None:
+    check = run(replace(look, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox apply --recover`" in check.remedy
 
 
-def test_a_missing_partition_field_fails_the_table(library: Pipeline, environment: Environment) -> None:
-    found = run(by_tenant(library), environment, DEPLOYED)
+def test_a_missing_partition_field_fails_the_table(look: Look) -> None:
+    found = run(replace(look, pipeline=by_tenant(look.pipeline)))
     assert found["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
-def test_an_empty_database_still_answers_every_check(library: Pipeline, environment: Environment) -> None:
-    assert list(run(library, environment, EMPTY)) == IDS
+def test_an_empty_database_still_answers_every_check(look: Look) -> None:
+    nothing = replace(DETAILS, slot=None, published=None, may_emit=False, constraints=[])
+    found = run(replace(look, actual=EMPTY, details=nothing))
+    assert list(found) == IDS
+    unknown = {check.id for check in found.values() if check.status is Status.UNKNOWN}
+    assert unknown == {
+        "postgres.publication-filter",
+        "postgres.publication-older-than-slot",
+        "postgres.slot-identity",
+        "postgres.slot-active",
+        "postgres.slot-wal",
+        "postgres.slot-retained",
+        "postgres.slot-failover",
+    }
+
+
+def test_older_servers_have_no_failover_and_no_filter(look: Look) -> None:
+    settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
+    details = replace(DETAILS, published=None, settings=settings, slot={**MORE, "failover": None})
+    found = run(replace(look, actual=replace(DEPLOYED, version=140024), details=details))
+    assert {check.id for check in found.values() if check.status is not Status.PASS} == set()
+    assert found["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
+
+
+def test_a_connector_that_is_to_be_stopped_reads_nothing(look: Look) -> None:
+    connector = look.environment.connector.model_copy(update={"state": "stopped"})
+    environment = look.environment.model_copy(update={"connector": connector})
+    unread = replace(DEPLOYED, slot={**SLOT, "active": False})
+    assert not_well(replace(look, environment=environment, actual=unread)) == {}
+
+
+def test_a_login_that_may_not_read_the_table(look: Look) -> None:
+    found = run(replace(look, details=replace(DETAILS, moved=None)))["postgres.partition-field"]
+    assert (found.status, found.seen) == (Status.UNKNOWN, "this login may not read the table")
+
+
+def test_limits_that_are_fine(look: Look) -> None:
+    settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
+    assert not_well(replace(look, details=replace(DETAILS, settings=settings))) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5s", 5000), ("60000", 60_000), ("1min", 60_000), ("2h", 7_200_000), ("0", 0), ("10ms", 10), ("1d", 86_400_000)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert milliseconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 weeks", "-1"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        milliseconds(text)
+
+
+def test_messages_have_no_table_to_look_at(look: Look) -> None:
+    """Whatever stands under the table's default name is not the pipeline's."""
+    source = look.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+    actual = replace(
+        look.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
+    )
+    details = replace(look.details, nullable=["id"], constraints=[], published=None, moved={})
+    seen = replace(look, pipeline=look.pipeline.model_copy(update={"source": source}), actual=actual, details=details)
+    found = {check.id: check for check in judge([*checks.RULES, *slot_checks.RULES], seen)}
+    wrong = [check.id for check in found.values() if check.status is not Status.PASS]
+    assert wrong == ["postgres.partition-field"]
+    assert found["postgres.partition-field"].status is Status.UNKNOWN
+    assert found["postgres.table"].seen == "no table: events are messages"
+    lost = {
+        check.id: check for check in judge(slot_checks.RULES, replace(seen, actual=replace(actual, publication=None)))
+    }
+    assert lost["postgres.publication"].status is Status.FAIL
+
+
+def test_an_identity_that_this_login_may_not_see_is_unknown(look: Look) -> None:
+    found = run(replace(look, actual=replace(look.actual, system_identifier="")))["postgres.identity"]
+    assert found.status is Status.UNKNOWN
+    assert "grant execute on function pg_control_system()" in found.remedy

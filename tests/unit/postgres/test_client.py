@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
-from outbox_kit.pipeline import Environment
+from outbox_kit.pipeline import Environment, Login
 from outbox_kit.postgres import client
 
 
@@ -27,6 +27,14 @@ def test_an_unreachable_database_is_named(nobody: Environment) -> None:
     assert "\n" not in caught.value.message
     assert "source.host" in caught.value.hint
     assert "owner-secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_another_login_is_used_and_named(nobody: Environment) -> None:
+    login = Login.model_validate({"user": "checker", "password": "checker-secret"})
+    with pytest.raises(UnreachableError) as caught, client.connected(nobody.source, login):
+        pass
+    assert " as 'checker': " in caught.value.message
+    assert "checker-secret" not in "".join(traceback.format_exception(caught.value))
 
 
 class _Connection:

@@ -264,3 +264,12 @@ def test_objects_that_exist_but_cannot_deliver_are_refused(
     """Otherwise plan says "no changes", the connector runs, heartbeats move the slot, and rows never arrive."""
     with pytest.raises(RefusedError):
         refuse_unsafe(library, replace(DEPLOYED, **changes), locked)
+
+
+def test_messages_need_no_table(library: Pipeline, environment: Environment) -> None:
+    """A table of the default name that is there for something else is nobody's business."""
+    source = library.source.model_copy(update={"message_prefix": "outbox"})
+    messages = library.model_copy(update={"source": source})
+    assert objects(messages, environment, EMPTY) == ["publication library_outbox", "slot library_outbox"]
+    refuse_unsafe(messages, replace(DEPLOYED, columns={"id": "bigint"}), None)
+    refuse_unsafe(messages, replace(DEPLOYED, publication={**PUBLICATION, "tables": []}), None)

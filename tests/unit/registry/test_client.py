@@ -56,6 +56,13 @@ def test_what_is_there(serve: Serve) -> None:
     assert client(serve([(200, {"is_compatible": False})])).is_compatible("a", '"string"') is False
 
 
+def test_a_version_that_was_deleted_meanwhile_is_gone_once_forgotten(serve: Serve) -> None:
+    found = client(serve([(200, VERSION), NO_SUBJECT]))
+    assert found.version("a", 2) == found.version("a", 2) == SchemaVersion(2, 7, '"string"')
+    found.forget()
+    assert found.version("a", 2) is None
+
+
 def test_latest_is_asked_anew(serve: Serve) -> None:
     server = serve([(200, VERSION), (200, {**VERSION, "version": 3, "id": 8})])
     found = client(server)

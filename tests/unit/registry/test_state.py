@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
-from outbox_kit.checking import Status
 from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import HttpService, Lock, Pipeline
+from outbox_kit.pipeline import HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
-from outbox_kit.registry import checks
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
 from outbox_kit.registry.state import (
     ActualSubject,
     Subject,
+    broken_fields,
     desired_subjects,
     diff,
     is_registered,
@@ -25,7 +25,7 @@ from outbox_kit.registry.state import (
 )
 
 TEXT = json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]})
-OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "y", "type": "int"}]})
+OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "y", "type": "int", "default": 0}]})
 SUBJECT = Subject("book", "library.book-value", TEXT, "BACKWARD")
 
 
@@ -81,39 +81,118 @@ def test_is_registered_goes_by_meaning_not_by_text() -> None:
     assert not is_registered(SUBJECT, state(None)[SUBJECT.name])
 
 
-# --- refuse_incompatible, against a server that answers the compatibility question
+def test_diff_names_the_fields_that_come_and_go() -> None:
+    (change,) = diff([replace(SUBJECT, text=OTHER)], state())
+    assert change.why == "payload of book: adds y; removes x"
+    assert change.danger == ""
+
+
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+CENTS, TENTHS = ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": scale} for scale in (2, 1))
+
+
+def of(kind: object, **more: object) -> str:
+    return json.dumps({"type": "record", "name": "A", "fields": [{"name": "f", "type": kind, **more}]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            of(MILLIS),
+            of(MICROS),
+            "field f is timestamp-millis in the records that exist and would be read as t",
+        ),
+        (of(CENTS), of(TENTHS), "field f is decimal of scale 2 in the records that exist and would be read as decimal"),
+        (of({"type": "int", "logicalType": "date"}), of("int"), "field f is date"),
+        (of("int"), of("string"), "cannot be read by the new version: field f (from int to string)"),
+        (OTHER, of("int"), "field f (from nothing to int without a default)"),
+        (
+            of({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+            of({"type": "enum", "name": "E", "symbols": ["A"]}),
+            "field f (from E to another E)",
+        ),
+    ],
+)
+def test_what_a_registry_calls_compatible_or_was_told_to_accept_is_dangerous(old: str, new: str, words: str) -> None:
+    (change,) = diff([replace(SUBJECT, text=new)], state(old))
+    assert words in change.danger
+
+
+# --- refuse_incompatible, against a server that answers
+
+
+NOT_THERE: tuple[int, object] = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
 @pytest.mark.parametrize(
     ("actual", "asked"),
-    [(state(), 0), (state(None, None), 0), (state(OTHER), 1)],
+    [(state(), []), (state(None, None), []), (state(OTHER), ["/subjects", "/compatibility"])],
     ids=["same", "new", "changed"],
 )
 def test_only_a_changed_schema_is_asked_about(
-    serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], asked: int
+    serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], asked: list[str]
 ) -> None:
-    server = serve([(200, {"is_compatible": True})])
+    server = serve([NOT_THERE, (200, {"is_compatible": True})])
     refuse_incompatible(RegistryClient(HttpService(url=server.url)), [SUBJECT], actual)
-    assert [request.path.partition("?")[0] for request in server.seen] == [
-        "/compatibility/subjects/library.book-value/versions/latest"
-    ] * asked
+    assert [f"/{request.path.split('/')[1]}" for request in server.seen] == asked
 
 
-def test_an_incompatible_schema_is_refused(serve: Callable[[Script], ScriptedServer]) -> None:
-    client = RegistryClient(HttpService(url=serve([(200, {"is_compatible": False})]).url))
+def test_an_incompatible_schema_is_refused_with_its_fields(serve: Callable[[Script], ScriptedServer]) -> None:
+    client = RegistryClient(HttpService(url=serve([NOT_THERE, (200, {"is_compatible": False})]).url))
     with pytest.raises(RefusedError) as caught:
         refuse_incompatible(client, [SUBJECT], state(OTHER))
-    assert caught.value.message == ("schema of book is not BACKWARD with version 3 of library.book-value")
+    assert caught.value.message == (
+        "schema of book is not BACKWARD with version 3 of library.book-value: x (from nothing to int without a default)"
+    )
     assert "default" in caught.value.hint
 
 
+def test_a_transitive_rule_is_asked_about_every_version(serve: Callable[[Script], ScriptedServer]) -> None:
+    server = serve([NOT_THERE, (200, {"is_compatible": True})])
+    subject = replace(SUBJECT, compatibility="FULL_TRANSITIVE")
+    refuse_incompatible(RegistryClient(HttpService(url=server.url)), [subject], state(OTHER, "FULL_TRANSITIVE"))
+    assert server.seen[1].path.partition("?")[0] == "/compatibility/subjects/library.book-value/versions"
+
+
+@pytest.mark.parametrize("rule", ["NONE", "FORWARD"])
 def test_another_rule_chosen_on_purpose_is_not_refused_under_the_old_one(
-    serve: Callable[[Script], ScriptedServer],
+    serve: Callable[[Script], ScriptedServer], rule: str
 ) -> None:
     """The refusal's own hint: `choose another compatibility on purpose`. The registry still has the old rule."""
-    client = RegistryClient(HttpService(url=serve([(200, {"is_compatible": False})]).url))
-    free = Subject("book", "library.book-value", TEXT, "NONE")
-    refuse_incompatible(client, [free], state(OTHER, "BACKWARD"))
+    client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
+    free = replace(SUBJECT, compatibility=rule)
+    actual = state(OTHER, "BACKWARD")
+    refuse_incompatible(client, [free], actual)
+    assert "cannot be read" in diff([free], actual)[-1].danger
+
+
+def test_a_stricter_rule_is_held_before_it_is_set(serve: Callable[[Script], ScriptedServer]) -> None:
+    client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
+    with pytest.raises(RefusedError, match=r"is not BACKWARD with version 3 of library\.book-value: x "):
+        refuse_incompatible(client, [SUBJECT], state(OTHER, "NONE"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "old", "new", "broken"),
+    [
+        ("BACKWARD", of("int"), of("long"), False),
+        ("FORWARD", of("int"), of("long"), True),
+        ("FULL_TRANSITIVE", of("int"), of("long"), True),
+        ("NONE", of("int"), of("string"), False),
+        ("BACKWARD", of("int"), of(["null", "int"]), False),
+        ("BACKWARD", of(["null", "int"]), of("int"), True),
+    ],
+)
+def test_broken_fields_follow_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
+    assert bool(broken_fields(rule, old, new)) is broken
+
+
+def test_going_back_is_explained_before_anything_is_registered(serve: Callable[[Script], ScriptedServer]) -> None:
+    found = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
+    client = RegistryClient(HttpService(url=serve([(200, found)]).url))
+    with pytest.raises(RefusedError, match=r"was registered before; version 3 of library\.book-value stays"):
+        refuse_incompatible(client, [SUBJECT], state(OTHER))
 
 
 # --- apply
@@ -127,6 +206,7 @@ def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
     server = serve(
         [
             (200, {"compatibility": "BACKWARD"}),
+            (200, {"is_compatible": True}),
             (200, {"id": 15}),
             (200, versions[0]),
             (200, [1, 2, 3, 4, 5]),
@@ -139,11 +219,25 @@ def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
     locked = registry_apply.locked_schemas(client, [SUBJECT])
     assert said == ["update compatibility library.book-value", "update schema library.book-value"]
     assert server.seen[0] == Request("PUT", "/config/library.book-value", {"compatibility": "BACKWARD"})
-    assert server.seen[1].method == "POST"
-    assert server.seen[1].path.startswith("/subjects/library.book-value/versions")
-    assert json.loads(server.seen[1].body["schema"]) == json.loads(TEXT)
+    assert server.seen[1].path.startswith("/compatibility/subjects/library.book-value/versions/latest")
+    assert server.seen[2].method == "POST"
+    assert server.seen[2].path.startswith("/subjects/library.book-value/versions")
+    assert json.loads(server.seen[2].body["schema"]) == json.loads(TEXT)
     assert [(entry.version, entry.id) for entry in locked["book"]] == [(5, 15), (4, 14), (3, 13)]
     assert len({entry.fingerprint for entry in locked["book"]}) == 2
+
+
+def test_the_old_rule_comes_back_where_the_new_one_refuses(serve: Callable[[Script], ScriptedServer]) -> None:
+    latest = {"subject": SUBJECT.name, "version": 4, "id": 14, "schema": OTHER}
+    rule = {"compatibility": "NONE"}
+    server = serve([(200, rule), (200, {"is_compatible": False}), (200, rule), (200, latest)])
+    client = RegistryClient(HttpService(url=server.url))
+    with pytest.raises(RefusedError, match=r"is not BACKWARD: x \(.*; the rule of library.book-value is NONE again"):
+        registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), lambda _: None)
+    assert [(request.method, request.body) for request in server.seen if request.method == "PUT"] == [
+        ("PUT", {"compatibility": "BACKWARD"}),
+        ("PUT", {"compatibility": "NONE"}),
+    ]
 
 
 def test_a_schema_that_was_registered_before_does_not_become_the_newest(
@@ -155,46 +249,3 @@ def test_a_schema_that_was_registered_before_does_not_become_the_newest(
     change = [Change("registry", f"schema {SUBJECT.name}", "update", "payload of book")]
     with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the newest"):
         registry_apply.apply(client, [SUBJECT], change, lambda _: None)
-
-
-# --- checks
-
-
-def seen(actual: dict[str, ActualSubject], lock: Lock | None) -> dict[str, str]:
-    found = checks.run([SUBJECT], actual, lock)
-    assert [check.id for check in found] == ["registry.schemas", "registry.ids", "registry.compatibility"]
-    assert all(bool(check.remedy) is (check.status is Status.FAIL) for check in found)
-    return {check.id: check.seen for check in found if check.status is Status.FAIL}
-
-
-@pytest.fixture
-def locked(lock: Lock) -> Lock:
-    """A lock file that has id 12 for books."""
-    entry = lock.schemas["book"][0].model_copy(update={"id": 12})
-    return lock.model_copy(update={"schemas": {"book": [entry]}})
-
-
-def test_what_is_as_deployed_passes(locked: Lock) -> None:
-    assert seen(state(), locked) == {}
-
-
-@pytest.mark.parametrize(
-    ("actual", "expected"),
-    [
-        (state(OTHER), {"registry.schemas": "not the file's schema: library.book-value"}),
-        (state(None), {"registry.schemas": "not the file's schema: library.book-value"}),
-        (state(TEXT, "NONE"), {"registry.compatibility": "library.book-value is NONE, not BACKWARD"}),
-        (state(TEXT, None), {"registry.compatibility": "library.book-value is None, not BACKWARD"}),
-    ],
-)
-def test_each_fault_fails_its_check(locked: Lock, actual: dict[str, ActualSubject], expected: dict[str, str]) -> None:
-    assert seen(actual, locked) == expected
-
-
-@pytest.mark.parametrize("which", ["no lock", "no schemas", "another id"])
-def test_ids_that_the_connector_does_not_write(locked: Lock, lock: Lock, which: str) -> None:
-    """A registry that lost its content hands out other ids: old records become unreadable."""
-    cases = {"no lock": None, "no schemas": locked.model_copy(update={"schemas": {}}), "another id": lock}
-    ids = {"no lock": "[]", "no schemas": "[]", "another id": "[7]"}
-    expected = f"library.book-value has id 12, the lock file {ids[which]}"
-    assert seen(state(), cases[which]) == {"registry.ids": expected}

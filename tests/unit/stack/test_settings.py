@@ -82,14 +82,14 @@ def test_a_missing_plugin_folder_is_named(layout: Layout) -> None:
 
 
 def test_an_incomplete_class_path_is_named(layout: Layout) -> None:
-    """Guards a start that failed: without log4j-api Kafka's main class cannot be loaded."""
+    """Guards a worker that accepts a log level and does nothing: without log4j-core there is none to change."""
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
-    for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "slf4j-reload4j-1.7.36.jar"):
+    for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):
         (libraries / jar).touch()
-    with pytest.raises(StackError, match="does not hold log4j-api"):
+    with pytest.raises(StackError, match="does not hold log4j-core"):
         kafka_class_path(layout)
-    (libraries / "log4j-api-2.25.4.jar").touch()
+    (libraries / "log4j-core-2.25.4.jar").touch()
     assert kafka_class_path(layout) == f"{libraries}/*"
 
 

@@ -24,8 +24,9 @@ from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import launch
 from outbox_kit.waiting import Seen, wait_for
 
-SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+# The file appears once the signal is ignored: between fork and exec a child still looks like supervisord.
+RUN = "import pathlib, time; pathlib.Path({ready!r}).touch(); print('up', flush=True); time.sleep(600)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 @dataclass
@@ -34,7 +35,7 @@ class SmallPart:
 
     layout: Layout
     name: str
-    code: str = SLEEP
+    code: str = "import time"
     after: tuple[str, ...] = ()
     seconds: float = 20
     answers: Callable[[], bool] = field(default=lambda: True)
@@ -42,11 +43,16 @@ class SmallPart:
     def prepare(self) -> None:
         """Nothing to prepare."""
 
+    @property
+    def ready(self) -> Path:
+        return self.layout.root / f"{self.name}.ready"
+
     def program(self) -> Program:
-        return Program((sys.executable, "-c", self.code, mark(self.layout, self.name)), stop_seconds=1)
+        code = f"{self.code}; {RUN.format(ready=str(self.ready))}"
+        return Program((sys.executable, "-c", code, mark(self.layout, self.name)), stop_seconds=1)
 
     def look(self) -> Seen[bool]:
-        return Seen(True if self.answers() else None, "silence")
+        return Seen(True if self.ready.exists() and self.answers() else None, "silence")
 
 
 @pytest.fixture
@@ -105,7 +111,7 @@ def test_a_part_that_ends_late_is_reported_though_it_is_started_again(layout: La
 
 
 def test_a_part_that_answers_and_ends_meanwhile_is_reported(layout: Layout, state: StackState) -> None:
-    short = SmallPart(layout, "kafka", "import time; time.sleep(0.5)")
+    short = SmallPart(layout, "kafka", "import threading, os; threading.Timer(0.5, os._exit, (0,)).start()")
     slow = SmallPart(layout, "postgres", answers=lambda: False)
     with pytest.raises(StackError, match="kafka ended"):
         start(layout, state, short, slow)
@@ -159,7 +165,7 @@ def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) ->
     supervisor = control.supervisor_pid()
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
-    end(layout, ("connect",), seconds=0.5)
+    end(layout, ("connect", "supervisor"), seconds=0.5)
     assert find(layout) == []
 
 

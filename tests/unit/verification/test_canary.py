@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import fastavro
-import psycopg
 import pytest
 from confluent_kafka import Message
 
-from outbox_kit.checking import Check, Status
-from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock, Pipeline
+from outbox_kit.checking import Check, Status, judge
+from outbox_kit.deployment import Deployment
+from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
 from outbox_kit.verification import canary
+from outbox_kit.verification.canary import Arrival, Flight
+from outbox_kit.verification.murmur2 import murmur2, partition_of
+from outbox_kit.verification.record import Told
 
 TOKEN = "7d0e6f"
-SEQUENCE = "0001:000000000000abcd-000000000000abce"
+SEQUENCE = "0002:000000000000abcd-000000000000abce"
 HEADERS = [("aggregate_type", CANARY_AGGREGATE.encode()), ("source_sequence", SEQUENCE.encode())]
 
 
@@ -32,11 +38,21 @@ def value(lock: Lock) -> bytes:
 
 
 def record(value: bytes | None, **changes: Any) -> Message:  # noqa: ANN401 - what a Message holds
-    return Message(**{"key": b"outbox-canary", "headers": HEADERS, "value": value, **changes})
+    return Message(**{"key": b"outbox-canary", "headers": HEADERS, "value": value, "partition": 0, **changes})
 
 
-def checked(message: Message, lock: Lock | None) -> Check:
-    return canary._record_check(message, lock, TOKEN)
+def told(lock: Lock, **changes: Any) -> Told:  # noqa: ANN401 - fields of Told
+    schemas = {entry.id: entry.text for entry in lock.schemas[CANARY_AGGREGATE]}
+    return Told(**{"strict": True, "partitions": 1, "epoch": 2, "schemas": schemas, **changes})
+
+
+def flown(message: Message, tombstone: Message, known: Told, seconds: float = 0.1) -> dict[str, Check]:
+    flight = Flight("library.outbox-canary", known, TOKEN, 60, Arrival(message, seconds), Arrival(tombstone, seconds))
+    return {check.id: check for check in judge(canary.RULES, flight)}
+
+
+def checked(message: Message, lock: Lock) -> Check:
+    return flown(message, record(None), told(lock))["canary.record"]
 
 
 def test_a_good_record(value: bytes, lock: Lock) -> None:
@@ -117,22 +133,151 @@ def test_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  #
     assert check.remedy
 
 
-def test_without_a_lock_no_id_is_known(value: bytes) -> None:
-    assert checked(record(value), None).seen == "schema id 5 is not in the lock file"
+def test_a_schema_that_nobody_locked(value: bytes, lock: Lock) -> None:
+    found = flown(record(value), record(None), told(lock, schemas={}))["canary.record"]
+    assert found.seen == "schema id 5 is not in the lock file"
 
 
-def test_the_row_uses_the_names_of_the_pipeline_file(library: Pipeline) -> None:
-    source = library.source.model_copy(
-        update={"table": "app.events", "columns": Columns(id="event_id", aggregate_type="kind")}
-    )
-    text = canary._insert(source).as_string(None)
-    assert text.startswith(
-        'insert into "app"."events" ("event_id", "kind", "aggregate_id", "event_type", "payload") values ('
-    )
-    assert psycopg.sql.SQL("{}").format(canary._table(source)).as_string(None) == '"app"."events"'
+def test_another_source_epoch(value: bytes, lock: Lock) -> None:
+    """A connector that writes an older epoch is ignored by every sink."""
+    found = flown(record(value), record(None), told(lock, epoch=3))["canary.record"]
+    assert (found.status, found.seen) == (Status.FAIL, "source epoch 2, not 3")
 
 
-def test_a_canary_that_is_not_sent_says_so() -> None:
-    check = canary.not_sent()
-    assert (check.id, check.status) == ("canary.delivered", Status.FAIL)
-    assert check.remedy
+@pytest.mark.parametrize(
+    ("key", "value", "status"),
+    [
+        (b"outbox-canary", b"{}", Status.PASS),
+        (b"\x00\x00\x00\x00\x07\x1aoutbox-canary", b"whatever", Status.PASS),
+        (b"another", b"{}", Status.FAIL),
+        (None, b"{}", Status.FAIL),
+    ],
+)
+def test_records_of_other_templates_are_known_by_their_key(
+    lock: Lock, key: bytes | None, value: bytes, status: Status
+) -> None:
+    known = told(lock, strict=False)
+    headers = [("event_id", b"x")]
+    found = flown(record(value, key=key, headers=headers), record(None, key=key), known)
+    assert found["canary.record"].status is status
+    assert found["canary.tombstone"].status is status
+
+
+def test_everything_about_a_good_flight(value: bytes, lock: Lock) -> None:
+    found = flown(record(value), record(None), told(lock))
+    assert list(found) == [each.id for each in canary.RULES]
+    assert {check.status for check in found.values()} == {Status.PASS}
+    assert found["canary.delivered"].seen.startswith("library.outbox-canary partition 0 offset")
+
+
+def test_a_slow_canary_warns(value: bytes, lock: Lock) -> None:
+    found = flown(record(value), record(None), told(lock), seconds=5.01)["canary.latency"]
+    assert (found.status, found.seen) == (Status.WARN, "5.01 s")
+
+
+@pytest.mark.parametrize(
+    ("state", "tombstone", "status"), [(2, 2, Status.PASS), (0, 0, Status.FAIL), (2, 1, Status.FAIL)]
+)
+def test_the_partition_is_that_of_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
+    known = told(lock, partitions=4)
+    assert partition_of(b"outbox-canary", 4) == 2, "the cases above go by it"
+    found = flown(record(value, partition=state), record(None, partition=tombstone), known)
+    assert found["canary.partition"].status is status
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, another key")],
+)
+def test_what_is_no_tombstone(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
+    found = flown(record(value), record(None, **changes) if "value" not in changes else record(b"x"), told(lock))
+    assert (found["canary.tombstone"].status, found["canary.tombstone"].seen) == (Status.FAIL, seen)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2(key: bytes, expected: int) -> None:
+    """Values of Kafka's own UtilsTest."""
+    assert murmur2(key) == expected & 0xFFFFFFFF
+
+
+class _Connection:
+    """Keeps what it is told to run."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, list[Any]]] = []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        before = len(self.ran)
+        yield
+        self.ran[before:] = [(f"in one transaction: {text}", values) for text, values in self.ran[before:]]
+
+    def execute(self, statement: Any, values: Any) -> None:  # noqa: ANN401 - text or composed
+        text = statement if isinstance(statement, str) else statement.as_string(None)
+        self.ran.append((text, list(values)))
+
+
+@pytest.fixture
+def sent(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> Callable[..., _Connection]:
+    """Send a canary of the library with another source; returns what the database was told."""
+
+    def send(payload: dict[str, str] | None, field: str | None = None, **changes: object) -> _Connection:
+        connection = _Connection()
+        monkeypatch.setattr(canary, "database", lambda _: nullcontext(connection))
+        deployment = deployed()
+        pipeline = deployment.pipeline
+        book = pipeline.aggregates["book"].model_copy(update={"partition_field": field})
+        pipeline = pipeline.model_copy(
+            update={
+                "source": pipeline.source.model_copy(update=changes),
+                "aggregates": {**pipeline.aggregates, "book": book},
+            }
+        )
+        event = canary.send(replace(deployment, pipeline=pipeline), "canary_sent", payload)
+        assert event in str(connection.ran)
+        return connection
+
+    return send
+
+
+def test_the_row_uses_the_names_of_the_pipeline_file_and_goes_at_once(sent: Callable[..., _Connection]) -> None:
+    columns = Columns.model_validate({"id": "event_id", "payload": "body"})
+    (insert, values), (delete, gone) = sent({"token": "t"}, table="app.events", columns=columns).ran
+    names = '"event_id", "aggregate_type", "aggregate_id", "event_type", "body"'
+    assert insert == f'in one transaction: insert into "app"."events" ({names}) values (%s, %s, %s, %s, %s)'
+    assert delete == 'in one transaction: delete from "app"."events" where "event_id" = %s'
+    assert values[1:] == [CANARY_AGGREGATE, "outbox-canary", "canary_sent", '{"token": "t"}']
+    assert gone == values[:1]
+
+
+@pytest.mark.parametrize(("field", "more"), [("tenant", ["0"]), ("event_type", [])])
+def test_a_column_that_places_other_aggregates_may_not_be_null(
+    sent: Callable[..., _Connection], field: str, more: list[str]
+) -> None:
+    insert, values = sent(None, field).ran[0]
+    assert insert.count(f'"{field}"') == 1
+    assert len(values) == 5 + len(more)
+    assert values[3:] == ["canary_sent", None, *more]
+
+
+@pytest.mark.parametrize("payload", [{"token": "t"}, None])
+def test_where_there_is_no_table_it_is_a_message(
+    sent: Callable[..., _Connection], payload: dict[str, str] | None
+) -> None:
+    ((statement, (prefix, content)),) = sent(payload, message_prefix="outbox").ran
+    assert statement == "in one transaction: select pg_logical_emit_message(true, %s::text, %s::text)"
+    assert prefix == "outbox"
+    message = json.loads(content)
+    assert message["payload"] == payload
+    assert message["aggregate_type"] == CANARY_AGGREGATE
+    assert message.keys() == {"id", "aggregate_type", "aggregate_id", "event_type", "payload", "created_at"}

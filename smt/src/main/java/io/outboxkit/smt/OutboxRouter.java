@@ -16,9 +16,10 @@ import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Debezium's change events of a transactional outbox table to the records of docs/contract.md, in
- * one pass: topic by aggregate type, key, partition, headers, and a value that is Avro in Confluent
- * wire format ({@code byte[]} with schema BYTES) or a tombstone (null with null schema).
+ * Debezium's change events of a transactional outbox, rows of its table or messages of its prefix,
+ * to the records of docs/contract.md, in one pass: topic by aggregate type, key, partition,
+ * headers, and a value that is Avro in Confluent wire format ({@code byte[]} with schema BYTES) or
+ * a tombstone (null with null schema).
  *
  * <p>Heartbeats pass as they are. Records that neither are the outbox's nor named in {@code
  * pass.through} are refused with a {@link DataException}. The incoming record is never changed.
@@ -27,8 +28,8 @@ public final class OutboxRouter<R extends ConnectRecord<R>>
     implements Transformation<R>, Versioned {
 
   public static final String OVERVIEW_DOC =
-      "Route the rows of a transactional outbox table: topic, key, partition, headers, and the JSON"
-          + " payload as Avro in Confluent wire format or a tombstone.";
+      "Route the rows or messages of a transactional outbox: topic, key, partition, headers, and"
+          + " the JSON payload as Avro in Confluent wire format or a tombstone.";
 
   /** Options with fixed names; the {@code aggregate.*} keys depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;

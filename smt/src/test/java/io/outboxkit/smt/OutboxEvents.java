@@ -27,6 +27,7 @@ public final class OutboxEvents {
   private String sequence = "[\"45767952\",\"45768008\"]";
   private Long lsn = 45_768_008L;
   private Long micros = COMMIT_MILLIS * 1000 + 999;
+  private Long transaction = 771L;
 
   private OutboxEvents() {
     column("id", named(SchemaBuilder.string(), "io.debezium.data.Uuid"), ID);
@@ -110,6 +111,41 @@ public final class OutboxEvents {
     return wrap(rowSchema(), false);
   }
 
+  /** A logical decoding message with this prefix and content, transactional or not. */
+  public static SourceRecord message(String prefix, Object content, boolean transactional) {
+    OutboxEvents event = insert();
+    event.transaction = transactional ? 771L : null;
+    SourceRecord record = event.messageRecord();
+    Schema schema =
+        content instanceof String ? textMessage() : messageSchema().field("message").schema();
+    SchemaBuilder envelope = SchemaBuilder.struct().name(record.valueSchema().name());
+    for (org.apache.kafka.connect.data.Field field : record.valueSchema().fields()) {
+      envelope.field(field.name(), field.name().equals("message") ? schema : field.schema());
+    }
+    Struct value = new Struct(envelope.build());
+    for (String name : new String[] {"op", "ts_ms", "source"}) {
+      value.put(name, ((Struct) record.value()).get(name));
+    }
+    value.put("message", new Struct(schema).put("prefix", prefix).put("content", content));
+    return new SourceRecord(
+        record.sourcePartition(),
+        record.sourceOffset(),
+        record.topic(),
+        null,
+        null,
+        value.schema(),
+        value);
+  }
+
+  private static Schema textMessage() {
+    return SchemaBuilder.struct()
+        .name("io.debezium.connector.postgresql.Message")
+        .field("prefix", Schema.OPTIONAL_STRING_SCHEMA)
+        .field("content", Schema.OPTIONAL_STRING_SCHEMA)
+        .optional()
+        .build();
+  }
+
   private Schema rowSchema() {
     SchemaBuilder builder =
         SchemaBuilder.struct().optional().name("library.public." + tableName + ".Value");
@@ -150,7 +186,7 @@ public final class OutboxEvents {
         .put("ts_ns", micros == null ? null : micros * 1000)
         .put("schema", schemaName)
         .put("table", tableName)
-        .put("txId", 771L)
+        .put("txId", transaction)
         .put("lsn", lsn);
   }
 

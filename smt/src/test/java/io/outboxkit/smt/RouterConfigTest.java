@@ -24,7 +24,11 @@ class RouterConfigTest {
 
   static Stream<Arguments> options() {
     return Stream.of(
-        missing("table", "Missing required configuration \"table\" which has no default value."),
+        missing(
+            "table",
+            "Invalid value null for configuration table: required without message.prefix; name the"
+                + " outbox table as schema.table"),
+        invalid("message.prefix", "", "must not be empty; leave it out to route rows only"),
         invalid("table", "outbox_event", "must be schema.table, such as public.outbox_event"),
         missing(
             "aggregates",

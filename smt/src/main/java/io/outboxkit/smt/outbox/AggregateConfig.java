@@ -1,6 +1,7 @@
 package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.util.TopicNames;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -52,7 +53,7 @@ final class AggregateConfig {
   }
 
   private String topic(String name) {
-    return TopicName.require(name, required(name, "name the topic of this aggregate type"));
+    return TopicNames.require(name, required(name, "name the topic of this aggregate type"));
   }
 
   private List<AggregateRoute.SchemaVersion> versions(String prefix) {

@@ -26,7 +26,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     ByteArrayOutputStream value = new ByteArrayOutputStream();
     try (JsonGenerator json = JSON.createGenerator(value)) {
       json.writeStartObject();
-      RowJson.writeColumns(json, row.columns(), JSON);
+      row.columns().writeFields(json, JSON);
       json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
       json.writeEndObject();
     } catch (IOException e) {

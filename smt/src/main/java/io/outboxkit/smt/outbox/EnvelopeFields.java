@@ -19,7 +19,9 @@ record EnvelopeFields(
     Field lsn,
     Field sequence,
     Field micros,
-    Field millis) {
+    Field millis,
+    Field transaction,
+    Field message) {
 
   /** Returns null if the schema is not one of a change event. */
   static EnvelopeFields of(Schema schema) {
@@ -39,7 +41,9 @@ record EnvelopeFields(
         info.field("lsn"),
         info.field("sequence"),
         info.field("ts_us"),
-        info.field("ts_ms"));
+        info.field("ts_ms"),
+        info.field("txId"),
+        schema.field("message"));
   }
 
   /** The field's value; null if the schema has no such field. */

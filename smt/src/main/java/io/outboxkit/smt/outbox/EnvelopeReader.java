@@ -6,8 +6,8 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Tells what Debezium sent: a row of the outbox, something that may pass, or something nobody
- * named. Kinds are recognised by schema names and fields, so no Debezium class is needed.
+ * Tells what Debezium sent: a row or message of the outbox, something that may pass, or something
+ * nobody named. Kinds are recognised by schema names and fields, so no Debezium class is needed.
  */
 public final class EnvelopeReader {
   private static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
@@ -21,6 +21,8 @@ public final class EnvelopeReader {
 
   private final RouterConfig config;
   private final String table;
+  private final String messagePrefix;
+  private final MessageReader messages;
   private final PassThrough passThrough;
   private final EventTime eventTime = new EventTime();
 
@@ -31,11 +33,13 @@ public final class EnvelopeReader {
   public EnvelopeReader(RouterConfig config) {
     this.config = config;
     this.table = config.table();
+    this.messagePrefix = config.messagePrefix();
+    this.messages = new MessageReader(config);
     this.passThrough = config.passThrough();
   }
 
   /**
-   * The outbox row in the record, or null if the record is to pass as it is.
+   * The outbox row or message in the record, or null if the record is to pass as it is.
    *
    * @throws DataException if the record is neither: the message names the topic and what to set
    */
@@ -61,8 +65,7 @@ public final class EnvelopeReader {
   private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields known) {
     String operation = envelope.getString(known.operation().name());
     if (MESSAGE.equals(operation)) {
-      passThrough.requireMessages(record);
-      return null;
+      return readMessage(record, envelope, known);
     }
     Struct source = (Struct) envelope.get(known.source());
     String schemaName = (String) EnvelopeFields.get(source, known.sourceSchema());
@@ -79,11 +82,32 @@ public final class EnvelopeReader {
     return row(after, columnsOf(after.schema()), source, known);
   }
 
+  private OutboxRow readMessage(ConnectRecord<?> record, Struct envelope, EnvelopeFields known) {
+    Struct message = (Struct) EnvelopeFields.get(envelope, known.message());
+    if (messagePrefix == null
+        || message == null
+        || !messagePrefix.equals(message.getString("prefix"))) {
+      passThrough.requireMessages(record);
+      return null;
+    }
+    Struct source = (Struct) envelope.get(known.source());
+    Long lsn = (Long) EnvelopeFields.get(source, known.lsn());
+    String sequence = (String) EnvelopeFields.get(source, known.sequence());
+    return messages.read(
+        message.get("content"),
+        // Debezium leaves out the transaction of messages that belong to none
+        // (PgOutputMessageDecoder).
+        EnvelopeFields.get(source, known.transaction()) != null,
+        SourceSequence.format(config.sourceEpoch(), sequence, lsn),
+        lsn,
+        commitMillis(source, known));
+  }
+
   private OutboxRow row(Struct after, Columns at, Struct source, EnvelopeFields known) {
     Long lsn = (Long) EnvelopeFields.get(source, known.lsn());
     String sequence = (String) EnvelopeFields.get(source, known.sequence());
     return new OutboxRow(
-        after,
+        new TableColumns(after),
         Columns.text(after, at.id()),
         Columns.text(after, at.key()),
         Columns.text(after, at.aggregateType()),
@@ -107,7 +131,8 @@ public final class EnvelopeReader {
 
   private boolean isOutbox(String schemaName, String tableName) {
     // Compared in parts: joining the names would cost a String per record.
-    return schemaName != null
+    return table != null
+        && schemaName != null
         && tableName != null
         && table.length() == schemaName.length() + 1 + tableName.length()
         && table.startsWith(schemaName)

@@ -3,12 +3,11 @@ package io.outboxkit.smt.outbox;
 import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.PayloadException;
 import io.outboxkit.smt.outbox.AggregateRoute.SchemaVersion;
+import io.outboxkit.smt.util.JsonNull;
 import java.util.stream.Collectors;
 
 /** Payloads as values in Confluent wire format. Not thread-safe. */
 final class PayloadEncoder {
-  private static final String JSON_NULL = "null";
-
   private final AvroOutput out = new AvroOutput();
 
   /**
@@ -21,7 +20,7 @@ final class PayloadEncoder {
    * @throws InvalidRowException if no version accepts it; gives the newest version's reason
    */
   byte[] encode(AggregateRoute route, String payload) throws InvalidRowException {
-    if (payload == null || isJsonNull(payload)) {
+    if (payload == null || JsonNull.is(payload)) {
       return null;
     }
     PayloadException newestRefusal = null;
@@ -44,11 +43,5 @@ final class PayloadEncoder {
             + route.versions().get(0).label()
             + ", "
             + newestRefusal.getMessage());
-  }
-
-  private static boolean isJsonNull(String payload) {
-    // jsonb writes exactly this; json and text columns keep the white space they were given.
-    return payload.equals(JSON_NULL)
-        || payload.length() > JSON_NULL.length() && payload.strip().equals(JSON_NULL);
   }
 }

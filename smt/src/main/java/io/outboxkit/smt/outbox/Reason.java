@@ -4,6 +4,8 @@ package io.outboxkit.smt.outbox;
  * Why a row cannot be routed. The codes are a contract: consumers of dead letters match on them.
  */
 public enum Reason {
+  MESSAGE_INVALID("message-invalid"),
+  MESSAGE_NOT_TRANSACTIONAL("message-not-transactional"),
   PAYLOAD_INVALID("payload-invalid"),
   UNKNOWN_AGGREGATE_TYPE("unknown-aggregate-type"),
   EMPTY_KEY("empty-key"),

@@ -1,5 +1,6 @@
 package io.outboxkit.smt.outbox;
 
+import io.outboxkit.smt.util.TopicNames;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
@@ -18,6 +19,7 @@ public final class RouterConfig extends AbstractConfig {
   /** Names of the options; those of Debezium's EventRouter where they mean the same. */
   public interface ConfigName {
     String TABLE = "table";
+    String MESSAGE_PREFIX = "message.prefix";
     String ID_FIELD = "table.field.event.id";
     String KEY_FIELD = "table.field.event.key";
     String TYPE_FIELD = "table.field.event.type";
@@ -44,10 +46,18 @@ public final class RouterConfig extends AbstractConfig {
     definition.define(
         ConfigName.TABLE,
         Type.STRING,
-        ConfigDef.NO_DEFAULT_VALUE,
+        null,
         new TableNameValidator(),
         Importance.HIGH,
-        "The outbox table as schema.table; for a partitioned table its root.");
+        "The outbox table as schema.table; for a partitioned table its root. Required unless"
+            + " message.prefix is set.");
+    definition.define(
+        ConfigName.MESSAGE_PREFIX,
+        Type.STRING,
+        null,
+        Importance.HIGH,
+        "Prefix of the logical decoding messages that are events too: transactional ones, whose"
+            + " content is a JSON object with the columns of the outbox table.");
     column(definition, ConfigName.ID_FIELD, "id", "the event's unique id", "the header event_id");
     column(
         definition, ConfigName.KEY_FIELD, "aggregate_id", "the aggregate's id", "the record key");
@@ -158,6 +168,7 @@ public final class RouterConfig extends AbstractConfig {
    */
   public RouterConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
+    requireSource();
     if (deadLetters()) {
       requireDeadLetterTopic(getString(ConfigName.DEAD_LETTER_TOPIC));
     }
@@ -169,8 +180,14 @@ public final class RouterConfig extends AbstractConfig {
     }
   }
 
+  /** Null if only messages are events. */
   public String table() {
     return getString(ConfigName.TABLE);
+  }
+
+  /** Null if only rows are events. */
+  public String messagePrefix() {
+    return getString(ConfigName.MESSAGE_PREFIX);
   }
 
   public int sourceEpoch() {
@@ -203,6 +220,20 @@ public final class RouterConfig extends AbstractConfig {
     return new AggregateConfig(originals()).routes(getList(ConfigName.AGGREGATES));
   }
 
+  private void requireSource() {
+    String prefix = messagePrefix();
+    if (prefix != null && prefix.isBlank()) {
+      throw new ConfigException(
+          ConfigName.MESSAGE_PREFIX, prefix, "must not be empty; leave it out to route rows only");
+    }
+    if (table() == null && prefix == null) {
+      throw new ConfigException(
+          ConfigName.TABLE,
+          null,
+          "required without message.prefix; name the outbox table as schema.table");
+    }
+  }
+
   private static void requireDeadLetterTopic(String topic) {
     if (topic == null || topic.isBlank()) {
       throw new ConfigException(
@@ -210,14 +241,14 @@ public final class RouterConfig extends AbstractConfig {
           topic,
           "required with invalid.rows=dead-letter; name a topic or set invalid.rows=fail");
     }
-    TopicName.require(ConfigName.DEAD_LETTER_TOPIC, topic);
+    TopicNames.require(ConfigName.DEAD_LETTER_TOPIC, topic);
   }
 
   private static final class TableNameValidator implements ConfigDef.Validator {
     @Override
     public void ensureValid(String name, Object value) {
       String table = (String) value;
-      if (table == null || !table.matches("[^.]+\\..+")) {
+      if (table != null && !table.matches("[^.]+\\..+")) {
         throw new ConfigException(name, value, "must be schema.table, such as public.outbox_event");
       }
     }

@@ -5,7 +5,6 @@ import io.outboxkit.smt.util.Partitions;
 import io.outboxkit.smt.util.Utf8;
 import java.util.Map;
 import org.apache.kafka.connect.connector.ConnectRecord;
-import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
@@ -28,6 +27,7 @@ public final class RowRouter {
    * @throws DataException if the table lacks the partition field
    */
   public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
+    row.columns().requireUsable();
     AggregateRoute route = routeOf(row);
     requireComplete(row);
     ConnectHeaders headers = RecordHeaders.of(row);
@@ -81,17 +81,9 @@ public final class RowRouter {
     if (route.partitionField() == null) {
       return null;
     }
-    Field column = row.columns().schema().field(route.partitionField());
-    if (column == null) {
-      throw new DataException(
-          "The outbox table has no column "
-              + route.partitionField()
-              + "; set aggregate."
-              + route.type()
-              + ".partition.field to a column that it has, or leave it out.");
-    }
-    String text = Columns.text(row.columns(), column);
-    requireText(text, Reason.EMPTY_PARTITION_FIELD, "column " + column.name());
+    String column = route.partitionField();
+    String text = row.columns().partitionText(column, route.type());
+    requireText(text, Reason.EMPTY_PARTITION_FIELD, "column " + column);
     return Partitions.of(text, route.partitions());
   }
 

@@ -1,0 +1,1 @@
+"""Day-two commands: state, offsets, dead letters, aggregates without proof."""

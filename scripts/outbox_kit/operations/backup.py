@@ -1,0 +1,133 @@
+"""Backup files of a connector's offsets: written before anything is reset, and readable by `--from`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from outbox_kit.connect.comparing import short_fingerprint
+from outbox_kit.connect.state import ActualConnector
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError, RefusedError
+from outbox_kit.operations.positions import Positions
+from outbox_kit.pipeline import Lock
+
+ONLY_OWNER = 0o600
+
+
+class SlotPosition(BaseModel):
+    """Where the slot stood, in bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+    confirmed_flush: int | None
+    restart: int | None
+
+
+class Backup(BaseModel):
+    """One connector's offsets, and everything that says whether they still mean something."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind: Literal["outbox-kit offsets"] = "outbox-kit offsets"
+    taken_at: str
+    pipeline: str
+    environment: str
+    connector: str
+    prefix: str
+    offsets: list[dict[str, Any]] = Field(description="[{partition, offset}] as Connect has them.")
+    slot: SlotPosition
+    server: int = Field(description="The server's position, in bytes.")
+    system_identifier: str | None
+    timeline: int | None
+    source_epoch: int
+    config_fingerprint: str
+
+    def offset_of(self, prefix: str) -> dict[str, Any] | None:
+        """The offset of the pipeline's own partition."""
+        own = [entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}]
+        return own[0] if own else None
+
+
+def take(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
+    """A backup of what was just read."""
+    source = lock.source if lock else None
+    return Backup(
+        taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        pipeline=deployment.pipeline.name,
+        environment=deployment.environment.name,
+        connector=deployment.pipeline.connector.name,
+        prefix=deployment.pipeline.prefix,
+        offsets=actual.offsets,
+        slot=SlotPosition(
+            name=deployment.pipeline.source.slot, confirmed_flush=positions.confirmed, restart=positions.restart
+        ),
+        server=positions.server,
+        system_identifier=source.system_identifier if source else None,
+        timeline=source.timeline if source else None,
+        source_epoch=lock.source_epoch if lock else 1,
+        config_fingerprint=short_fingerprint(actual.config or {}),
+    )
+
+
+def default_path(deployment: Deployment) -> Path:
+    """Beside the lock file, with the time in its name."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    return deployment.lock_file.with_name(deployment.lock_file.name.replace(".lock.json", f".offsets.{stamp}.json"))
+
+
+def write(path: Path, backup: Backup) -> None:
+    """A new file that only its owner can read. Raises RefusedError where there is one, ConfigurationError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(backup.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if path.is_file():
+            raise RefusedError(f"{path} is there already, and may be a backup", "name another file") from None
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}", "name another file") from None
+
+
+def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
+    """The offset that the file keeps for this pipeline. Raises ConfigurationError, RefusedError."""
+    try:
+        backup = Backup.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}", "name a file of `offsets export`") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}", "name a file of `offsets export`") from None
+    _refuse_foreign(path, backup, deployment, lock)
+    offset = backup.offset_of(deployment.pipeline.prefix)
+    number = offset.get("lsn") if offset else None
+    if offset is None or not isinstance(number, int):
+        raise RefusedError(f"{path} has no position of prefix {deployment.pipeline.prefix!r}", "leave out --from")
+    return offset
+
+
+def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
+    """A position means something in one database and for one slot only."""
+    source = lock.source
+    here = {
+        "pipeline": deployment.pipeline.name,
+        "environment": deployment.environment.name,
+        "connector": deployment.pipeline.connector.name,
+        "slot": deployment.pipeline.source.slot,
+        "system_identifier": source.system_identifier if source else None,
+        "timeline": source.timeline if source else None,
+        "source_epoch": lock.source_epoch,
+    }
+    there = {**backup.model_dump(), "slot": backup.slot.name}
+    different = [f"{key} {there[key]}, here it is {value}" for key, value in here.items() if there[key] != value]
+    if different:
+        raise RefusedError(
+            f"{path} is of {'; '.join(different)}: its position means nothing here",
+            "leave out --from to start at the slot's position",
+        )

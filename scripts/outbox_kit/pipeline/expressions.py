@@ -1,0 +1,124 @@
+"""Expressions in an environment file: `{{ env.NAME }}` and `{{ stack.NAME }}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment as JinjaEnvironment
+from jinja2 import StrictUndefined, TemplateError
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.overrides import Overrides
+from outbox_kit.pipeline.problems import failure
+from outbox_kit.pipeline.values import Literal, Location, Values
+
+STACK_STATE = Path("build/stack/state.json")
+START = "start it with `outbox stack up`"
+UNSET = "unset"
+
+
+class _StackValues:
+    """`stack` in an environment file: values of the running embedded stack, read when first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._state_file = root / STACK_STATE
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
+        values = self._values()
+        if name not in values:
+            known = ", ".join(sorted(values))
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"it has: {known}")
+        return values[name]
+
+    def _values(self) -> dict[str, Any]:
+        if not self._state_file.exists():
+            raise ConfigurationError("the embedded stack is not up", START)
+        try:
+            state = json.loads(self._state_file.read_text(encoding="utf-8"))
+            parts, values = state["parts"], dict(state["environment"])
+        except (OSError, ValueError, KeyError, TypeError):
+            message = f"the embedded stack's state file {self._state_file} cannot be used"
+            raise ConfigurationError(message, "`outbox stack down --purge`, then `outbox stack up`") from None
+        if not parts:
+            raise ConfigurationError("the embedded stack is not up", START)
+        return values
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What the expressions of one file can use, which keys cannot do without, and what was wrong."""
+
+    values: Values
+    root: Path
+    overrides: Overrides
+    excused: Collection[str]
+    """Sections that the caller does not need."""
+    needs: Collection[str]
+    unset: set[str] = field(default_factory=set)
+    """Sections in which a variable is not set that need not be."""
+    _missing: list[tuple[str, str]] = field(default_factory=list)
+
+    def fill(self, key: str) -> Any:  # noqa: ANN401 - YAML data
+        """The value of one top-level key, expanded. Raises ConfigurationError for a wrong expression."""
+        return self._fill(self.values.data[key], (key,))
+
+    def raise_missing(self) -> None:
+        """Raise ConfigurationError when variables are not set that are needed: all of them at once."""
+        if not self._missing:
+            return
+        names = dict.fromkeys(name for name, _ in self._missing)
+        hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
+        raise failure((problem for _, problem in self._missing), hint)
+
+    def variable(self, location: Location, name: str) -> str:
+        """The value of an environment variable, for the key at `location`."""
+        value = self.overrides.environ.get(name)
+        if value:
+            return value
+        section = str(location[0])
+        if section in self.excused and not any(_covers(need, location) for need in self.needs):
+            self.unset.add(section)
+        else:
+            where = ".".join(map(str, location))
+            problem = f"{self.values.origin(location)}: {where}: environment variable {name} is not set"
+            self._missing.append((name, problem))
+        return UNSET
+
+    def _fill(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
+        """Expand the expressions in values, after the YAML is parsed: a secret can hold any character."""
+        if isinstance(value, dict):
+            return {key: self._fill(item, (*location, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._fill(item, (*location, index)) for index, item in enumerate(value)]
+        if isinstance(value, Literal):
+            return str(value)
+        if not isinstance(value, str) or "{{" not in value:
+            return value
+        jinja = JinjaEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - no HTML here
+        try:
+            return jinja.from_string(value).render(env=_Variables(self, location), stack=_StackValues(self.root))
+        except TemplateError as error:
+            message = f"{self.values.origin(location)}: {'.'.join(map(str, location))}: {error}"
+            raise ConfigurationError(message, "only {{ env.NAME }} and {{ stack.NAME }} can be used") from None
+
+
+def _covers(need: str, location: Location) -> bool:
+    """Whether `location` is the needed key or below it; `*` stands for any name."""
+    parts = need.split(".")
+    pairs = zip(parts, map(str, location), strict=False)
+    return len(parts) <= len(location) and all(part in ("*", key) for part, key in pairs)
+
+
+class _Variables:
+    """`env` in an environment file: environment variables, with an error that names the unset one."""
+
+    def __init__(self, filling: Filling, location: Location) -> None:
+        self._filling = filling
+        self._location = location
+
+    def __getattr__(self, name: str) -> str:
+        return self._filling.variable(self._location, name)

@@ -1,0 +1,126 @@
+"""What wins over the files: `--set KEY=VALUE`, and over that environment variables `OUTBOX__KEY__KEY`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import shape
+from outbox_kit.pipeline.values import Literal, Location, Values
+
+OPTION = "--set"
+VARIABLE = "OUTBOX__"
+ENVIRONMENT = "environment"
+FORM = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environment.kafka.replication_factor=3"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What one call puts over its files."""
+
+    options: tuple[str, ...] = ()
+    """As given to `--set`: KEY=VALUE, KEY a dotted path of the pipeline file, or `environment.` and one of the
+    environment file."""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    """Environment variables: `OUTBOX__...`, and those that `{{ env.NAME }}` names."""
+
+    def put_over_pipeline(self, model: type[BaseModel], values: Values) -> None:
+        """Change the values of a pipeline file. Raises ConfigurationError."""
+        self._put(model, values, of_environment=False)
+
+    def put_over_environment(self, model: type[BaseModel], values: Values) -> None:
+        """Change the values of an environment file. Raises ConfigurationError."""
+        self._put(model, values, of_environment=True)
+
+    def _put(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
+        for option in self.options:
+            key, text = _split(option)
+            parts = key.split(".")
+            if (parts[0] == ENVIRONMENT) == of_environment:
+                location = _by_dots(model, values.data, parts[1:] if of_environment else parts)
+                _put(model, values, location, text, f"{OPTION} {key}", literal=False)
+        for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE)):
+            parts = [part.lower() for part in name[len(VARIABLE) :].split("__")]
+            if (parts[0] == ENVIRONMENT) == of_environment:
+                location = _by_name(model, values.data, parts[1:] if of_environment else parts, name)
+                _put(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
+
+
+def _split(option: str) -> tuple[str, str]:
+    key, equals, text = option.partition("=")
+    if not equals or not all(key.split(".")):
+        # It may be the value alone, and that may be a secret: it is not repeated.
+        raise ConfigurationError(f"{OPTION}: not of the form KEY=VALUE", FORM)
+    return key, text
+
+
+def _put(model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool) -> None:
+    if not location:
+        raise ConfigurationError(f"{origin}: names no key", FORM)
+    value = _value(shape.at(model, values.data, location), text, origin)
+    try:
+        values.put(location, Literal(value) if literal and isinstance(value, str) else value, origin)
+    except (LookupError, TypeError) as error:
+        hint = "name a key below a mapping, or replace the whole value"
+        raise ConfigurationError(f"{origin}: {error} is no mapping, and no list with such an item", hint) from None
+
+
+def _value(node: shape.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
+    """The value that a text means: itself where the file has text, else YAML."""
+    if shape.is_text(node):
+        return None if node and node.get("nullable") and text in ("", "~", "null") else text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigurationError(f"{origin}: the value is not valid YAML", FORM) from None
+
+
+def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  # noqa: ANN401 - YAML data
+    """The location that a dotted path means; names of the user's own may have dots themselves."""
+    location: Location = ()
+    while parts:
+        node = shape.at(model, data, location)
+        here = Values(data, {}).at(location)
+        taken = _taken(node, here, parts)
+        key = ".".join(parts[:taken])
+        location = (*location, int(key) if isinstance(here, list) and key.isdigit() else key)
+        parts = parts[taken:]
+    return location
+
+
+def _taken(node: shape.Node | None, here: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+    """How many parts of a path are one key."""
+    if node is not None and shape.holds_values(node):
+        return len(parts)
+    if node is not None and shape.free(node) is not None and isinstance(here, dict):
+        known = (count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in here)
+        return next(known, 1)
+    return 1
+
+
+def _by_name(model: type[BaseModel], data: Any, parts: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
+    """The location that a variable's name means: upper and lower case, `-`, `.` and `_` count the same."""
+    location: Location = ()
+    for part in parts:
+        node = shape.at(model, data, location) or {}
+        here = Values(data, {}).at(location)
+        if isinstance(here, list) and part.isdigit():
+            location = (*location, int(part))
+            continue
+        known = [*node.get("properties", {}), *(here if isinstance(here, dict) else [])]
+        found = next((key for key in known if _plain(str(key)) == _plain(part)), None)
+        if found is None and shape.holds_values(node):
+            message = f"environment variable {name}: there is no key like {part!r} in {'.'.join(map(str, location))}"
+            raise ConfigurationError(message, f"a new key has a spelling of its own: use {OPTION}, or the file")
+        location = (*location, part if found is None else found)
+    return location
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "_").replace(".", "_")

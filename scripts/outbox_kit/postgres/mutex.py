@@ -1,0 +1,60 @@
+"""One apply at a time: an advisory lock in the source database, held by a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import LiteralString
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import SourceDatabase
+from outbox_kit.postgres import client
+from outbox_kit.waiting import Seen, wait_for
+
+CLASS = 0x6F757462
+"""The first key of every advisory lock of the kit ("outb"); the second is the pipeline's name, hashed."""
+
+TAKE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as taken"
+# The lock ends with the session: so nothing on the server may end an idle one (PostgreSQL 14 and later).
+SETTINGS: LiteralString = """
+    select set_config('application_name', %s, false), set_config('idle_session_timeout', '0', false)"""
+HOLDER: LiteralString = """
+    select a.pid, a.application_name as application, coalesce(host(a.client_addr), 'local socket') as address,
+           to_char(a.backend_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') as since
+    from pg_locks l join pg_stat_activity a using (pid)
+    where l.locktype = 'advisory' and l.granted and l.objsubid = 2 and l.classid = %s
+      and l.database = (select oid from pg_database where datname = current_database())
+      -- objid is unsigned, hashtext is not
+      and l.objid::bigint = (hashtext(%s)::bigint & 4294967295)"""
+
+
+@contextmanager
+def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
+    """Hold the pipeline's lock; wait for it at most `seconds`.
+
+    Raises RefusedError naming the session that holds it, WaitTimeoutError after a wait, UnreachableError.
+    """
+    with client.connected(database) as connection:
+        connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
+
+        def look() -> Seen[bool]:
+            taken = connection.execute(TAKE, (CLASS, pipeline)).fetchall()[0]["taken"]
+            return Seen(True if taken else None, "" if taken else _holder(connection, pipeline))
+
+        if seconds:
+            wait_for(f"the other apply of {pipeline!r} to end", look, seconds=seconds, every=0.5)
+        else:
+            first = look()
+            if first.value is None:
+                raise RefusedError(
+                    f"another apply of {pipeline!r} is under way: {first.text}",
+                    "wait for it, or give --wait SECONDS; a dead one's session: select pg_terminate_backend(PID)",
+                )
+        yield
+
+
+def _holder(connection: client.Connection, pipeline: str) -> str:
+    row = connection.execute(HOLDER, (CLASS, pipeline)).fetchone()
+    if row is None:
+        return "it has ended just now"
+    return f"pid {row['pid']}, {row['application']!r} from {row['address']}, since {row['since']} UTC"

@@ -1,0 +1,46 @@
+"""The report as JUnit XML, as CI servers read it: one test case per check."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from outbox_kit.checking import Check, Status
+from outbox_kit.verification.report import Report
+
+
+def to_junit(report: Report) -> str:
+    """One suite. A failed check is a failure, an unknown one is skipped, a warning passes and says so in its output."""
+    statuses = [check.status for check in report.checks]
+    counts = {
+        "tests": str(len(statuses)),
+        "failures": str(statuses.count(Status.FAIL)),
+        "errors": "0",
+        "skipped": str(statuses.count(Status.UNKNOWN)),
+    }
+    root = ElementTree.Element("testsuites", counts)
+    name = f"outbox verify {report.pipeline} {report.environment}"
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": name, "timestamp": report.at.isoformat(timespec="seconds"), **counts}
+    )
+    for check in report.checks:
+        _case(suite, check)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ElementTree.Element, check: Check) -> None:
+    system = check.id.partition(".")[0]
+    case = ElementTree.SubElement(suite, "testcase", {"classname": f"outbox.{system}", "name": check.id, "time": "0"})
+    seen = _printable(check.seen)
+    details = _printable(f"seen: {check.seen}\nexpected: {check.expected}\nremedy: {check.remedy}")
+    if check.status is Status.FAIL:
+        ElementTree.SubElement(case, "failure", {"message": seen, "type": check.severity.value}).text = details
+    elif check.status is Status.UNKNOWN:
+        ElementTree.SubElement(case, "skipped", {"message": seen})
+    elif check.status is Status.WARN:
+        ElementTree.SubElement(case, "system-out").text = details
+
+
+def _printable(text: str) -> str:
+    """XML has no place for control characters, and an error's message may hold some."""
+    return "".join(each for each in text if each.isprintable() or each == "\n")

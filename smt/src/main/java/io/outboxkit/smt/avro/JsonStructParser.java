@@ -1,0 +1,56 @@
+package io.outboxkit.smt.avro;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import org.apache.avro.Schema;
+import org.apache.avro.generic.GenericDatumReader;
+import org.apache.avro.generic.GenericRecord;
+import org.apache.avro.io.BinaryDecoder;
+import org.apache.avro.io.DecoderFactory;
+import org.apache.kafka.connect.data.Struct;
+
+/**
+ * Parses JSON text into a Connect Struct by one Avro schema. By way of Avro binary, so that it
+ * takes and refuses exactly what {@link JsonAvroEncoder} does. Not thread-safe.
+ */
+public final class JsonStructParser {
+  private final JsonAvroEncoder encoder;
+  private final GenericDatumReader<GenericRecord> reader;
+  private final ConnectMapping mapping;
+  private final AvroOutput out = new AvroOutput();
+  private BinaryDecoder decoder;
+
+  /**
+   * @param version version of the Struct's schema
+   * @throws IllegalArgumentException if the schema is no record, or has a type that Connect has not
+   */
+  public JsonStructParser(Schema schema, int version) {
+    if (schema.getType() != Schema.Type.RECORD) {
+      throw new IllegalArgumentException("a payload has to be a record");
+    }
+    this.encoder = new JsonAvroEncoder(schema);
+    this.mapping = ConnectMapping.of(schema, version);
+    this.reader = new GenericDatumReader<>(schema);
+  }
+
+  /** The schema of the Structs: always the same object. */
+  public org.apache.kafka.connect.data.Schema schema() {
+    return mapping.schema();
+  }
+
+  /**
+   * @param json one JSON value
+   * @throws PayloadException if the text is not JSON or does not fit the schema
+   */
+  public Struct parse(String json) throws PayloadException {
+    out.reset();
+    encoder.encode(json, out);
+    byte[] bytes = out.toByteArray();
+    decoder = DecoderFactory.get().binaryDecoder(bytes, decoder);
+    try {
+      return (Struct) mapping.toConnect(reader.read(null, decoder));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+}

@@ -1,0 +1,2 @@
+/** What {@link io.outboxkit.smt.ParsePayload} is made of. */
+package io.outboxkit.smt.parse;

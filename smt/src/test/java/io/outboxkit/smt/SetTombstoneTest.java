@@ -1,0 +1,157 @@
+package io.outboxkit.smt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import io.apicurio.registry.utils.converter.AvroConverter;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.json.JsonConverter;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.storage.Converter;
+import org.apache.kafka.connect.storage.StringConverter;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** Which records become tombstones, and that these are real ones. */
+class SetTombstoneTest {
+  private static final Map<String, String> BY_PAYLOAD = Map.of("payload.field", "value.payload");
+  private static final Map<String, String> BY_TYPE =
+      Map.of("type.field", "value.event_type", "types", "NoteDeleted,NoteErased");
+  private static final Map<String, String> BY_BOTH =
+      Map.of(
+          "payload.field", "value.payload",
+          "type.field", "value.event_type",
+          "types", "NoteDeleted");
+
+  private static SetTombstone<SourceRecord> setTombstone(Map<String, String> props) {
+    SetTombstone<SourceRecord> transform = new SetTombstone<>();
+    transform.configure(props);
+    return transform;
+  }
+
+  private static Rows deleted() {
+    return Rows.row().column("event_type", Schema.STRING_SCHEMA, "NoteDeleted");
+  }
+
+  static Stream<Arguments> records() {
+    return Stream.of(
+        arguments(BY_PAYLOAD, Rows.row().record(), false),
+        arguments(BY_PAYLOAD, Rows.row().payload(null).record(), true),
+        arguments(BY_PAYLOAD, Rows.row().payload("null").record(), true),
+        arguments(BY_PAYLOAD, Rows.row().payload(" null\n").record(), true),
+        arguments(BY_PAYLOAD, Rows.row().payload("\"null\"").record(), false),
+        arguments(BY_PAYLOAD, Rows.row().payload("").record(), false),
+        arguments(BY_PAYLOAD, Rows.row().payload("nulls").record(), false),
+        arguments(BY_PAYLOAD, Rows.row().tombstone(), true),
+        arguments(BY_TYPE, Rows.row().record(), false),
+        arguments(BY_TYPE, Rows.row().payload(null).record(), false),
+        arguments(BY_TYPE, deleted().record(), true),
+        arguments(BY_TYPE, deleted().schemaless().record(), true),
+        arguments(BY_TYPE, Rows.row().tombstone(), true),
+        arguments(BY_BOTH, Rows.row().record(), false),
+        arguments(BY_BOTH, Rows.row().payload(null).record(), true),
+        arguments(BY_BOTH, deleted().record(), true),
+        arguments(Map.of("type.field", "header.none", "types", "x"), Rows.row().record(), false),
+        arguments(Map.of(), Rows.row().record(), true),
+        arguments(Map.of(), Records.heartbeat(), true));
+  }
+
+  @ParameterizedTest
+  @MethodSource("records")
+  void conditionsDecide(Map<String, String> props, SourceRecord record, boolean tombstone) {
+    SourceRecord after = setTombstone(props).apply(record);
+    if (!tombstone) {
+      assertSame(record, after);
+      return;
+    }
+    assertNull(after.value());
+    assertNull(after.valueSchema());
+    assertEquals(record.topic(), after.topic());
+    assertEquals(record.kafkaPartition(), after.kafkaPartition());
+    assertSame(record.key(), after.key());
+    assertSame(record.keySchema(), after.keySchema());
+    assertEquals(record.timestamp(), after.timestamp());
+    assertEquals(record.headers(), after.headers());
+  }
+
+  /** A null with its schema left behind is what other transforms make of a row. */
+  @Test
+  void schemaOfANullGoesToo() {
+    SourceRecord row = Rows.row().tombstone();
+    SourceRecord half =
+        row.newRecord(
+            row.topic(), null, row.keySchema(), row.key(), Schema.OPTIONAL_STRING_SCHEMA, null, 1L);
+    assertNull(setTombstone(BY_PAYLOAD).apply(half).valueSchema());
+  }
+
+  static Stream<Arguments> converters() {
+    return Stream.of(
+        arguments(new JsonConverter(), Map.of("schemas.enable", "true")),
+        arguments(new JsonConverter(), Map.of("schemas.enable", "false")),
+        arguments(new StringConverter(), Map.of()),
+        arguments(
+            new AvroConverter<>(),
+            Map.of("apicurio.registry.url", "http://127.0.0.1:1/not-asked")));
+  }
+
+  @ParameterizedTest
+  @MethodSource("converters")
+  void convertersWriteNull(Converter converter, Map<String, String> props) {
+    converter.configure(props, false);
+    SourceRecord gone = setTombstone(BY_PAYLOAD).apply(Rows.row().payload(null).record());
+    assertNull(converter.fromConnectData(gone.topic(), gone.valueSchema(), gone.value()));
+  }
+
+  @Test
+  void fieldThatIsNotThereIsAnErrorAndNoTombstone() {
+    SetTombstone<SourceRecord> transform = setTombstone(Map.of("payload.field", "value.paylod"));
+    assertEquals(
+        "Field value.paylod cannot be read on topic library.note at \"paylod\": the record has no"
+            + " such field.",
+        assertThrows(DataException.class, () -> transform.apply(Rows.row().record())).getMessage());
+  }
+
+  static Stream<Arguments> misconfigurations() {
+    return Stream.of(
+        arguments(
+            Map.of("types", "a"),
+            "Invalid value null for configuration type.field: required with types; name the field"
+                + " that holds the type"),
+        arguments(
+            Map.of("type.field", "key"),
+            "Invalid value [] for configuration types: required with type.field; list the types of"
+                + " events"),
+        arguments(
+            Map.of("payload.field", "payload"),
+            "Invalid value payload for configuration payload.field: must be key, key.field, value,"
+                + " value.field, or header.name"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("misconfigurations")
+  void misconfigurationIsRefused(Map<String, String> props, String message) {
+    assertEquals(
+        message, assertThrows(ConfigException.class, () -> setTombstone(props)).getMessage());
+  }
+
+  @Test
+  void listedTypesAreWholeTexts() {
+    assertEquals(List.of("x"), Stream.of("x", "xy", "").filter(type -> isTombstone(type)).toList());
+  }
+
+  private static boolean isTombstone(String type) {
+    SourceRecord record = Rows.row().header("t", type).record();
+    return setTombstone(Map.of("type.field", "header.t", "types", "x")).apply(record).value()
+        == null;
+  }
+}

@@ -1,0 +1,333 @@
+"""`outbox backfill` and `outbox republish` on a real database, through a real connector."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from tests.conftest import REPOSITORY
+from tests.integration.support import Deploy, arrived, in_process, records
+
+from outbox_kit.backfill import Options, backfill, republish
+from outbox_kit.demo import library as service
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
+from outbox_kit.progress import silent
+
+GUIDE = (REPOSITORY / "docs" / "backfill.md").read_text(encoding="utf-8")
+PARTITIONS = 2
+SCHEMA = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "id", "type": "string"}, {"name": "version", "type": "long"}],
+}
+QUERY = "select id::text as aggregate_id, jsonb_build_object('id', id::text, 'version', version) as payload from {}"
+
+OUTBOX = """
+create table store_event (
+  id uuid primary key default gen_random_uuid(), seq bigint generated always as identity,
+  aggregate_type text not null, aggregate_id text not null check (aggregate_id <> ''), event_type text not null,
+  payload jsonb, headers jsonb, created_at timestamptz not null default now(), tenant text)
+"""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+@pytest.fixture
+def connection(source_dsn: str) -> Iterator[Connection]:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def entry(table: str, query: str = QUERY) -> dict[str, str]:
+    """The `backfill` of a pipeline file."""
+    return {"table": f"public.{table}", "key": "id", "query": query.format(table)}
+
+
+def make_items(connection: Connection, table: str, count: int, *, key: str = "bigint") -> None:
+    """Items that were there before the outbox."""
+    connection.execute(f"create table {table} (id {key} primary key, version bigint not null default 0)")
+    value = {"uuid": "md5(n::text)::uuid", "text": "n || ' ä%'"}.get(key, "n")
+    connection.execute(f"insert into {table} (id) select {value} from generate_series(1, {count}) n")
+
+
+TYPED = {"numbers": "bigint", "texts": "text", "uuids": "uuid"}
+SELECTED = QUERY + " where id = any(:keys) -- by the locked keys\n;"
+FILTERED = QUERY + " where id %% 2 = 0".replace("%%", "%")
+
+
+@pytest.fixture(scope="module")
+def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
+    """One pipeline of many aggregate types, each with its own table of old items."""
+    (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
+    aggregates: dict[str, dict[str, Any]] = {}
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(OUTBOX)
+        for name, key in TYPED.items():
+            make_items(connection, f"store_{name}", 23, key=key)
+            aggregates[name] = {"backfill": entry(f"store_{name}", SELECTED)}
+        for name in ("blocked", "paced", "swept", "mended", "unmended", "plain"):
+            make_items(connection, f"store_{name}", 30)
+            aggregates[name] = {"backfill": entry(f"store_{name}")}
+        make_items(connection, "store_filtered", 30)
+        aggregates["filtered"] = {"backfill": entry("store_filtered", FILTERED)}
+        make_items(connection, "store_tenanted", 3)
+        tenant = QUERY.replace(" as payload", " as payload, 'north' as tenant")
+        aggregates["tenanted"] = {"backfill": entry("store_tenanted", tenant), "partition_field": "tenant"}
+    each = {"schema": "schemas/item.avsc", "partitions": PARTITIONS}
+    return deploy_once("store", aggregates={name: {**each, **more} for name, more in aggregates.items()})
+
+
+def outbox_rows(connection: Connection, aggregate_type: str) -> list[tuple[Any, ...]]:
+    """(aggregate_id, event_type, payload, tenant) of every outbox row of the store, in the order of writing."""
+    query = "select aggregate_id, event_type, payload, tenant from store_event where aggregate_type = %s order by seq"
+    return connection.execute(query, (aggregate_type,)).fetchall()
+
+
+def items(connection: Connection, table: str) -> dict[str, dict[str, Any]]:
+    """The payload of every item."""
+    rows = connection.execute(f"select id::text, version from {table}").fetchall()
+    return {key: {"id": key, "version": version} for key, version in rows}
+
+
+@pytest.mark.parametrize("aggregate_type", TYPED)
+def test_every_aggregate_once_whatever_the_type_of_its_key(
+    store: Deployment, connection: Connection, aggregate_type: str
+) -> None:
+    [done] = backfill(store, [aggregate_type], silent, Options(batch_size=4))
+    assert (done.rows, done.skipped) == (23, 0)
+    rows = outbox_rows(connection, aggregate_type)
+    assert len(rows) == 23
+    assert {row[1] for row in rows} == {"backfill"}
+    assert {key: payload for key, _, payload, _ in rows} == items(connection, f"store_{aggregate_type}")
+
+
+def test_a_locked_row_is_waited_for_then_named_and_the_next_run_goes_on(
+    store: Deployment, connection: Connection, source_dsn: str
+) -> None:
+    options = Options(batch_size=10, lock_seconds=0.6)
+    with psycopg.connect(source_dsn, application_name="old-service") as other:
+        other.execute("update store_blocked set version = 7 where id = 15")
+        with pytest.raises(RejectedError) as caught:
+            backfill(store, ["blocked"], silent, options)
+        pid = other.info.backend_pid
+        assert caught.value.message.startswith("waited 0.6 s for a lock on rows of public.store_blocked; it is held by")
+        assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
+        assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
+        other.commit()
+    said: list[str] = []
+    [done] = backfill(store, ["blocked"], said.append, options)
+    assert said == ["blocked: goes on after 10 aggregates", "blocked: done, 30 rows"]
+    assert (done.rows, done.rows_now) == (30, 20)
+    rows = outbox_rows(connection, "blocked")
+    assert Counter(row[0] for row in rows) == Counter({str(number): 1 for number in range(1, 31)})
+    assert {key: payload for key, _, payload, _ in rows}["15"]["version"] == 7
+
+
+def test_an_interrupted_backfill_goes_on_and_writes_nothing_twice(
+    store: Deployment, connection: Connection, project: Path
+) -> None:
+    command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", "-p", "connectors/store.yaml"]
+    command += ["backfill", "plain", "--rows-per-second", "4", "--batch-size", "2"]
+    with subprocess.Popen(command, cwd=project, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        line = run.stderr.readline()
+        run.send_signal(signal.SIGTERM)  # ends like Ctrl-C, also where SIGINT is ignored
+        rest = run.stderr.read()
+    assert run.returncode == 130, line + rest
+    assert line.startswith("plain: ")
+    written = len(outbox_rows(connection, "plain"))
+    assert 0 < written < 30
+    done = in_process(store)("backfill", "plain")
+    assert f"plain: goes on after {written} aggregates" in done.stderr
+    assert Counter(row[0] for row in outbox_rows(connection, "plain")) == {str(number): 1 for number in range(1, 31)}
+
+
+def test_what_is_finished_is_not_run_again_unless_asked_for(store: Deployment, connection: Connection) -> None:
+    backfill(store, ["filtered"], silent)
+    said: list[str] = []
+    [again] = backfill(store, ["filtered"], said.append)
+    assert again.rows_now == 0
+    assert said[0].startswith("filtered: finished on ")
+    assert len(outbox_rows(connection, "filtered")) == 15
+    [restarted] = backfill(store, ["filtered"], said.append, Options(restart=True))
+    # The query leaves every second item out: they are counted, not lost from the count.
+    assert (restarted.rows, restarted.skipped) == (15, 15)
+    assert said[-1] == "filtered: done, 15 rows, 15 skipped: the query leaves them out"
+    assert len(outbox_rows(connection, "filtered")) == 30
+
+
+def test_rows_can_be_deleted_in_the_transaction_that_inserts_them(store: Deployment, connection: Connection) -> None:
+    [done] = backfill(store, ["swept"], silent, Options(delete=True))
+    assert done.rows == 30
+    assert outbox_rows(connection, "swept") == []
+    last = connection.execute(
+        "insert into store_event (aggregate_type, aggregate_id, event_type, payload)"
+        """ values ('swept', 'last', 'written', '{"id": "last", "version": 1}') returning id"""
+    ).fetchone()
+    assert last is not None
+    arrived(store, "store.swept", PARTITIONS, str(last[0]))
+    found = records(store, "store.swept", PARTITIONS)
+    assert {message.key() for message in found} == {str(number).encode() for number in range(1, 31)} | {b"last"}
+
+
+def test_the_rate_is_kept(store: Deployment) -> None:
+    [done] = backfill(store, ["paced"], silent, Options(rows_per_second=20))
+    assert done.rows == 30
+    assert done.seconds >= 30 / 20
+
+
+def test_a_state_carries_its_partition_field_and_a_tombstone_finds_it(
+    store: Deployment, connection: Connection
+) -> None:
+    backfill(store, ["tenanted"], silent)
+    connection.execute("delete from store_tenanted where id = 3")
+    assert republish(store, "tenanted", ["3", "1"], silent, tombstones=True) == 2
+    rows = outbox_rows(connection, "tenanted")[3:]
+    assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
+    # Nobody knows the partition of what never had a row: no tombstone rather than one that misses.
+    with pytest.raises(RefusedError, match="1 of the keys have no row in public") as caught:
+        republish(store, "tenanted", ["99"], silent, tombstones=True)
+    assert "partition field" in caught.value.hint
+
+
+def test_chosen_keys_are_written_again(store: Deployment, connection: Connection) -> None:
+    with pytest.raises(RefusedError) as caught:
+        republish(store, "mended", [" 2", "2", "999", "1"], silent)
+    assert caught.value.message == (
+        "1 of the keys have no row in public.store_mended, or its query leaves them out: 999; 2 others were written"
+    )
+    assert "--tombstones" in caught.value.hint
+    assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
+    assert republish(store, "mended", ["999", "3"], silent, tombstones=True) == 2
+    assert [(row[0], row[2]) for row in outbox_rows(connection, "mended")[2:]] == [
+        ("3", {"id": "3", "version": 0}),
+        ("999", None),
+    ]
+
+
+def test_a_tombstone_waits_for_whoever_may_be_bringing_the_aggregate_back(
+    store: Deployment, connection: Connection, source_dsn: str
+) -> None:
+    """Its row cannot be locked, for there is none: so the table is, and what came back gets its state."""
+    with psycopg.connect(source_dsn) as other:
+        other.execute("insert into store_unmended (id, version) values (77, 5)")
+        with pytest.raises(RejectedError, match=r"lock on table public\.store_unmended; it is held by pid "):
+            republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=0.4)
+        assert outbox_rows(connection, "unmended") == []
+        other.commit()
+    assert republish(store, "unmended", ["77"], silent, tombstones=True) == 1
+    assert outbox_rows(connection, "unmended")[0][2] == {"id": "77", "version": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": "version"}, r"backfill.key: public.store_plain has no unique index on version alone"),
+        ({"key": "nope"}, r"there is no table public.store_plain with a column nope"),
+        ({"table": "public.nope"}, r"there is no table public.nope with a column id"),
+        ({"query": "selec 1"}, r"aggregates.plain.backfill.query: syntax error"),
+        ({"query": "select 1; select 2"}, r"backfill.query: syntax error"),
+        ({"query": "select id::text as aggregate_id from store_plain"}, r"backfill.query yields no column payload"),
+        (
+            {"query": "select id::text as aggregate_id, '{}'::jsonb as payload from store_plain, (values (1), (2)) v"},
+            r"yields an aggregate_id more than once",
+        ),
+    ],
+)
+def test_a_backfill_that_cannot_work_is_refused(store: Deployment, change: dict[str, str], message: str) -> None:
+    aggregate = store.pipeline.aggregates["plain"]
+    assert aggregate.backfill is not None
+    changed = aggregate.model_copy(update={"backfill": aggregate.backfill.model_copy(update=change)})
+    pipeline = store.pipeline.model_copy(update={"aggregates": {"plain": changed}})
+    with pytest.raises((ConfigurationError, RefusedError), match=message):
+        backfill(replace(store, pipeline=pipeline), ["plain"], silent, Options(restart=True))
+
+
+def test_without_a_slot_nothing_is_written(
+    store: Deployment, deploy: Deploy, connection: Connection, tmp_path: Path
+) -> None:
+    """Rows that the connector will never see would look like a backfill that worked."""
+    with pytest.raises(RefusedError, match="pipeline unready is not deployed to local"):
+        backfill(deploy("unready", applied=False), ["book"], silent)
+    gone = with_slot(store, "unready_s", tmp_path)
+    written = connection.execute("select count(*) from store_event").fetchone()
+    with pytest.raises(RefusedError, match="slot 'unready_s' is gone"):
+        republish(gone, "mended", ["1"], silent)
+    assert connection.execute("select count(*) from store_event").fetchone() == written
+
+
+def with_slot(deployment: Deployment, name: str, lock_folder: Path) -> Deployment:
+    """As if the deployment had been made with another slot, which its database does not have."""
+    source = deployment.pipeline.source.model_copy(update={"slot": name})
+    changed = replace(
+        deployment,
+        pipeline=deployment.pipeline.model_copy(update={"source": source}),
+        environment=deployment.environment.model_copy(update={"lock_folder": lock_folder}),
+    )
+    lock = deployment.lock()
+    assert lock is not None
+    assert lock.source is not None
+    changed.write_lock(lock.model_copy(update={"source": lock.source.model_copy(update={"slot": name})}))
+    return changed
+
+
+def test_the_commands_and_grants_of_the_guide(
+    library: Deployment, project: Path, source_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "keys.txt").write_text("00000000-0000-0000-0000-00000000dead\n")
+    [shown] = re.findall(r"--key (\S+)", GUIDE)
+    with psycopg.connect(source_dsn) as connection:
+        service.create(connection)
+        author = service.add_author(connection, name="Ursula")
+        service.add_book(connection, book_id=UUID(shown), author_id=author, title="Lavinia", price=Decimal(1))
+        for statement in re.findall(r"^grant .*?;", GUIDE, re.MULTILINE):
+            connection.execute(statement)
+    commands = re.findall(r"^outbox (.*?)(?: *#.*)?$", GUIDE, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        in_process(library)(*shlex.split(command))
+
+
+def test_the_library_is_backfilled_with_what_its_service_writes(library: Deployment, source_dsn: str) -> None:
+    outbox = in_process(library)
+    with psycopg.connect(source_dsn) as connection:
+        service.create(connection)
+        author = service.add_author(connection, name="Ursula", born=date(1929, 10, 21), pen_names=["U. K."])
+        book = service.add_book(connection, author_id=author, title="Lavinia ${x}", price=Decimal("12.50"), tags=["ä"])
+        assert book is not None
+        connection.commit()
+        done = outbox("backfill", "--restart", "--output", "json")
+        assert [(each["aggregate_type"], each["skipped"]) for each in json.loads(done.stdout)["aggregates"]] == [
+            ("author", 0),
+            ("book", 0),
+        ]
+        outbox("republish", "book", "--key", str(book))
+        for aggregate_type, key, times in (("author", author, 1), ("book", book, 2)):
+            rows = connection.execute(
+                "select event_type, payload, id::text from outbox_event where aggregate_id = %s order by seq",
+                (str(key),),
+            ).fetchall()
+            assert len(rows) == 1 + times
+            assert all(payload == rows[0][1] for _, payload, _ in rows)
+            first = arrived(library, f"library.{aggregate_type}", 4, rows[0][2])
+            last = arrived(library, f"library.{aggregate_type}", 4, rows[-1][2])
+            assert (first.key(), first.value(), first.partition()) == (last.key(), last.value(), last.partition())
+    outbox("republish", "author", "--keys-from", "-", "--output", "json", code=2)
+    gone = outbox("republish", "author", "--key", "00000000-0000-0000-0000-000000000000", code=1)
+    assert "1 of the keys have no row in library.author" in gone.stderr

@@ -1,0 +1,130 @@
+"""A backfill while services change the same aggregates: in the end the topic is as the table."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Message
+from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.test_backfill import PARTITIONS, QUERY, SCHEMA, Connection, entry, make_items
+
+from outbox_kit.backfill import Options, backfill
+from outbox_kit.deployment import Deployment
+from outbox_kit.progress import silent
+
+
+@pytest.fixture
+def connection(source_dsn: str) -> Iterator[Connection]:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def write(connection: Connection, name: str, key: str, version: int | None) -> str:
+    """One outbox row, as the service writes it; returns its id."""
+    payload = None if version is None else json.dumps({"id": key, "version": version})
+    row = connection.execute(
+        f"insert into {name}_event (aggregate_type, aggregate_id, event_type, payload)"
+        " values ('item', %s, 'written', %s) returning id",
+        (key, payload),
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def drained(deployment: Deployment, connection: Connection, name: str) -> list[Message]:
+    """Every record of the topic, once all that is committed now is on it."""
+    arrived(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
+    found = records(deployment, f"{name}.item", PARTITIONS)
+    return [message for message in found if message.key() != b"last"]
+
+
+def latest(deployment: Deployment, found: list[Message]) -> dict[str, int]:
+    """Version of each item by its newest record; those whose newest record is a tombstone are left out."""
+    newest = {message.key().decode(): message for message in sorted(found, key=lambda each: each.offset())}  # type: ignore[union-attr]
+    return {key: decode(deployment, "item", message)["version"] for key, message in newest.items() if message.value()}
+
+
+class Service(threading.Thread):
+    """Changes, removes and re-creates random items, each under its row lock and with its event, until it is stopped."""
+
+    def __init__(self, dsn: str, name: str, keys: list[int], seed: int) -> None:
+        super().__init__(name=f"service-{seed}")
+        self.stop = threading.Event()
+        self.changes = 0
+        self._dsn, self._name, self._keys = dsn, name, keys
+        self._random = random.Random(seed)  # noqa: S311
+
+    def run(self) -> None:
+        with psycopg.connect(self._dsn) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            while not self.stop.is_set():
+                with connection.transaction():
+                    self._change(connection, self._random.choice(self._keys))
+                self.changes += 1
+
+    def _change(self, connection: Connection, key: int) -> None:
+        if self._random.random() < 0.1:
+            gone = connection.execute(f"delete from {self._name}_item where id = %s", (key,)).rowcount
+            if gone:
+                write(connection, self._name, str(key), None)
+            return
+        row = connection.execute(
+            f"insert into {self._name}_item as t (id, version) values (%s, 1)"
+            " on conflict (id) do update set version = t.version + 1 returning version",
+            (key,),
+        ).fetchone()
+        assert row is not None
+        if self._random.random() < 0.5:
+            connection.execute("select pg_sleep(0.002)")  # holds the lock, so that the backfill has to wait
+        write(connection, self._name, str(key), row[0])
+
+
+@contextmanager
+def serving(dsn: str, name: str, keys: list[int], writers: int) -> Iterator[list[Service]]:
+    """Services at work."""
+    services = [Service(dsn, name, keys, seed) for seed in range(writers)]
+    for each in services:
+        each.start()
+    try:
+        yield services
+    finally:
+        for each in services:
+            each.stop.set()
+        for each in services:
+            each.join()
+
+
+def test_a_backfill_under_load_ends_with_the_topic_as_the_table(
+    deploy: Deploy, project: Path, connection: Connection, source_dsn: str
+) -> None:
+    # The query dawdles between its snapshot and its commit: only the row locks keep newer events behind it.
+    slow = "with pause as materialized (select pg_sleep(0.03)) " + QUERY + " cross join pause"
+    (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
+    make_items(connection, "underload_item", 300)
+    item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS, "backfill": entry("underload_item", slow)}
+    deployment = deploy("underload", aggregates={"item": item})
+    # A default that would make every statement of a transaction see the same snapshot.
+    connection.execute("alter role current_user set default_transaction_isolation = 'repeatable read'")
+    try:
+        with serving(source_dsn, "underload", list(range(1, 301)), 4) as services:
+            [done] = backfill(deployment, [], silent, Options(batch_size=10))
+    finally:
+        connection.execute("alter role current_user reset default_transaction_isolation")
+    assert sum(each.changes for each in services) > 50
+    assert done.rows > 200
+
+    found = drained(deployment, connection, "underload")
+    rows = connection.execute("select id::text, version from underload_item").fetchall()
+    assert latest(deployment, found) == {key: version for key, version in rows}
+    kinds = Counter(headers(message)["event_type"] for message in found)
+    assert kinds["backfill"] == done.rows
+    behind = [message for message in found if headers(message)["event_type"] == "backfill"]
+    assert max(Counter(message.key() for message in behind).values()) == 1

@@ -1,0 +1,266 @@
+"""The classic chain of transforms with an Avro converter, in the live worker: docs/contract.md, "The chain"."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Message
+from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.test_records import book, murmur2_partition, send
+
+from outbox_kit.checking import Status
+from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.demo.run import SHORT_RUN
+from outbox_kit.deployment import Deployment, apply, make_plan
+from outbox_kit.progress import silent
+from outbox_kit.stack import StackState
+from outbox_kit.verification import verify
+from outbox_kit.waiting import Seen, wait_for
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "records"
+REGION = "north"
+TABLE = "public.chain_event"
+# What Connect has no type for, and what converters lose: optional enums and records, maps, micro- and nanoseconds.
+LOAN = {
+    "type": "record",
+    "name": "Loan",
+    "namespace": "io.outboxkit.library",
+    "fields": [
+        {"name": "state", "type": ["null", {"type": "enum", "name": "LoanState", "symbols": ["OUT", "BACK"]}]},
+        {
+            "name": "reader",
+            "type": [
+                "null",
+                {"type": "record", "name": "Reader", "fields": [{"name": "card", "type": ["null", "string"]}]},
+            ],
+        },
+        {"name": "notes", "type": {"type": "map", "values": {"type": "array", "items": ["null", "long"]}}},
+        {"name": "out_at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "back_at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}], "default": None},
+        {"name": "fee", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "shelf", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def loan_schema(project: Path) -> Path:
+    path = project / "schemas" / "loan.avsc"
+    path.write_text(json.dumps(LOAN))
+    return path
+
+
+@pytest.fixture(scope="module")
+def chain(deploy_once: Deploy, loan_schema: Path, source_dsn: str) -> Deployment:
+    """Three aggregates, one of them placed by a column, which a default fills here."""
+    aggregates = {
+        "author": {"schema": "schemas/author.avsc", "partitions": 4},
+        "book": {"schema": "schemas/book.avsc", "partitions": 4},
+        "loan": {"schema": f"schemas/{loan_schema.name}", "partitions": 6, "partition_field": "region"},
+    }
+    connector = {"name": "chain", "template": "outbox-postgres-chain"}
+    tables = [{"aggregate": "book", "target": "warehouse", "table": "chain_book"}]
+    deployment = deploy_once("chain", connector=connector, aggregates=aggregates, materializations=tables)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(f"alter table {TABLE} alter column region set default '{REGION}'")
+    return deployment
+
+
+def key_text(message: Message) -> str:
+    """The framed Avro string in the key."""
+    key = message.key()
+    assert isinstance(key, bytes)
+    length, odd = divmod(key[5], 2)
+    assert (key[0], odd, len(key)) == (0, 0, 6 + length)
+    return key[6:].decode()
+
+
+def loan(**changes: object) -> dict[str, object]:
+    return {
+        "state": "OUT",
+        "reader": {"card": "A-1"},
+        "notes": {"pages": [1, None, 2**53 + 1]},
+        "out_at": "2026-11-20T18:31:38.123Z",
+        "back_at": "2026-11-20T18:31:38.123456Z",
+        "fee": 1.25,
+        "shelf": None,
+        **changes,
+    }
+
+
+def test_rows_become_the_records_of_the_chain(chain: Deployment, source_dsn: str) -> None:
+    assert make_plan(chain).changes == ()
+    key, author = str(uuid4()), str(uuid4())
+    first = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key), table=TABLE))
+    payload = {"id": author, "name": "Umberto Eco", "updated_at": "2026-11-20T18:31:38.123456Z"}
+    other = arrived(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
+    changed = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key, pages=1), table=TABLE))
+    gone = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
+    assert key_text(first) == key
+    assert key_text(other) == author
+    assert first.key() == changed.key() == gone.key()
+    assert first.partition() == changed.partition() == gone.partition() == murmur2_partition(key.encode(), 4)
+    decoded = decode(chain, "book", first)
+    assert decoded["title"] == "Il nome della rosa — “1”"
+    assert decoded["price"] == Decimal("9999999999.99")
+    assert decoded["updated_at"] == datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
+    assert decode(chain, "author", other)["pen_names"] == []
+    assert decode(chain, "book", changed)["pages"] == 1
+    assert gone.value() is None
+    assert headers(gone).keys() == {"event_id", "event_type", "aggregate_type", "event_time"}
+
+
+def test_verify_finds_nothing_wrong(chain: Deployment) -> None:
+    found = verify(chain, silent)
+    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    assert set(canary.values()) == {Status.PASS}, canary
+
+
+def test_the_spark_job_reads_them(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
+    """Keys without their frame, the newest by offset, deleted ones gone."""
+    kept, removed = str(uuid4()), str(uuid4())
+    for key in (kept, removed):
+        send(source_dsn, "book", key, book(key), table=TABLE)
+    send(source_dsn, "book", kept, book(kept, title="changed"), table=TABLE)
+    arrived(chain, "chain.book", 4, send(source_dsn, "book", removed, None, table=TABLE))
+    done = subprocess.run(
+        [sys.executable, "-m", "outbox_spark", "-p", "connectors/chain.yaml", "--output", "json"],
+        cwd=project,
+        env={"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["materializations"][0]["quarantined"] == 0
+    with psycopg.connect(state.target) as connection:
+        query = "select aggregate_id, title from chain_book where aggregate_id = any(%s)"
+        assert connection.execute(query, ([kept, removed],)).fetchall() == [(kept, "changed")]
+
+
+@pytest.mark.parametrize("changes", [{}, {"state": None, "reader": None, "back_at": None, "fee": None}], ids=str)
+def test_every_type_arrives_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
+    """By the schema that was registered, logical types and enums included; placed by its column."""
+    event = send(source_dsn, "loan", str(uuid4()), loan(**changes), table=TABLE)
+    message = arrived(chain, "chain.loan", 6, event)
+    assert message.partition() == murmur2_partition(REGION.encode(), 6)
+    expected = {
+        **loan(),
+        "out_at": datetime(2026, 11, 20, 18, 31, 38, 123000, UTC),
+        "back_at": datetime(2026, 11, 20, 18, 31, 38, 123456, UTC),
+        "fee": Decimal("1.25"),
+    }
+    assert decode(chain, "loan", message) == {**expected, **changes}
+
+
+def test_a_backlog_of_the_old_schema_survives_a_new_one(chain: Deployment, loan_schema: Path, source_dsn: str) -> None:
+    """Guards a trap: written by the newest version whatever the payload was, fields change places in silence."""
+    before = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
+    newer = [{"name": "branch", "type": "string", "default": "main"}, *LOAN["fields"][:-1]]
+    loan_schema.write_text(json.dumps({**LOAN, "fields": newer}))
+    apply(chain, silent)
+    old = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(shelf="S"), table=TABLE))
+    payload = loan(branch="west")
+    del payload["shelf"]
+    new = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), payload, table=TABLE))
+    assert schema_id(old) == schema_id(before) != schema_id(new)
+    assert decode(chain, "loan", old)["shelf"] == "S"
+    assert decode(chain, "loan", new)["branch"] == "west"
+
+
+def schema_id(message: Message) -> int:
+    return int.from_bytes((message.value() or b"")[1:5], "big")
+
+
+def test_heartbeats_pass_and_move_the_slot(chain: Deployment, source_dsn: str) -> None:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table unchained as select repeat('x', 1000) from generate_series(1, 5000)")
+        written = connection.execute("select pg_current_wal_lsn()").fetchone()
+        assert written is not None
+
+        def look() -> Seen[bool]:
+            row = connection.execute(
+                "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
+                "from pg_replication_slots where slot_name = 'chain_s'",
+                written,
+            ).fetchone()
+            assert row is not None
+            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+    assert {message.value() for message in records(chain, "__debezium-heartbeat.chain", 1)} == {None}
+
+
+def test_a_row_that_fits_nothing_stops_the_task_and_says_why(deploy: Deploy, source_dsn: str) -> None:
+    deployment = deploy("chainstop", connector={"name": "chainstop", "template": "outbox-postgres-chain"})
+    key = str(uuid4())
+    send(source_dsn, "book", key, book(key, title="secret", pages="many"), table="public.chainstop_event")
+
+    def look() -> Seen[ConnectorStatus]:
+        status = deployment.connect.status("chainstop")
+        assert status is not None
+        return Seen(status if "FAILED" in status.words else None, status.words)
+
+    trace = str(wait_for("the task to fail", look, seconds=60))
+    assert "Field value.payload on topic chainstop.book fits no schema version of its aggregate type [1]" in trace
+    assert "pages: expected" in trace
+    assert "secret" not in trace
+
+
+def described(message: Message) -> dict[str, Any]:
+    """A record as its golden file has it: ids of schemas and what differs from run to run are masked."""
+    key, value = message.key(), message.value()
+    assert isinstance(key, bytes)
+    assert isinstance(value, bytes)
+    masked = {name: "*" if name == "source_sequence" else text for name, text in headers(message).items()}
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "key": f"00 <schema id> {key[5:].hex()}" if key[0] == 0 else key.hex(),
+        "value": f"00 <schema id> {value[5:].hex()}",
+        "headers": masked,
+    }
+
+
+@pytest.mark.parametrize("template", ["outbox-postgres", "outbox-postgres-chain"])
+def test_golden_records(template: str, request: pytest.FixtureRequest, source_dsn: str) -> None:
+    """The same row by both templates: where the two contracts differ, and that their payloads do not."""
+    name, table = ("chain", TABLE) if template.endswith("chain") else ("library", "public.outbox_event")
+    deployment: Deployment = request.getfixturevalue(name)
+    event, key = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11", "0190f2c4-8f6d-7c3a-a1f0-3f8f4d3b2a11"
+    payload = json.dumps(book(key, author_id=key, price=12.5))
+    with psycopg.connect(source_dsn) as connection:
+        connection.execute(
+            f"insert into {table} (id, aggregate_type, aggregate_id, event_type, payload, headers, created_at) "
+            "values (%s, 'book', %s, 'book_changed', %s, '{\"traceparent\": \"00-1-2-01\"}', "
+            "'2026-11-20 18:31:38.1+00')",
+            (event, key, payload),
+        )
+    found = described(arrived(deployment, f"{name}.book", 4, event))
+    path = GOLDEN / f"{template}.json"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    assert found == json.loads(path.read_text(encoding="utf-8")), "meant? then UPDATE_GOLDEN=1, and read the diff"
+
+
+def test_both_contracts_carry_the_same_payload() -> None:
+    router, chain = (
+        json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("outbox-postgres", "outbox-postgres-chain")
+    )
+    assert router["value"] == chain["value"]
+    assert router["partition"] == chain["partition"]
+    assert chain["key"].endswith(router["key"])

@@ -1,0 +1,229 @@
+"""The connector against a real worker: failed updates, declared states, neighbours, placeholders, log levels."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import yaml
+from tests.integration.support import Deploy, Outbox, arrived
+from tests.integration.test_records import book, send
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect.comparing import FINGERPRINT_KEY
+from outbox_kit.deployment import Deployment, open_deployment
+from outbox_kit.waiting import Seen, wait_for
+
+# Connect's validation does not look for it; the task does when it starts.
+BREAKS = {"converters": "broken", "broken.type": "no.such.Converter"}
+
+
+@pytest.fixture
+def outbox(outbox_here: Outbox) -> Outbox:
+    """Commands without a process of their own."""
+    return outbox_here
+
+
+@contextmanager
+def writing(dsn: str, table: str) -> Iterator[list[str]]:
+    """Write a row every now and then until the end of the block; the list grows by their event ids."""
+    sent: list[str] = []
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.5):
+            key = str(uuid4())
+            sent.append(send(dsn, "book", key, book(key), table=table))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
+
+
+def override(path: Path, overrides: dict[str, str]) -> None:
+    """Change the connector's overrides in a pipeline file."""
+    data = yaml.safe_load(path.read_text())
+    data["connector"]["overrides"] = overrides
+    path.write_text(yaml.safe_dump(data))
+
+
+def test_a_failed_update_is_rolled_back_and_loses_nothing(
+    outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
+) -> None:
+    deployment = deploy("relapse")
+    before = deployment.lock()
+    assert before is not None
+    assert before.config is not None
+    override(project / "connectors" / "relapse.yaml", BREAKS)
+    with writing(source_dsn, "public.relapse_event") as sent:
+        done = outbox("apply", "--yes", pipeline="relapse")
+    assert done.code == 1, done.words
+    mark = before.config[FINGERPRINT_KEY][:12]
+    assert "connector relapse FAILED: " in done.stderr
+    assert "no.such.Converter" in done.stderr
+    assert f"the last good config ({mark}) was put back and runs" in done.stderr
+    assert "\tat " not in done.stderr
+
+    live = deployment.connect.config("relapse")
+    assert live is not None
+    assert live[FINGERPRINT_KEY] == before.config[FINGERPRINT_KEY]
+    assert sent, "rows were written meanwhile"
+    for event_id in sent:
+        arrived(deployment, "relapse.book", 4, event_id)
+
+    pending = outbox("plan", "--output", "json", pipeline="relapse")
+    assert pending.code == 3, pending.words
+    (change,) = json.loads(pending.stdout)["changes"]
+    assert change["after"] == "broken.type: (absent) → no.such.Converter; converters: (absent) → broken"
+    override(project / "connectors" / "relapse.yaml", {})
+    assert outbox("plan", pipeline="relapse").code == 0
+
+
+def test_a_first_config_that_fails_is_stopped(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
+    connector = {"name": "stillborn", "template": "outbox-postgres", "overrides": BREAKS}
+    path = make_pipeline("stillborn", connector=connector)
+    done = outbox("apply", "--yes", pipeline="stillborn")
+    assert done.code == 1, done.words
+    assert "no earlier config has run, so the connector is left STOPPED" in done.stderr
+    with open_deployment(path, "local") as deployment:
+        status = deployment.connect.status("stillborn")
+        assert status is not None
+        assert connect_apply.is_stopped(status)
+        override(path, {})
+        assert outbox("apply", "--yes", pipeline="stillborn").code == 0
+        assert connect_apply.is_running(deployment.connect.status("stillborn"))
+
+
+def test_a_placeholder_that_the_worker_does_not_resolve_is_refused(
+    outbox: Outbox, make_pipeline: Callable[..., Path]
+) -> None:
+    """Without this the connector is made, says RUNNING, and works with a literal ${...}."""
+    overrides = {"producer.override.client.rack": "${env:OUTBOX_NOT_SET}"}
+    make_pipeline("literal", connector={"name": "literal", "template": "outbox-postgres", "overrides": overrides})
+    done = outbox("apply", "--yes", pipeline="literal")
+    assert done.code == 1, done.words
+    assert "does not resolve the placeholder of producer.override.client.rack" in done.stderr
+    assert "config provider" in done.stderr
+
+
+# --- the declared state
+
+
+@pytest.fixture
+def declare(project: Path) -> Callable[[str], None]:
+    """Write the environment `halting`, which is local with another declared state."""
+    environments = project / "connectors" / "environments"
+
+    def write(state: str) -> None:
+        data = yaml.safe_load((environments / "local.yaml").read_text())
+        data["name"] = "halting"
+        data["connector"]["state"] = state
+        (environments / "halting.yaml").write_text(yaml.safe_dump(data))
+
+    return write
+
+
+def test_the_declared_state_decides(
+    outbox: Outbox, make_pipeline: Callable[..., Path], declare: Callable[[str], None], source_dsn: str
+) -> None:
+    path = make_pipeline("halting")
+
+    def applied(state: str) -> list[dict[str, str]]:
+        """Declare, look at the plan, apply it, and see that nothing is left to do."""
+        declare(state)
+        planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
+        done = outbox("apply", "--yes", pipeline="halting", environment="halting")
+        assert done.code == 0, done.words
+        settled = outbox("plan", pipeline="halting", environment="halting")
+        assert settled.code == 0, settled.words
+        return [change for change in json.loads(planned.stdout)["changes"] if change["system"] == "connect"]
+
+    (created,) = applied("stopped")
+    assert (created["action"], created["after"]) == ("create", "left STOPPED")
+    key = str(uuid4())
+    event_id = send(source_dsn, "book", key, book(key), table="public.halting_event")
+    (paused,) = applied("paused")
+    assert (paused["object"], paused["why"]) == ("start halting", "it was made, and has never run")
+    (resumed,) = applied("running")
+    assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
+    with open_deployment(path, "halting") as deployment:
+        arrived(deployment, "halting.book", 4, event_id)
+        # Somebody stops it by hand: shown, and undone by the next apply.
+        connect_apply.stop(deployment.connect, "halting")
+        (undone,) = applied("running")
+        assert (undone["object"], undone["before"], undone["after"]) == ("state halting", "STOPPED", "RUNNING")
+        assert connect_apply.is_running(deployment.connect.status("halting"))
+
+
+# --- the other connectors of the cluster
+
+
+def test_another_connector_on_the_same_slot_is_refused(outbox: Outbox, deploy: Deploy) -> None:
+    deployment = deploy("crowded")
+    stranger = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
+    deployment.connect.create_stopped("a stranger", stranger)
+    try:
+        refused = outbox("plan", pipeline="crowded")
+    finally:
+        connect_apply.remove(deployment.connect, "a stranger", offsets=True)
+    assert refused.code == 1, refused.words
+    assert "slot.name 'crowded_s' is also that of connector 'a stranger'" in refused.stderr
+    assert "topic.prefix" not in refused.stderr
+    assert deployment.connect.config("a stranger") is None
+    assert outbox("plan", pipeline="crowded").code == 0
+
+
+def test_a_renamed_connector_takes_the_place_of_the_old_one(
+    outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
+) -> None:
+    deployment = deploy("changeling")
+    key = str(uuid4())
+    arrived(deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event"))
+    path = project / "connectors" / "changeling.yaml"
+    data = yaml.safe_load(path.read_text())
+    data["connector"]["name"] = "changed"
+    path.write_text(yaml.safe_dump(data))
+    planned = outbox("plan", "--output", "json", pipeline="changeling")
+    changes = [f"{change['action']} {change['object']}" for change in json.loads(planned.stdout)["changes"]]
+    assert changes == ["delete connector changeling", "create connector changed"]
+
+    refused = outbox("apply", "--yes", pipeline="changeling")
+    assert refused.code == 1, refused.words
+    assert "connector changeling: changeling stops for good" in refused.stderr
+    assert "changed" not in deployment.connect.all_connectors()
+
+    done = outbox("apply", "--yes", "--allow", "connector changeling", pipeline="changeling")
+    assert done.code == 0, done.words
+    assert "changeling" not in deployment.connect.all_connectors()
+    assert outbox("plan", pipeline="changeling").code == 0
+    arrived(deployment, "changeling.book", 4, send(source_dsn, "book", key, book(key), table="public.changeling_event"))
+
+
+# --- log levels
+
+
+def test_log_levels(outbox: Outbox, library: Deployment) -> None:
+    done = outbox("log-level", "io.outboxkit.smt", "debug")
+    assert done.code == 0, done.words
+    assert "io.outboxkit.smt will log at DEBUG" in done.stderr
+
+    def look() -> Seen[bool]:
+        """The workers hear of it through a topic."""
+        level = library.connect.loggers().get("io.outboxkit.smt")
+        return Seen(True if level == "DEBUG" else None, f"level {level}")
+
+    wait_for("the worker to take the level", look, seconds=30)
+    shown = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]
+    assert set(shown.values()) == {"DEBUG"}, "those below it have its level"
+    assert library.connect.loggers()["root"] in outbox("log-level").stdout
+    wrong = outbox("log-level", "io.outboxkit.smt", "LOUD")
+    assert wrong.code == 2, wrong.words

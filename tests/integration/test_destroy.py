@@ -1,0 +1,168 @@
+"""`outbox destroy` against the real systems: what goes, what stays, what is refused."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, Outbox, arrived, headers
+from tests.integration.test_records import book, send
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.pipeline import Source
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres.positions import positions
+from outbox_kit.postgres.positions import undelivered_rows as positions_undelivered_rows
+from outbox_kit.postgres.removal import Delivered, drop_publication, drop_slot, undelivered_rows
+from outbox_kit.progress import silent
+from outbox_kit.waiting import Seen, wait_for
+
+
+@pytest.fixture
+def outbox(outbox_here: Outbox) -> Outbox:
+    """Commands without a process of their own."""
+    return outbox_here
+
+
+def database_objects(dsn: str, name: str) -> dict[str, int]:
+    """How many of table, publication and slot there are."""
+    queries = {
+        "rows": f"select count(*) from {name}_event",
+        "publication": f"select count(*) from pg_publication where pubname = '{name}_p'",
+        "slot": f"select count(*) from pg_replication_slots where slot_name = '{name}_s'",
+    }
+    with psycopg.connect(dsn) as connection:
+        return {key: connection.execute(query).fetchall()[0][0] for key, query in queries.items()}  # type: ignore[arg-type]
+
+
+def write(deployment: Deployment, dsn: str, name: str) -> str:
+    """One delivered row, its commit recorded by the connector; returns its source_sequence."""
+    key = str(uuid4())
+    event = send(dsn, "book", key, book(key), table=f"public.{name}_event")
+    sequence = headers(arrived(deployment, f"{name}.book", 4, event))["source_sequence"]
+    position = int(sequence.rpartition("-")[2], 16)
+
+    def look() -> Seen[bool]:
+        offset = deployment.connect.offsets(name)[0]["offset"]
+        return Seen(True if (offset.get("lsn_commit") or 0) > position else None, f"{offset}, the row is at {position}")
+
+    wait_for("the next heartbeat to record the commit", look, seconds=30)
+    return sequence
+
+
+def test_destroy_keeps_what_has_value_and_a_new_pipeline_wins_over_it(
+    outbox: Outbox, deploy: Deploy, source_dsn: str
+) -> None:
+    deployment = deploy("torn")
+    assert write(deployment, source_dsn, "torn").startswith("0001:")
+    asked = outbox("destroy", pipeline="torn")
+    assert asked.code == 1, asked.words
+    assert "not a terminal, and --yes was not given" in asked.stderr
+    assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
+
+    done = outbox("destroy", "--yes", "--output", "json", pipeline="torn")
+    assert done.code == 0, done.words
+    report = json.loads(done.stdout)
+    deleted = [change["object"] for change in report["changes"]]
+    assert deleted[0] == "connector torn"
+    assert deleted[-2:] == ["slot torn_s", "publication torn_p"]
+    assert "topic torn.author" in deleted
+    assert "topic torn.book: it has records (--delete-topics)" in report["kept"]
+    assert "schema torn.book-value: records carry its ids (--delete-schemas)" in report["kept"]
+    assert deployment.connect.config("torn") is None
+    assert "torn.book" in deployment.kafka.topics()
+    assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
+    again = outbox("destroy", "--yes", pipeline="torn")
+    assert again.code == 0, again.words
+    assert "nothing to delete" in again.stderr
+
+    apply(deployment, silent)
+    assert write(deployment, source_dsn, "torn").startswith("0002:"), "above the states that stayed on the topic"
+    rest = outbox("destroy", "--yes", "--delete-topics", "--delete-schemas", pipeline="torn")
+    assert rest.code == 0, rest.words
+    assert [name for name in deployment.kafka.topics() if "torn" in name] == []
+    assert deployment.registry.latest("torn.book-value") is None
+    assert not deployment.lock_file.exists()
+
+
+def test_a_slot_with_rows_that_were_not_delivered_is_not_dropped(
+    outbox: Outbox, deploy: Deploy, source_dsn: str
+) -> None:
+    deployment = deploy("laden")
+    write(deployment, source_dsn, "laden")
+    connect_apply.stop(deployment.connect, "laden")
+    key = str(uuid4())
+    send(source_dsn, "book", key, book(key), table="public.laden_event")
+    refused = outbox("destroy", "--yes", "--delete-topics", pipeline="laden")
+    assert refused.code == 1, refused.words
+    assert "slot 'laden_s' has 1 rows that the connector has not delivered; nothing was deleted" in refused.stderr
+    assert "--drop-slot" in refused.stderr
+    assert deployment.connect.config("laden") is not None
+    assert "laden.book" in deployment.kafka.topics()
+    done = outbox("destroy", "--yes", "--drop-slot", pipeline="laden")
+    assert done.code == 0, done.words
+    assert database_objects(source_dsn, "laden") == {"rows": 2, "publication": 0, "slot": 0}
+
+
+def test_without_its_lock_file_nothing_is_deleted(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+    deployment = deploy("foreign")
+    deployment.lock_file.unlink()
+    refused = outbox("destroy", "--yes", pipeline="foreign")
+    assert refused.code == 1, refused.words
+    assert "connector foreign may be somebody else's" in refused.stderr
+    assert database_objects(source_dsn, "foreign")["slot"] == 1
+
+
+def test_what_counts_as_delivered_is_the_commit(deploy: Deploy, source_dsn: str) -> None:
+    """A long transaction's rows stand before rows that were delivered long ago, and are delivered after them."""
+    deployment = deploy("lasting", applied=False)
+    database, slot = deployment.environment.source, {"slot": "lasting_s", "publication": "lasting_p"}
+    source = deployment.pipeline.source.model_copy(update=slot)
+    with postgres_client.connected(database) as connection, psycopg.connect(source_dsn) as lasting:
+        connection.execute("create table lasting_event (id int)")
+        connection.execute("create publication lasting_p for table lasting_event with (publish = 'insert')")
+        connection.execute("select pg_create_logical_replication_slot('lasting_s', 'pgoutput')")
+
+        def undelivered(delivered: Delivered) -> int:
+            return undelivered_rows(connection, source, delivered)
+
+        lasting.execute("insert into lasting_event values (0)")
+        connection.execute("insert into lasting_event select generate_series(1, 3)")
+        rows = connection.execute("""
+            select (lsn - '0/0')::bigint as lsn, xid::text as xid, chr(get_byte(data, 0)) as kind
+            from pg_logical_slot_peek_binary_changes(
+                'lasting_s', null, null, 'proto_version', '1', 'publication_names', 'lasting_p')""").fetchall()
+        commit = next(row["lsn"] for row in rows if row["kind"] == "C")
+        inserts = [row for row in rows if row["kind"] == "I"]
+        assert undelivered(Delivered()) == 3
+        assert [undelivered(Delivered(1, row["lsn"], row["xid"])) for row in inserts] == [3, 2, 1]
+        ended = Delivered(commit, inserts[-1]["lsn"], inserts[-1]["xid"])
+        assert undelivered(ended) == 0
+        lasting.commit()
+        assert undelivered(ended) == 1
+        drop_slot(connection, "lasting_s")
+        drop_publication(connection, "lasting_p")
+
+
+def test_messages_are_counted_as_rows_are(deploy: Deploy) -> None:
+    """Those of a transaction under the pipeline's own prefix, which is all that its router takes."""
+    database = deploy("spoken", applied=False).environment.source
+    source = Source(publication="spoken_p", slot="spoken_s", message_prefix="outbox")
+    with postgres_client.connected(database) as connection:
+        connection.execute("create publication spoken_p")
+        connection.execute("select pg_create_logical_replication_slot('spoken_s', 'pgoutput')")
+        for transactional, prefix in [
+            (True, "outbox"),
+            (True, "outboxes"),
+            (False, "outbox-heartbeat"),
+            (True, "outbox"),
+        ]:
+            connection.execute("select pg_logical_emit_message(%s, %s, 'x')", (transactional, prefix))
+        assert undelivered_rows(connection, source, Delivered()) == 2
+        server = positions(connection, "spoken_s")["server"]
+        assert positions_undelivered_rows(connection, source, after=0, upto=server) == 2
+        drop_slot(connection, "spoken_s")
+        drop_publication(connection, "spoken_p")

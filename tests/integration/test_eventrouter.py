@@ -1,0 +1,88 @@
+"""The template outbox-postgres-eventrouter: Debezium's own router under the kit's settings, in a real worker."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, arrived, headers, in_process
+from tests.integration.test_records import book, murmur2_partition, send
+
+from outbox_kit.checking import Status
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment import Deployment
+from outbox_kit.kafka.reader import read_all
+from outbox_kit.progress import silent
+from outbox_kit.verification import verify
+from outbox_kit.waiting import Seen, wait_for
+
+TABLE = "public.routed_event"
+
+
+@pytest.fixture(scope="module")
+def routed(deploy_once: Deploy) -> Deployment:
+    return deploy_once("routed", connector={"name": "routed", "template": "outbox-postgres-eventrouter"})
+
+
+def test_a_row_becomes_its_json_text_under_the_raw_key(routed: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    payload = book(key, pages=None, price=0.1)
+    message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, payload, table=TABLE))
+    assert message.key() == key.encode()
+    assert message.partition() == murmur2_partition(key.encode(), 4)
+    value = message.value()
+    assert isinstance(value, bytes)
+    with psycopg.connect(source_dsn) as connection:
+        row = connection.execute(f"select payload::text from {TABLE} where aggregate_id = %s", (key,)).fetchone()
+    assert row is not None
+    # Nothing is expanded: nulls and every digit are there.
+    assert json.loads(value) == json.loads(row[0]) == json.loads(json.dumps(payload))
+    found = headers(message)
+    assert (found["event_type"], found["aggregate_type"]) == ("book_changed", "book")
+    assert found["id"] == found["event_id"]
+    assert found["event_time"].endswith("Z")
+    assert "source_sequence" not in found
+
+
+def test_a_null_payload_becomes_a_tombstone(routed: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, None, table=TABLE))
+    assert message.value() is None
+    assert message.key() == key.encode()
+    assert headers(message)["event_type"] == "book_changed"
+
+
+def test_heartbeats_pass_and_move_the_slot_while_the_outbox_is_quiet(routed: Deployment, source_dsn: str) -> None:
+    """EventRouter passes on what is no row; were they lost, WAL would be retained for ever."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
+        assert row is not None
+
+        def look() -> Seen[bool]:
+            moved = connection.execute(
+                "select confirmed_flush_lsn > %s, confirmed_flush_lsn from pg_replication_slots"
+                " where slot_name = 'routed_s'",
+                row,
+            ).fetchone()
+            return Seen(True if moved and moved[0] else None, f"{moved} of {row}")
+
+        wait_for("the slot to move", look, seconds=60)
+    assert read_all(routed.environment.kafka, "__debezium-heartbeat.routed", 1)
+    assert connect_state.position(connect_state.read_actual(routed.connect, "routed")) > 0
+
+
+def test_verify_finds_nothing_wrong(routed: Deployment) -> None:
+    found = verify(routed, silent)
+    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    assert set(canary.values()) == {Status.PASS}, canary
+
+
+def test_verify_finds_its_canary_and_a_second_apply_changes_nothing(routed: Deployment) -> None:
+    outbox = in_process(routed)
+    done = outbox("verify", "--output", "json")
+    checks = {check["id"]: check["status"] for check in json.loads(done.stdout)["checks"]}
+    assert {checks[f"canary.{name}"] for name in ("delivered", "record", "tombstone")} == {"pass"}
+    outbox("plan")

@@ -1,0 +1,293 @@
+"""docs/operations.md, the incidents: each is caused on the stack, and its commands are run as they stand there.
+
+A line must end with the exit code that its comment names, else with 0. In the document the pipeline is called
+`library`; here it has a name of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import NAMESPACE_OID, uuid4, uuid5
+
+import psycopg
+import pytest
+import yaml
+from psycopg.types.json import Jsonb
+from tests.integration.support import Finished, arrived, in_process, live_keys
+from tests.integration.test_records import book
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.progress import silent
+from outbox_kit.sending import emit
+from outbox_kit.stack import Stack
+from outbox_kit.waiting import Seen, wait_for
+
+NAME, TOPIC = "incidents", "incidents.book"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+BLOCK = re.compile(r"^```sh incident=(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXIT_CODE = re.compile(r"#.*exit code (\d)")
+BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
+
+
+@dataclass
+class World:
+    """The pipeline of this module, its service and its documents."""
+
+    file: Path
+    dsn: str
+    deployment: Deployment
+    partitions: int = 4
+    extra: dict[str, object] | None = None
+
+    def write(self, key: str | None = None, payload: object = None, *, row: bool = True) -> tuple[str, str]:
+        """What the service does in one transaction: the business row and its event; key and event id."""
+        key = key or str(uuid4())
+        # Whatever the key is called here, the schema's id is a UUID.
+        state = {**book(str(uuid5(NAMESPACE_OID, key))), **(self.extra or {}), "price": "1.50"}
+        with psycopg.connect(self.dsn) as connection:
+            if row:
+                connection.execute(
+                    "insert into incidents_book values (%s, %s) on conflict (id) do update set state = excluded.state",
+                    (key, Jsonb(state)),
+                )
+            event = emit(
+                connection,
+                aggregate_type="book",
+                aggregate_id=key,
+                event_type="book_changed",
+                payload=payload or state,  # type: ignore[arg-type]
+                table="public.incidents_event",
+            )
+        return key, str(event)
+
+    def arrives(self, event: str) -> None:
+        arrived(self.deployment, TOPIC, self.partitions, event)
+
+    def has_state(self, key: str) -> bool:
+        """Whether the topic has a record of the key that is no tombstone."""
+        return key in live_keys(self.deployment, TOPIC, self.partitions)
+
+    def comes_to(self, key: str, *, live: bool) -> None:
+        """Wait until the newest record of the key is a state, or none."""
+        wait_for(
+            f"{key} to be {'live' if live else 'gone'}",
+            lambda: Seen(True if self.has_state(key) is live else None, "not yet"),
+            seconds=60,
+        )
+
+    def sql(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+    def stop(self) -> None:
+        """Stop the connector, and wait until its slot is free."""
+        connect_apply.stop(self.deployment.connect, self.deployment.pipeline.connector.name)
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+
+            def look() -> Seen[bool]:
+                row = connection.execute(
+                    "select active from pg_replication_slots where slot_name = 'incidents_outbox'"
+                ).fetchone()
+                return Seen(None if row == (True,) else True, str(row))
+
+            wait_for("the slot to be given up", look, seconds=30)
+
+    def change(self, edit: Callable[[dict[str, dict[str, dict[str, object]]]], None]) -> None:
+        """Edit the pipeline file."""
+        data = yaml.safe_load(self.file.read_text())
+        edit(data)
+        self.file.write_text(yaml.safe_dump(data))
+
+
+@pytest.fixture(scope="module")
+def world(stack: Stack, project: Path, make_pipeline: Callable[..., Path], source_dsn: str) -> Iterator[World]:
+    """The pipeline, deployed, with one book that has arrived."""
+    del stack
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table incidents_book (id text primary key, state jsonb not null)")
+    source = {"table": "public.incidents_event", "publication": "incidents_outbox", "slot": "incidents_outbox"}
+    query = "select id as aggregate_id, state as payload from incidents_book"
+    load = {"table": "public.incidents_book", "key": "id", "query": query}
+    (project / "schemas" / "incidents.avsc").write_text((project / "schemas" / "book.avsc").read_text())
+    aggregates = {
+        "author": {"schema": "schemas/author.avsc", "partitions": 1},
+        "book": {"schema": "schemas/incidents.avsc", "partitions": 4, "backfill": load},
+    }
+    connector = {"name": f"{NAME}-outbox", "template": "outbox-postgres"}
+    file = make_pipeline(NAME, source=source, aggregates=aggregates, connector=connector)
+    with open_deployment(file, "local") as deployment:
+        apply(deployment, silent)
+        found = World(file, source_dsn, deployment)
+        found.arrives(found.write()[1])
+        yield found
+
+
+@pytest.fixture
+def play(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[Finished]]:
+    """Run the lines of an incident; the pipeline is chosen by the environment variables."""
+    monkeypatch.setenv("OUTBOX_PIPELINE", str(world.file))
+    monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
+    monkeypatch.chdir(tmp_path)
+
+    def lines(incident: str) -> list[Finished]:
+        done = []
+        for line in BLOCKS[incident].splitlines():
+            words = shlex.split(line.replace("library", NAME), comments=True)
+            if not words:
+                continue
+            assert words[0] == "outbox", f"only commands of the kit are played: {line}"
+            code = EXIT_CODE.search(line)
+            done.append(in_process()(*words[1:], code=int(code[1]) if code else 0))
+        return done
+
+    return lines
+
+
+Play = Callable[[str], list[Finished]]
+
+
+def test_every_incident_is_played() -> None:
+    """A block that no test plays is a promise."""
+    played = set(re.findall(r'play\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
+    assert played == BLOCKS.keys()
+
+
+def test_dead_letters(world: World, play: Play) -> None:
+    world.write("dead-1", {"no": "book"})
+    world.arrives(world.write()[1])
+    assert not world.has_state("dead-1")
+    done = play("dead-letters")
+    assert "payload-invalid" in done[0].stdout
+    world.comes_to("dead-1", live=True)
+    assert "1 dead letters acknowledged" in done[-1].stderr
+
+
+def test_slot_lost(world: World, play: Play) -> None:
+    world.stop()
+    world.sql("select pg_drop_replication_slot('incidents_outbox')")
+    lost, _ = world.write()
+    done = play("slot-lost")
+    assert "slot incidents_outbox does not exist" in done[0].stderr
+    assert "is gone" in done[1].stderr
+    world.comes_to(lost, live=True)
+    world.arrives(world.write()[1])
+
+
+def test_wal_filling(world: World, play: Play) -> None:
+    world.stop()
+    _, event = world.write()
+    done = play("wal-filling")
+    assert "nobody reads slot incidents_outbox" in done[0].stderr
+    assert re.search(r"retained WAL +\d", done[0].stdout)
+    world.arrives(event)
+
+
+def test_failover_and_restore(world: World, play: Play) -> None:
+    """The lock file's database is another one: the same to the kit as a server that was restored."""
+    _, before = world.write()
+    world.arrives(before)
+    world.stop()
+    lock = world.deployment.lock()
+    assert lock is not None
+    assert lock.source is not None
+    world.deployment.write_lock(
+        lock.model_copy(update={"source": lock.source.model_copy(update={"system_identifier": "1"})})
+    )
+    meanwhile, _ = world.write()
+    done = play("restore")
+    assert "the database is another one" in done[1].stderr
+    assert "the database is another one" in done[2].stderr
+    world.comes_to(meanwhile, live=True)
+    world.arrives(world.write()[1])
+    raised = world.deployment.lock()
+    assert raised is not None
+    assert raised.source_epoch == lock.source_epoch + 1
+
+
+def test_two_connectors_on_one_slot(world: World, play: Play) -> None:
+    world.stop()
+    lost, _ = world.write()
+    # What another reader does: it confirms what this connector never saw.
+    world.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
+    done = play("two-readers")
+    assert "is read by somebody else" in done[0].stderr
+    world.comes_to(lost, live=True)
+    world.arrives(world.write()[1])
+
+
+def test_poisoned_config(world: World, play: Play) -> None:
+    name = world.deployment.pipeline.connector.name
+    config = world.deployment.connect.config(name)
+    assert config is not None
+    world.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
+    connect_apply.wait_running(world.deployment.connect, name)
+    done = play("poisoned-config")
+    assert "connect.config" in done[0].stderr
+    assert "poll.interval.ms" in done[1].stdout
+    world.arrives(world.write()[1])
+
+
+def test_failed_task(world: World, play: Play) -> None:
+    name = world.deployment.pipeline.connector.name
+    world.sql("alter publication incidents_outbox rename to elsewhere")
+    world.deployment.connect.restart(name)
+
+    def look() -> Seen[bool]:
+        status = world.deployment.connect.status(name)
+        return Seen(True if connect_apply.has_failed(status) else None, str(status))
+
+    wait_for("the task to fail", look, seconds=60)
+    world.sql("alter publication elsewhere rename to incidents_outbox")
+    done = play("failed-task")
+    assert "root cause" in done[0].stdout
+    world.arrives(world.write()[1])
+
+
+def test_stuck_aggregates(world: World, play: Play) -> None:
+    """A state that was never announced, and a record of what was deleted without a word."""
+    world.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
+    _, event = world.write("ghost", row=False)
+    world.arrives(event)
+    world.sql("delete from incidents_event where aggregate_id = 'ghost'")
+    done = play("stuck")
+    listed = done[0].stdout
+    assert re.search(r"book +silent +no record on the topic", listed)
+    assert re.search(r"book +ghost +a record on the topic, no aggregate", listed)
+    world.comes_to("silent", live=True)
+    world.comes_to("ghost", live=False)
+
+
+def test_connector_upgrade(world: World, play: Play) -> None:
+    done = play("connector-upgrade")
+    assert Path("before-upgrade.json").stat().st_mode & 0o777 == 0o600
+    assert "connector STOPPED" in done[1].stderr
+    world.arrives(world.write()[1])
+
+
+def test_schema_roll_out(world: World, play: Play, project: Path) -> None:
+    path = project / "schemas" / "incidents.avsc"
+    schema = json.loads(path.read_text())
+    schema["fields"].append({"name": "shelf", "type": ["null", "string"], "default": None})
+    path.write_text(json.dumps(schema))
+    play("schema-roll-out")
+    world.extra = {"shelf": "A7"}
+    world.arrives(world.write()[1])
+
+
+def test_partition_growth(world: World, play: Play) -> None:
+    world.change(lambda data: data["aggregates"]["book"].update(partitions=6))
+    play("partition-growth")
+    world.partitions = 6
+    world.arrives(world.write()[1])
+
+
+def test_removing_an_aggregate(world: World, play: Play) -> None:
+    world.change(lambda data: data["aggregates"].pop("author"))
+    play("removing-an-aggregate")
+    world.arrives(world.write()[1])

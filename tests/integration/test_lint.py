@@ -1,0 +1,81 @@
+"""lint --connect: keys against the definitions of a real worker's plugins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.integration.support import Outbox
+
+ROUTER = "transforms.outbox."
+DELEGATE = "value.converter.delegate.converter.type."
+PREDICATE = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+UNKNOWN = {
+    "max.batch.sise": "did you mean max.batch.size?",
+    "errors.tolerence": "did you mean errors.tolerance?",
+    f"{ROUTER}route.by.feild": f"did you mean {ROUTER}route.by.field?",
+    f"{DELEGATE}schema.enable": f"did you mean {DELEGATE}schemas.enable?",
+    "predicates.rows.patern": "did you mean predicates.rows.pattern?",
+}
+LEGAL = {
+    "driver.socketTimeout": "60",
+    "topic.creation.default.partitions": "1",
+    "column.mask.with.10.chars": "public.x.y",
+    "database.sslmode": "require",
+    "max.queue.size.in.bytes": "0",
+    "key.converter.converter.encoding": "UTF-8",
+    "tasks.max.enforce": "true",
+    "outboxkit.fingerprint": "0",
+    "predicates": "rows",
+    "predicates.rows.type": PREDICATE,
+    "predicates.rows.pattern": ".*",
+    f"{ROUTER}predicate": "rows",
+}
+
+
+def with_template(project: Path, make_pipeline: Callable[..., Path], name: str, settings: dict[str, str]) -> None:
+    """A pipeline whose template has `settings` besides."""
+    folder = project / "connectors" / "templates"
+    text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
+    end = '"transforms": "outbox",'
+    assert end in text
+    more = "".join(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in settings.items())
+    (folder / f"{name}.json.j2").write_text(text.replace(end, end + more), encoding="utf-8")
+    make_pipeline(name, connector={"name": name, "template": name})
+
+
+def test_the_worked_example_has_only_known_keys(outbox: Outbox) -> None:
+    done = outbox("lint", "--connect", "--strict")
+    assert done.code == 0, done.words
+
+
+def test_what_is_legal_passes(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
+    with_template(project, make_pipeline, "legal", LEGAL)
+    done = outbox("lint", "--connect", pipeline="legal")
+    assert done.code == 0, done.words
+
+
+def test_each_unknown_key_is_named_with_the_nearest_one(
+    outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]
+) -> None:
+    with_template(project, make_pipeline, "misspelt", {**LEGAL, **dict.fromkeys(UNKNOWN, "1")})
+    done = outbox("lint", "--connect", "--output", "json", pipeline="misspelt")
+    assert done.code == 1, done.words
+    broken = [check for check in json.loads(done.stdout)["checks"] if check["status"] != "pass"]
+    assert {check["id"] for check in broken} == {"lint.unknown-keys"}
+    assert {check["seen"].partition(":")[0]: check["remedy"] for check in broken} == UNKNOWN
+
+
+def test_a_class_that_no_worker_has(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
+    with_template(project, make_pipeline, "missing", {**LEGAL, "predicates.rows.type": f"{PREDICATE}z"})
+    done = outbox("lint", "--connect", "--output", "json", pipeline="missing")
+    assert done.code == 1, done.words
+    (check,) = [check for check in json.loads(done.stdout)["checks"] if check["status"] != "pass"]
+    assert check["seen"] == f"predicates.rows.{PREDICATE}z is not on the worker"
+
+
+def test_lint_reaches_nothing_without_being_asked(outbox: Outbox) -> None:
+    """In an environment where no variable is set and nobody listens."""
+    done = outbox("lint", environment="production.example")
+    assert done.code == 0, done.words

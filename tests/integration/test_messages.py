@@ -1,0 +1,144 @@
+"""The outbox without a table: events as transactional logical decoding messages, in the live worker."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.test_records import book, murmur2_partition
+
+from outbox_kit.checking import Status
+from outbox_kit.deployment import Deployment, make_plan
+from outbox_kit.progress import silent
+from outbox_kit.sending.values import to_json
+from outbox_kit.verification import verify
+from outbox_kit.waiting import Seen, wait_for
+
+EMIT = "select pg_logical_emit_message(%s, %s, %s)"
+
+
+@pytest.fixture(scope="module")
+def messages(deploy_once: Deploy) -> Deployment:
+    """A pipeline whose events are messages."""
+    source = {"publication": "messages_p", "slot": "messages_s", "message_prefix": "outbox"}
+    connector = {"name": "messages", "template": "outbox-postgres-messages"}
+    return deploy_once("messages", source=source, connector=connector)
+
+
+def emit(
+    connection: psycopg.Connection[tuple[object, ...]],
+    key: str,
+    payload: object,
+    *,
+    transactional: bool = True,
+    **changes: object,
+) -> str:
+    """One message as docs/contract.md has it; returns its id."""
+    event = str(uuid4())
+    created_at = connection.execute("select to_json(now())").fetchone()
+    assert created_at is not None
+    message = {
+        "id": event,
+        "aggregate_type": "book",
+        "aggregate_id": key,
+        "event_type": "book_changed",
+        "payload": payload,
+        "headers": {"traceparent": "00-1-2-01"},
+        "created_at": created_at[0],
+        **changes,
+    }
+    connection.execute(EMIT, (transactional, "outbox", to_json(message)))
+    return event
+
+
+def test_a_message_becomes_the_record_of_the_contract(messages: Deployment, source_dsn: str) -> None:
+    assert make_plan(messages).changes == ()
+    key = str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        assert connection.execute("select to_regclass('public.messages_event')").fetchone() == (None,)
+        event = emit(connection, key, book(key))
+        gone = emit(connection, key, None)
+    message = arrived(messages, "messages.book", 4, event)
+    tombstone = arrived(messages, "messages.book", 4, gone)
+    assert message.key() == key.encode()
+    assert message.partition() == tombstone.partition() == murmur2_partition(key.encode(), 4)
+    assert decode(messages, "book", message)["title"] == book(key)["title"]
+    assert tombstone.value() is None
+    found = headers(message)
+    assert found["traceparent"] == "00-1-2-01"
+    assert found["event_time"].endswith("Z")
+    assert len(found["source_sequence"]) == 38
+    assert found["source_sequence"] < headers(tombstone)["source_sequence"]
+
+
+def test_verify_finds_nothing_wrong(messages: Deployment) -> None:
+    found = verify(messages, silent)
+    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    assert set(canary.values()) == {Status.PASS}, canary
+
+
+def test_a_rolled_back_message_never_arrives(messages: Deployment, source_dsn: str) -> None:
+    key, after = str(uuid4()), str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        emit(connection, key, book(key))
+        connection.rollback()
+        last = emit(connection, after, book(after))
+    arrived(messages, "messages.book", 4, last)
+    assert key.encode() not in [message.key() for message in records(messages, "messages.book", 4)]
+
+
+def test_messages_that_are_no_events_become_dead_letters_and_others_go_on(
+    messages: Deployment, source_dsn: str
+) -> None:
+    good = str(uuid4())
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        outside = emit(connection, good, book(good), transactional=False)
+        connection.execute(EMIT, (True, "outbox", "no json"))
+        unknown = emit(connection, good, {}, aggregate_type="magazine")
+        connection.execute(EMIT, (True, "another-prefix", "nobody's"))
+        last = emit(connection, good, book(good))
+    arrived(messages, "messages.book", 4, last)
+    letters = records(messages, "messages.dead-letter", 1)
+    reasons = [headers(letter)["dead_letter_reason"] for letter in letters]
+    assert sorted(reasons) == ["message-invalid", "message-not-transactional", "unknown-aggregate-type"]
+    assert {headers(letter).get("event_id") for letter in letters} == {outside, unknown, None}
+    by_reason = dict(zip(reasons, letters, strict=True))
+    assert json.loads(by_reason["unknown-aggregate-type"].value() or b"")["aggregate_type"] == "magazine"
+    assert messages.connect.status("messages").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+
+
+def test_heartbeats_move_the_slot_and_make_no_record(messages: Deployment, source_dsn: str) -> None:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table unsent as select repeat('x', 1000) from generate_series(1, 5000)")
+        written = connection.execute("select pg_current_wal_lsn()").fetchone()
+        assert written is not None
+
+        def look() -> Seen[bool]:
+            row = connection.execute(
+                "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
+                "from pg_replication_slots where slot_name = 'messages_s'",
+                written,
+            ).fetchone()
+            assert row is not None
+            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+    assert records(messages, "__debezium-heartbeat.messages", 1)
+
+
+def test_nothing_is_lost_over_a_restart(messages: Deployment, source_dsn: str) -> None:
+    """Messages have no row to send again from: the position must be that of what Kafka has."""
+    keys = [str(uuid4()) for _ in range(20)]
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for key in keys[:10]:
+            emit(connection, key, book(key))
+        messages.connect.restart("messages")
+        for key in keys[10:]:
+            last = emit(connection, key, book(key))
+    arrived(messages, "messages.book", 4, last)
+    found = [message.key() for message in records(messages, "messages.book", 4)]
+    assert [found.count(key.encode()) for key in keys] == [1] * len(keys)

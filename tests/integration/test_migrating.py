@@ -1,0 +1,306 @@
+"""docs/migrating.md: from a running EventRouter connector to the kit's own, under load, event by event."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.conftest import REPOSITORY
+from tests.integration.support import Deploy, arrived, headers, in_process, records
+from tests.integration.test_records import book
+
+from outbox_kit.backfill import adopt
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect.comparing import PIPELINE_KEY, was_edited
+from outbox_kit.connect.state import seed
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.progress import Progress, silent
+from outbox_kit.sending import emit
+from outbox_kit.waiting import Seen, wait_for
+
+GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
+OUTBOX = """
+create table {} (
+  id uuid primary key default gen_random_uuid(), seq bigint generated always as identity,
+  aggregate_type text not null, aggregate_id text not null check (aggregate_id <> ''), event_type text not null,
+  payload jsonb, headers jsonb, created_at timestamptz not null default now())
+"""
+PARTITIONS = 4
+
+
+def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
+    """A connector as Debezium's tutorial has it: EventRouter, no heartbeat, its own slot and publication."""
+    source, place = deployment.pipeline.source, deployment.environment.source
+    name = deployment.pipeline.name
+    router = "transforms.outbox."
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": place.host,
+        "database.port": str(place.port),
+        "database.user": place.admin.user,
+        "database.password": place.admin.password.get_secret_value(),
+        "database.dbname": place.database,
+        "topic.prefix": f"old-{name}",
+        "plugin.name": "pgoutput",
+        "slot.name": source.slot,
+        "publication.name": source.publication,
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": source.table,
+        # Else the heartbeats of the run's other pipelines, in the same database, would become records.
+        "message.prefix.exclude.list": "outbox-heartbeat",
+        "tombstones.on.delete": "false",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "transforms": "outbox",
+        router + "type": "io.debezium.transforms.outbox.EventRouter",
+        router + "table.field.event.key": "aggregate_id",
+        router + "table.field.event.payload": "payload",
+        router + "route.by.field": "aggregate_type",
+        router + "route.topic.replacement": f"old-{name}.${{routedByValue}}",
+        **changes,
+    }
+
+
+@dataclass(frozen=True)
+class Before:
+    """A pipeline file, and the running connector that it is to take over from."""
+
+    deployment: Deployment
+    old: str
+
+    @property
+    def name(self) -> str:
+        return self.deployment.pipeline.name
+
+    def wait_streaming(self, dsn: str) -> None:
+        """RUNNING says little: the snapshot comes first, and the slot before it."""
+        with psycopg.connect(dsn, autocommit=True) as connection:
+
+            def look() -> Seen[bool]:
+                slot = self.deployment.pipeline.source.slot
+                row = connection.execute(
+                    "select active from pg_replication_slots where slot_name = %s", (slot,)
+                ).fetchone()
+                status = self.deployment.connect.status(self.old)
+                return Seen(True if row == (True,) else None, f"slot {row}, {status}")
+
+            wait_for(f"connector {self.old} to stream", look, seconds=60)
+
+    def sent_by_old(self) -> list[str]:
+        """Event ids on the old topic."""
+        found = records(self.deployment, f"old-{self.name}.book", PARTITIONS)
+        return [headers(message)["id"] for message in found]
+
+    def sent_by_new(self) -> list[str]:
+        found = records(self.deployment, f"{self.name}.book", PARTITIONS)
+        return [headers(message)["event_id"] for message in found]
+
+
+@pytest.fixture(scope="module")
+def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
+    """Start an old connector on a table of its own."""
+
+    def make(name: str, **changes: str) -> Before:
+        deployment = deploy_once(name, applied=False)
+        with psycopg.connect(source_dsn, autocommit=True) as connection:
+            connection.execute(OUTBOX.format(deployment.pipeline.source.table))
+        admin = AdminClient({"bootstrap.servers": deployment.environment.kafka.bootstrap_servers})
+        created = admin.create_topics([NewTopic(f"old-{name}.book", PARTITIONS, 1)])
+        for future in created.values():
+            future.result()
+        old = f"old-{name}"
+        deployment.connect.create_stopped(old, plain_connector(deployment, **changes))
+        connect_apply.stop(deployment.connect, old)
+        deployment.connect.resume(old)
+        connect_apply.wait_running(deployment.connect, old)
+        before = Before(deployment, old)
+        before.wait_streaming(source_dsn)
+        return before
+
+    return make
+
+
+class Load(threading.Thread):
+    """A service that writes events without a pause, and deletes each outbox row soon after."""
+
+    def __init__(self, dsn: str, table: str) -> None:
+        super().__init__(name="load")
+        self.stop = threading.Event()
+        self.events: list[str] = []
+        self._dsn, self._table = dsn, table
+
+    def run(self) -> None:
+        with psycopg.connect(self._dsn) as connection:
+            while not self.stop.is_set():
+                ids = [self._write(connection) for _ in range(3)]
+                connection.commit()
+                self.events += ids
+                connection.execute(f"delete from {self._table} where id = any(%s::uuid[])", (ids,))
+                connection.execute("select pg_sleep(0.005)")
+                connection.commit()
+
+    def _write(self, connection: psycopg.Connection[Any]) -> str:
+        key = str(uuid4())
+        payload: Any = book(key)
+        return str(
+            emit(
+                connection,
+                aggregate_type="book",
+                aggregate_id=key,
+                event_type="book_added",
+                payload=payload,
+                table=self._table,
+            )
+        )
+
+
+@contextmanager
+def load(dsn: str, table: str) -> Iterator[Load]:
+    """Events while the block runs."""
+    thread = Load(dsn, table)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.stop.set()
+        thread.join()
+
+
+def wait_for_records(what: str, count: Callable[[], int], least: int) -> None:
+    def look() -> Seen[bool]:
+        found = count()
+        return Seen(True if found >= least else None, f"{found} records")
+
+    wait_for(what, look, seconds=60)
+
+
+def sql_of_the_guide(before: Before, heading: str) -> list[str]:
+    """The statements below a heading of docs/migrating.md, with this test's names in the place of the example's."""
+    section = GUIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    source = before.deployment.pipeline.source
+    text = "".join(blocks).replace("library_outbox", source.publication).replace("public.outbox_event", source.table)
+    assert text, heading
+    return [statement for statement in text.split(";") if statement.strip()]
+
+
+def interrupted_at(words: str) -> Progress:
+    """Ctrl-C as soon as a step says so."""
+
+    def progress(sentence: str) -> None:
+        if sentence.startswith(words):
+            raise KeyboardInterrupt(sentence)
+
+    return progress
+
+
+def test_a_running_connector_is_taken_over_without_a_gap_or_a_double_send(
+    before: Callable[..., Before], source_dsn: str
+) -> None:
+    moving = before("moved")
+    deployment, outbox = moving.deployment, in_process(moving.deployment)
+    with load(source_dsn, "public.moved_event") as service:
+        wait_for_records("records on the old topic", lambda: len(moving.sent_by_old()), 100)
+        refused = outbox("adopt", "old-moved", "--yes", code=1)
+        assert "publication 'moved_p' publishes insert, update, delete, truncate" in refused.stderr
+        assert connect_apply.is_running(deployment.connect.status("old-moved"))
+        with psycopg.connect(source_dsn, autocommit=True) as connection:
+            for statement in sql_of_the_guide(moving, "Take over"):
+                connection.execute(statement)
+        for step in ("create connector", "connector moved goes on", "wait for connector", "delete"):
+            with pytest.raises(KeyboardInterrupt, match=step):
+                adopt(deployment, "old-moved", interrupted_at(step))
+        # Both are there, one of them runs: nothing but the same command goes on.
+        live = deployment.connect.config("moved")
+        assert live is not None
+        assert (live[PIPELINE_KEY], live["skipped.operations"], was_edited(live)) == ("moved", "u,d,t", False)
+        assert "`outbox adopt old-moved`" in outbox("apply", "--yes", code=1).stderr
+        done = outbox("adopt", "old-moved", "--yes", "--output", "json")
+        assert json.loads(done.stdout)["offset"]["lsn"] > 0
+        wait_for_records("records on the new topic", lambda: len(moving.sent_by_new()), 100)
+    arrived(deployment, "moved.book", PARTITIONS, service.events[-1])
+    old, new = moving.sent_by_old(), moving.sent_by_new()
+    assert len(old) >= 100
+    assert len(new) >= 100
+    assert Counter(old + new) == Counter(service.events)
+    # In the order of writing, the old topic's events end where the new one's begin.
+    assert set(service.events[: len(old)]) == set(old)
+
+    assert deployment.connect.config("old-moved") is None
+    outbox("plan")
+    outbox("verify")
+
+
+@pytest.fixture(scope="module")
+def shared(before: Callable[..., Before], source_dsn: str) -> Before:
+    """An old connector whose publication has other tables too. Its tests stand in order: the last takes it over."""
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table freed_other (id int primary key)")
+    tables = "public.freed_event,public.freed_other"
+    moving = before("freed", **{"publication.name": "shared", "table.include.list": tables})
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for statement in sql_of_the_guide(moving, "When its publication is not its own"):
+            connection.execute(statement)
+    return moving
+
+
+def test_what_cannot_be_taken_over_is_refused_before_anything_stops(shared: Before, library: Deployment) -> None:
+    deployment = shared.deployment
+
+    def with_source(**changes: str) -> Deployment:
+        source = deployment.pipeline.source.model_copy(update=changes)
+        return replace(deployment, pipeline=deployment.pipeline.model_copy(update={"source": source}))
+
+    def with_connector(name: str) -> Deployment:
+        connector = deployment.pipeline.connector.model_copy(update={"name": name})
+        return replace(deployment, pipeline=deployment.pipeline.model_copy(update={"connector": connector}))
+
+    for target, old, message in (
+        (deployment, "nobody", "there is no connector 'nobody'"),
+        (with_source(slot="nowhere"), "old-freed", "there is no slot 'nowhere'"),
+        (with_source(publication="nowhere"), "old-freed", "there is no publication 'nowhere'"),
+        (with_source(slot=library.pipeline.source.slot), "old-freed", "has slot.name 'freed_s', the pipeline 'library"),
+        (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the pipeline's own"),
+        (with_connector("library-outbox"), "old-freed", "are both there, and 'old-freed' runs"),
+    ):
+        with pytest.raises(RefusedError, match=message):
+            adopt(target, old, silent)
+    with (
+        exclusive(deployment.environment.source, "freed"),
+        pytest.raises(RefusedError, match="another apply of 'freed' is under way"),
+    ):
+        adopt(deployment, "old-freed", silent)
+    assert connect_apply.is_running(deployment.connect.status("old-freed"))
+    assert deployment.lock() is None
+
+
+def test_a_shared_publication_is_left_behind(shared: Before, source_dsn: str) -> None:
+    """The kit gets one of its own, made while the old connector runs."""
+    leave_position(shared.deployment, 10**15)
+    with load(source_dsn, "public.freed_event") as service:
+        wait_for_records("records on the old topic", lambda: len(shared.sent_by_old()), 50)
+        in_process(shared.deployment)("adopt", "old-freed", "--yes")
+        wait_for_records("records on the new topic", lambda: len(shared.sent_by_new()), 50)
+    arrived(shared.deployment, "freed.book", PARTITIONS, service.events[-1])
+    assert Counter(shared.sent_by_old() + shared.sent_by_new()) == Counter(service.events)
+
+
+def leave_position(deployment: Deployment, position: int) -> None:
+    """What Connect keeps of a connector of the new one's name that was deleted: from there, rows would be skipped."""
+    client, name = deployment.connect, deployment.pipeline.connector.name
+    client.create_stopped(name, plain_connector(deployment, **{"topic.prefix": deployment.pipeline.prefix}))
+    connect_apply.wait_stopped(client, name)
+    client.patch_offsets(name, {"server": deployment.pipeline.prefix}, seed(position))
+    connect_apply.remove(client, name)

@@ -1,0 +1,297 @@
+"""status, restart, pause, resume, stop, offsets, dead-letter and stuck against the real systems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
+from tests.integration.test_records import book, send
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import state as connect_state
+from outbox_kit.deployment import Deployment
+from outbox_kit.stack import Stack
+from outbox_kit.waiting import Seen, wait_for
+
+NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
+
+
+@pytest.fixture(scope="module")
+def operate(stack: Stack, deploy_once: Deploy) -> Deployment:
+    """A pipeline of this module's own."""
+    del stack  # only has to be up
+    return deploy_once(NAME)
+
+
+@pytest.fixture
+def run(operate: Deployment) -> Run:
+    """Run a command on it in this process; the exit code must be the expected one."""
+    return in_process(operate)
+
+
+@pytest.fixture
+def write(source_dsn: str) -> Callable[..., str]:
+    """Write an event of a book; its event id."""
+
+    def event(key: str | None = None, **payload: object) -> str:
+        key = key or str(uuid4())
+        return send(source_dsn, "book", key, book(key, **payload), table=TABLE)
+
+    return event
+
+
+def document(done: Finished) -> dict[str, Any]:
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def server_position(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def occurrences(deployment: Deployment, events: list[str]) -> list[int]:
+    """How often each event is on the topic."""
+    found = [headers(message).get("event_id") for message in records(deployment, TOPIC, 4)]
+    return [found.count(event) for event in events]
+
+
+def test_status_of_a_pipeline_that_runs(run: Run) -> None:
+    shown = run("status")
+    assert "RUNNING on " in shown.stdout
+    assert "active, WAL reserved" in shown.stdout
+    found = document(run("status", "--output", "json"))
+    assert found["running"] is True
+    assert found["connector"]["tasks"][0]["worker"]
+    assert found["slot"]["retained_bytes"] >= found["slot"]["lag_bytes"] >= 0
+    assert found["dead_letters_unacknowledged"] == 0
+    assert found["source_epoch"] == {"lock": 1, "connector": 1}
+    assert found["problems"] == []
+
+
+def test_stop_keeps_rows_for_later_and_can_be_said_twice(
+    run: Run, operate: Deployment, write: Callable[..., str]
+) -> None:
+    stopped = run("stop")
+    assert "connector STOPPED" in stopped.stderr
+    assert "`outbox apply` makes it running; set connector.state: stopped to keep it" in stopped.stderr
+    assert document(run("stop", "--output", "json")) == {"connector": "STOPPED", "tasks": []}
+    event = write()
+    found = document(run("status", "--output", "json", code=1))
+    assert (found["connector"]["state"], found["slot"]["active"]) == ("STOPPED", False)
+    assert found["slot"]["retained_bytes"] > 0
+    assert found["problems"] == [
+        "connector operate is STOPPED, tasks: none",
+        "nobody reads slot operate_s",
+    ]
+    assert "STOPPED, tasks: no task yet: nothing to restart" in run("restart", code=1).stderr
+    assert "connector RUNNING, tasks: RUNNING" in run("resume").stderr
+    arrived(operate, TOPIC, 4, event)
+    assert "is RUNNING already" in run("resume").stderr
+
+
+def test_pause_keeps_the_slot(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+    assert document(run("pause", "--output", "json")) == {"connector": "PAUSED", "tasks": ["PAUSED"]}
+    assert document(run("pause", "--output", "json"))["connector"] == "PAUSED"
+    event = write()
+    assert document(run("status", "--output", "json", code=1))["slot"]["active"] is True
+    run("resume")
+    arrived(operate, TOPIC, 4, event)
+
+
+def test_a_failed_task_is_explained_and_restarted(
+    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+) -> None:
+    assert "nothing FAILED" in run("restart", "--failed").stderr
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter table operate_event rename column event_type to other_type")
+        connection.execute(
+            "insert into operate_event (aggregate_type, aggregate_id, other_type) values ('book', 'x', 'y')"
+        )
+
+        def look() -> Seen[bool]:
+            status = operate.connect.status(NAME)
+            return Seen(True if connect_apply.has_failed(status) else None, str(status))
+
+        wait_for("the task to fail", look, seconds=60)
+        found = document(run("status", "--output", "json", code=1))
+        assert found["connector"]["tasks"][0]["state"] == "FAILED"
+        assert "event_type" in found["connector"]["cause"]
+        assert "\n" not in found["connector"]["cause"]
+        refused = run("resume", code=1)
+        assert "resume does not mend that" in refused.stderr
+        # The row of before the rename keeps its shape in the WAL: it is skipped, knowingly, by a reset below.
+        connection.execute("alter table operate_event rename column other_type to event_type")
+    assert "connector operate FAILED: " in run("restart", "--failed", code=1).stderr
+    exported = beyond(operate, server_position(source_dsn), run)
+    skipped = run("offsets", "reset", "--from", str(exported), "--skip-rows", "--yes")
+    assert "1 outbox rows in " in skipped.stderr
+    assert "SKIPPED" in skipped.stderr
+    arrived(operate, TOPIC, 4, write())
+    run("restart")
+    arrived(operate, TOPIC, 4, write())
+
+
+def beyond(deployment: Deployment, position: int, run: Run) -> Path:
+    """An export whose position was moved by hand."""
+    path = deployment.lock_file.with_name(f"export-{uuid4()}.json")
+    run("offsets", "export", str(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+    content = json.loads(path.read_text())
+    content["offsets"][0]["offset"] = connect_state.seed(position)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_offsets_are_shown_in_both_notations(run: Run) -> None:
+    shown = run("offsets", "show")
+    assert "slot, confirmed_flush_lsn  0/" in shown.stdout
+    assert "the connector has " in shown.stderr
+    found = document(run("offsets", "show", "--output", "json"))
+    assert found["offsets"][0]["partition"] == {"server": NAME}
+    high, low = found["connector"]["text"].split("/")
+    assert (int(high, 16) << 32) + int(low, 16) == found["connector"]["number"]
+    assert len(found["meaning"]) == 3
+
+
+def test_a_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
+    """Rows of before, during and after: each at least once; what the connector had passed is sent again."""
+    before = [write() for _ in range(5)]
+    for event in before:
+        arrived(operate, TOPIC, 4, event)
+    run("stop")
+    during = [write() for _ in range(3)]
+    # As if the connector had read them: so it stands ahead of its slot.
+    operate.connect.patch_offsets(NAME, {"server": NAME}, connect_state.seed(server_position(source_dsn)))
+    done = run("offsets", "reset", "--yes", "--output", "json")
+    result = document(done)
+    assert result["rows"] == 3
+    assert result["resumed"] is False
+    assert "3 outbox rows in " in done.stderr
+    assert "are sent again" in done.stderr
+    backup = json.loads(Path(result["backup"]).read_text())
+    assert backup["offsets"][0]["offset"]["lsn"] == result["before"]["number"]
+    assert backup["slot"]["confirmed_flush"] == result["after"]["number"]
+    assert Path(result["backup"]).stat().st_mode & 0o777 == 0o600
+    run("resume")
+    after = [write() for _ in range(3)]
+    for event in [*during, *after]:
+        arrived(operate, TOPIC, 4, event)
+    assert min(occurrences(operate, [*before, *during, *after])) >= 1
+    # The way back: as it was before the reset lies behind the slot by now, but for a moment it did not.
+    assert (
+        "is below the slot's confirmed position"
+        in run("offsets", "reset", "--from", export_of(operate, result, run), "--yes", code=1).stderr
+    )
+
+
+def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
+    """An export of where the connector stood after the reset, long passed."""
+    return str(beyond(deployment, result["after"]["number"] - 8, run))
+
+
+def test_a_running_connector_is_resumed_after_a_reset(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+    events = [write() for _ in range(5)]
+    refused = run("offsets", "reset", code=1)
+    assert "--yes was not given" in refused.stderr
+    assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
+    events += [write() for _ in range(5)]
+    for event in events:
+        arrived(operate, TOPIC, 4, event)
+
+
+@pytest.mark.parametrize(
+    ("distance", "words"),
+    [(2**40, "is beyond the server's"), (-(2**20), "is below the slot's confirmed position"), (0, "--skip-rows")],
+)
+def test_a_position_that_loses_rows_is_refused(
+    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, words: str
+) -> None:
+    run("stop")
+    event = write()
+    path = beyond(operate, server_position(source_dsn) + distance, run)
+    assert words in run("offsets", "reset", "--from", str(path), "--yes", code=1).stderr
+    run("resume")
+    arrived(operate, TOPIC, 4, event)
+
+
+def test_an_export_is_never_overwritten_and_belongs_to_one_pipeline(
+    run: Run, operate: Deployment, tmp_path: Path
+) -> None:
+    path = tmp_path / "offsets.json"
+    run("offsets", "export", str(path))
+    assert "is there already" in run("offsets", "export", str(path), code=1).stderr
+    content = json.loads(path.read_text())
+    assert content["slot"]["name"] == "operate_s"
+    content["system_identifier"] = "1"
+    path.write_text(json.dumps(content))
+    refused = run("offsets", "reset", "--from", str(path), "--yes", code=1)
+    assert "is of system_identifier 1, here it is " in refused.stderr
+    assert connect_apply.is_running(operate.connect.status(NAME)), "nothing was touched"
+
+
+def test_dead_letters_are_listed_without_payload_and_acknowledged(
+    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+) -> None:
+    first = send(source_dsn, "book", "dead-1", {"s3cret-field": "s3cret"}, table=TABLE)
+    second = send(source_dsn, "nobody", "dead-2", {"s3cret-field": "s3cret"}, table=TABLE)
+    arrived(operate, TOPIC, 4, write())
+    listed = run("dead-letter", "list", "--output", "json")
+    letters = document(listed)["dead_letters"]
+    assert [(entry["key"], entry["event_id"], entry["reason"]) for entry in letters] == [
+        ("dead-1", first, "payload-invalid"),
+        ("dead-2", second, "unknown-aggregate-type"),
+    ]
+    assert '"s3cret"' not in listed.stdout
+    table = run("dead-letter", "list")
+    assert "2 dead letters not acknowledged" in table.stderr
+    shown = document(run("dead-letter", "show", letters[0]["place"]))
+    assert shown["row"]["payload"] == {"s3cret-field": "s3cret"}
+    assert document(run("status", "--output", "json"))["dead_letters_unacknowledged"] == 2
+
+    assert "1 dead letters acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
+    left = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
+    assert [entry["key"] for entry in left] == ["dead-2"]
+    assert "1 dead letters acknowledged" in run("dead-letter", "acknowledge", "--all").stderr
+    assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
+    assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
+    assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2
+    assert "there is no dead letter at 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
+    assert "has no partition 7" in run("dead-letter", "show", "7/0", code=1).stderr
+    assert "has no record at 0/9999 yet" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
+
+
+def test_a_resume_that_could_lose_rows_is_refused(run: Run, operate: Deployment, source_dsn: str) -> None:
+    """A slot of the same name that was made anew, and a connector without a position."""
+    run("stop")
+    before = operate.connect.offsets(NAME)
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute(
+            "insert into operate_event (aggregate_type, aggregate_id, event_type) values ('book','l','t')"
+        )
+
+        def look() -> Seen[bool]:
+            row = connection.execute("select active from pg_replication_slots where slot_name = 'operate_s'").fetchone()
+            return Seen(True if row == (False,) else None, str(row))
+
+        wait_for("the slot to be given up", look, seconds=30)
+        connection.execute("select pg_replication_slot_advance('operate_s', pg_current_wal_lsn())")
+    refused = run("resume", code=1)
+    assert "slot 'operate_s' stands at " in refused.stderr
+    assert "it was made anew, advanced, or is read by somebody else" in refused.stderr
+    assert "SKIPPED" in run("offsets", "reset", "--yes", code=1).stderr
+    operate.connect.delete_offsets(NAME)
+    assert "has no position" in run("resume", code=1).stderr
+    assert before
+    run("offsets", "reset", "--yes")
+    run("resume")
+    assert document(run("status", "--output", "json"))["running"] is True

@@ -1,0 +1,285 @@
+"""plan and apply of changes to what runs: dangers, saved plans, two at once, another cluster, shared types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+import yaml
+from tests.integration.support import Deploy, Finished, Outbox, arrived, decode
+from tests.integration.test_records import book, send
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.stack import StackState
+
+Edit = Callable[..., None]
+
+
+@pytest.fixture
+def edit(project: Path) -> Edit:
+    """Change a pipeline file."""
+
+    def run(name: str, change: Callable[[dict[str, Any]], object]) -> None:
+        path = project / "connectors" / f"{name}.yaml"
+        data = yaml.safe_load(path.read_text())
+        change(data)
+        path.write_text(yaml.safe_dump(data))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def steady(deploy_once: Deploy) -> Deployment:
+    """A deployment that these tests leave as it is."""
+    return deploy_once("steady")
+
+
+@pytest.fixture
+def outbox(outbox_here: Outbox) -> Outbox:
+    """Commands without a process of their own."""
+    return outbox_here
+
+
+def planned(outbox: Outbox, name: str, *options: str) -> dict[str, Any]:
+    """The plan as JSON."""
+    done = outbox("plan", "--output", "json", *options, pipeline=name)
+    assert done.code in (0, 3), done.words
+    return dict(json.loads(done.stdout))
+
+
+def objects(plan: dict[str, Any]) -> list[str]:
+    return [change["object"] for change in plan["changes"]]
+
+
+def refused(done: Finished, *words: str) -> None:
+    assert done.code == 1, done.words
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.words
+
+
+def test_a_topic_grows_only_when_allowed_and_before_the_connector(
+    outbox: Outbox, deploy: Deploy, edit: Edit, source_dsn: str
+) -> None:
+    deployment = deploy("growing")
+    edit("growing", lambda data: data["aggregates"]["book"].update(partitions=6))
+    plan = planned(outbox, "growing")
+    assert objects(plan) == ["topic growing.book", "connector growing"]
+    assert "tombstones miss the old one" in plan["changes"][0]["danger"]
+    refused(outbox("apply", "--yes", pipeline="growing"), "nothing was changed", '--allow "topic growing.book"')
+    assert deployment.kafka.topics()["growing.book"][0] == 4
+    refused(
+        outbox("apply", "--yes", "--only", "connect", pipeline="growing"),
+        "the connector needs what is still pending: topic growing.book",
+    )
+    only = outbox("apply", "--yes", "--only", "kafka", "--allow", "topic growing.book", pipeline="growing")
+    assert only.code == 0, only.words
+    assert deployment.kafka.topics()["growing.book"][0] == 6
+    assert objects(planned(outbox, "growing")) == ["connector growing"]
+    rest = outbox("apply", "--yes", "--only", "connect", pipeline="growing")
+    assert rest.code == 0, rest.words
+    assert planned(outbox, "growing")["changes"] == []
+    key = str(uuid4())
+    arrived(deployment, "growing.book", 6, send(source_dsn, "book", key, book(key), table="public.growing_event"))
+
+
+def test_a_saved_plan_is_carried_out_or_refused_and_cannot_be_taken_back(
+    outbox: Outbox, deploy: Deploy, edit: Edit, project: Path, tmp_path: Path
+) -> None:
+    deployment = deploy("saved")
+    schema = json.loads((project / "schemas" / "book.avsc").read_text())
+    schema["fields"].append({"name": "isbn", "type": ["null", "string"], "default": None})
+    (project / "schemas" / "saved.avsc").write_text(json.dumps(schema))
+    edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/saved.avsc"))
+    file = tmp_path / "plan.json"
+    plan = planned(outbox, "saved", "--save", str(file))
+    assert json.loads(file.read_text()) == plan
+    assert objects(plan) == ["schema saved.book-value", "connector saved"]
+    assert [(entry["aggregate"], entry["added"], entry["removed"]) for entry in plan["rollout"]] == [
+        ("book", ["isbn"], [])
+    ]
+    assert [step.split(":")[0].split(";")[0] for step in plan["rollout"][0]["steps"][:2]] == [
+        "outbox apply",
+        "deploy the service that writes isbn",
+    ]
+    deployment.kafka.set_config("saved.author", {"segment.ms": "604800000"})
+    moved = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
+    refused(moved, "the world moved: update topic saved.author was not in the plan")
+    assert objects(planned(outbox, "saved")) == ["topic saved.author", "schema saved.book-value", "connector saved"]
+    deployment.kafka.set_config("saved.author", {"segment.ms": "86400000"})
+    done = outbox("apply", "--yes", "--plan", str(file), "--output", "json", pipeline="saved")
+    assert done.code == 0, done.words
+    assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
+    again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
+    refused(again, "the world moved: update schema saved.book-value is not pending any more")
+    # No registry makes a version the newest again.
+    edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
+    refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the newest")
+
+
+def test_a_logical_type_that_a_registry_calls_compatible_needs_a_word(
+    outbox: Outbox, deploy: Deploy, project: Path
+) -> None:
+    def clock(unit: str) -> None:
+        moment = {"type": "long", "logicalType": f"timestamp-{unit}"}
+        schema = {"type": "record", "name": "Clock", "namespace": "t", "fields": [{"name": "at", "type": moment}]}
+        (project / "schemas" / "clock.avsc").write_text(json.dumps(schema))
+
+    clock("millis")
+    deployment = deploy("logical", aggregates={"clock": {"schema": "schemas/clock.avsc"}})
+    clock("micros")
+    (schema, _) = planned(outbox, "logical")["changes"]
+    assert schema["danger"].startswith("field at is timestamp-millis in the records that exist and would be read as")
+    refused(outbox("apply", "--yes", pipeline="logical"), '--allow "schema logical.clock-value"')
+    assert deployment.registry.versions("logical.clock-value") == [1]
+    clock("millis")
+    assert planned(outbox, "logical")["changes"] == []
+
+
+def test_shared_types_are_registered_first_and_evolve(
+    outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
+) -> None:
+    def money(*fields: dict[str, Any]) -> None:
+        cents = {"name": "cents", "type": "long"}
+        schema = {"type": "record", "name": "Money", "namespace": "t.shared", "fields": [cents, *fields]}
+        (project / "schemas" / "money.avsc").write_text(json.dumps(schema))
+
+    money()
+    fields = [{"name": "total", "type": "t.shared.Money"}]
+    order = {"type": "record", "name": "Order", "namespace": "t.shop", "fields": fields}
+    (project / "schemas" / "order.avsc").write_text(json.dumps(order))
+    aggregates = {"order": {"schema": "schemas/order.avsc", "references": ["schemas/money.avsc"]}}
+    deployment = deploy("shared", aggregates=aggregates)
+    first = deployment.registry.latest("shared.order-value")
+    assert first is not None
+    assert [(entry.name, entry.subject, entry.version) for entry in first.references] == [
+        ("t.shared.Money", "t.shared.Money", 1)
+    ]
+    assert "cents" not in first.text
+    assert deployment.registry.compatibility("t.shared.Money") == "BACKWARD"
+    assert planned(outbox, "shared")["changes"] == []
+    money({"name": "currency", "type": "string", "default": "EUR"})
+    plan = planned(outbox, "shared")
+    assert objects(plan) == ["schema t.shared.Money", "schema shared.order-value", "connector shared"]
+    assert plan["rollout"][0]["added"] == ["total.currency"]
+    done = outbox("apply", "--yes", pipeline="shared")
+    assert done.code == 0, done.words
+    assert planned(outbox, "shared")["changes"] == []
+    second = deployment.registry.latest("shared.order-value")
+    assert second is not None
+    assert [entry.version for entry in second.references] == [2]
+    payload = {"total": {"cents": 5, "currency": "CHF"}}
+    table = "public.shared_event"
+    message = arrived(deployment, "shared.order", 1, send(source_dsn, "order", "o1", payload, table=table))
+    assert decode(deployment, "order", message) == payload
+
+
+def test_two_applies_at_once(outbox: Outbox, steady: Deployment, source_dsn: str) -> None:
+    with exclusive(steady.environment.source, "steady"):
+        done = outbox("apply", "--yes", pipeline="steady")
+        waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
+    refused(done, "another apply of 'steady' is under way: pid ", "'outbox-kit apply steady' from 127.0.0.1, since 2")
+    refused(waited, "waited 1 s for the other apply of 'steady' to end; last seen: pid ")
+    with psycopg.connect(source_dsn) as connection:
+        row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
+    assert row == (0,)
+    after = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
+    assert after.code == 0, after.words
+
+
+@pytest.fixture
+def elsewhere(project: Path) -> Callable[..., str]:
+    """An environment file with another Kafka cluster id, or another Connect."""
+
+    def make(name: str, **sections: dict[str, object]) -> str:
+        folder = project / "connectors" / "environments"
+        data = yaml.safe_load((folder / "local.yaml").read_text())
+        data["name"] = name
+        for section, values in sections.items():
+            data[section] |= values
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(data))
+        return name
+
+    return make
+
+
+@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--yes"]])
+def test_another_kafka_cluster_is_refused_before_anything_is_written(
+    outbox: Outbox,
+    make_pipeline: Callable[..., Path],
+    elsewhere: Callable[..., str],
+    state: StackState,
+    source_dsn: str,
+    command: list[str],
+) -> None:
+    make_pipeline("astray")
+    environment = elsewhere("astray", kafka={"cluster_id": "another-cluster"})
+    done = outbox(*command, pipeline="astray", environment=environment)
+    refused(done, f"belongs to cluster {state.kafka_cluster_id}; kafka.cluster_id", "is another-cluster")
+    with psycopg.connect(source_dsn) as connection:
+        assert connection.execute("select to_regclass('public.astray_event')").fetchone() == (None,)
+
+
+def test_the_first_applys_cluster_is_kept_in_mind(outbox: Outbox, steady: Deployment, state: StackState) -> None:
+    lock = steady.lock()
+    assert lock is not None
+    assert lock.cluster_id == state.kafka_cluster_id
+    steady.write_lock(lock.model_copy(update={"cluster_id": "the-old-one"}))
+    try:
+        refused(outbox("plan", pipeline="steady"), "the cluster of the first apply (steady.local.lock.json)")
+    finally:
+        steady.write_lock(lock)
+
+
+def test_only_the_database_asks_nobody_else(
+    outbox: Outbox, make_pipeline: Callable[..., Path], elsewhere: Callable[..., str], source_dsn: str
+) -> None:
+    """A database administrator does not reach Kafka."""
+    make_pipeline("alone")
+    nowhere = {"url": "http://127.0.0.1:1"}
+    environment = elsewhere("alone", kafka={"bootstrap_servers": "127.0.0.1:1"}, connect=nowhere, registry=nowhere)
+    done = outbox("apply", "--yes", "--only", "postgres", pipeline="alone", environment=environment)
+    assert done.code == 0, done.words
+    with psycopg.connect(source_dsn) as connection:
+        found = connection.execute("select 1 from pg_replication_slots where slot_name = 'alone_s'").fetchone()
+    assert found == (1,)
+
+
+def test_the_documents_example_has_the_form_of_real_output(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
+    """docs/plan.md shows what programs may rely on."""
+    make_pipeline("documented")
+    plan = planned(outbox, "documented")
+    text = (Path(__file__).parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
+    example = json.loads(text.split("```json\n")[1].split("```")[0])
+    assert example.keys() == plan.keys()
+    assert {key: type(value) for key, value in example.items()} == {key: type(value) for key, value in plan.items()}
+    for change in [*example["changes"], *plan["changes"]]:
+        assert list(change) == ["system", "object", "action", "why", "before", "after", "danger"]
+        assert all(isinstance(value, str) for value in change.values())
+    assert [list(entry) for entry in example["rollout"]] == [["aggregate", "added", "removed", "steps"]]
+
+
+def test_files_that_changed_since_the_plan(
+    outbox: Outbox, steady: Deployment, edit: Edit, project: Path, tmp_path: Path
+) -> None:
+    """The table would look the same: one version after the other. What it registers is another thing."""
+    schema = json.loads((project / "schemas" / "book.avsc").read_text())
+    field = {"name": "isbn", "type": "string", "default": ""}
+    schema["fields"].append(field)
+    (project / "schemas" / "edited.avsc").write_text(json.dumps(schema))
+    edit("steady", lambda data: data["aggregates"]["book"].update(schema="schemas/edited.avsc"))
+    file = tmp_path / "plan.json"
+    planned(outbox, "steady", "--save", str(file))
+    field["default"] = "none"
+    (project / "schemas" / "edited.avsc").write_text(json.dumps(schema))
+    done = outbox("apply", "--yes", "--plan", str(file), pipeline="steady")
+    refused(done, "the world moved: pipeline, environment or schema files were changed since the plan")
+    assert steady.registry.versions("steady.book-value") == [1]
+    edit("steady", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
+    assert planned(outbox, "steady")["changes"] == []

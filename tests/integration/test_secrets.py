@@ -1,0 +1,180 @@
+"""Nothing prints a secret: one is planted in every place, and every output, file and log is searched for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+import typer
+import yaml
+from psycopg.types.json import Jsonb
+
+from outbox_kit.cli.app import app
+from outbox_kit.stack import StackState
+
+COMMAND_SECONDS = 240
+TABLE = "public.secretive_event"
+# Planted beside the passwords of the stack itself. Kafka without SASL, registry and Connect without a login
+# ignore what they are sent: what matters is that it is loaded, sent, and never shown.
+PLANTED = {
+    "KAFKA_PASSWORD": "planted-kafka-password",
+    "REGISTRY_PASSWORD": "planted-registry-password",
+    "CONNECT_TOKEN": "planted-connect-token",
+    "TARGET_PASSWORD": "planted-target-password",
+}
+PAYLOAD = "planted-payload"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A deployed pipeline with secrets in every place that takes one."""
+
+    project: Path
+    environ: dict[str, str]
+    secrets: tuple[str, ...]
+
+    def run(self, *arguments: str, **variables: str) -> str:
+        """Everything that a command prints, whatever becomes of it."""
+        command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
+        command += ["-p", str(self.project / "connectors" / "secretive.yaml"), "-e", "secretive", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.project,
+            env={**self.environ, **variables},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def shown(self, text: str) -> list[str]:
+        """Names of the secrets in a text, never the secrets themselves."""
+        return [f"secret {number}" for number, secret in enumerate(self.secrets) if secret in text]
+
+
+@pytest.fixture(scope="module")
+def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]) -> Planted:
+    make_pipeline("secretive")
+    environment = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
+    environment["name"] = "secretive"
+    environment["source"]["admin"]["password"] = "{{ env.ADMIN_PASSWORD }}"
+    environment["kafka"]["client"] = {"sasl.password": "{{ env.KAFKA_PASSWORD }}"}
+    environment["registry"] |= {"username": "somebody", "password": "{{ env.REGISTRY_PASSWORD }}"}
+    environment["connect"] |= {"token": "{{ env.CONNECT_TOKEN }}"}
+    environment["targets"]["warehouse"]["password"] = "{{ env.TARGET_PASSWORD }}"
+    (project / "connectors" / "environments" / "secretive.yaml").write_text(yaml.safe_dump(environment))
+    environ = {**os.environ, **PLANTED, "ADMIN_PASSWORD": state.admin_password}
+    secrets = (*PLANTED.values(), state.admin_password, state.connector_password, PAYLOAD)
+    found = Planted(project, environ, secrets)
+    printed = found.run("apply", "--yes")
+    assert "changes made" in printed, printed
+    bad_row(state)
+    return found
+
+
+def bad_row(state: StackState) -> None:
+    """A row whose payload fits no schema: it becomes a dead letter."""
+    with psycopg.connect(state.postgres, autocommit=True) as connection:
+        connection.execute(
+            f"insert into {TABLE} (aggregate_type, aggregate_id, event_type, payload) values ('book', %s, 'x', %s)",
+            (str(uuid4()), Jsonb({"title": PAYLOAD})),
+        )
+
+
+def commands() -> set[str]:
+    """Every command that the command line has, by its full name."""
+    tree = typer.main.get_command(app)
+    found = set()
+    for name, command in tree.commands.items():  # type: ignore[attr-defined]
+        found |= {f"{name} {inner}" for inner in getattr(command, "commands", {})} or {name}
+    return found
+
+
+# Commands, each with what it needs; those that start or stop a stack print the stack's own addresses, whose
+# passwords `stack status` is there to hand out.
+# In this order: what takes the pipeline down comes last.
+ARGUMENTS: dict[str, list[list[str]]] = {
+    "render": [[], ["--format", "sql"]],
+    "lint": [[], ["--connect"], ["--output", "json"]],
+    "plan": [[], ["--output", "json"], ["--save", "{folder}/plan.json"]],
+    "apply": [["--yes"], ["--yes", "--set", "environment.connector.poll_interval_ms=7"]],
+    "verify": [
+        ["--html", "{folder}/report.html", "--junit", "{folder}/report.xml"],
+        ["--no-canary", "--output", "json"],
+    ],
+    "status": [[], ["--output", "json"]],
+    "backfill": [["book"]],
+    "republish": [["book", "--key", "nobody"]],
+    "adopt": [["nobody", "--yes"]],
+    "log-level": [[]],
+    "restart": [[]],
+    "pause": [[]],
+    "resume": [[]],
+    "stop": [[]],
+    "offsets show": [[]],
+    "offsets export": [["{folder}/offsets.json"]],
+    "offsets reset": [["--yes"]],
+    "dead-letter list": [[], ["--all", "--output", "json"]],
+    "dead-letter acknowledge": [["--all"]],
+    "stuck": [["--older-than", "0"]],
+    "destroy": [["--yes", "--drop-slot", "--delete-topics", "--delete-schemas"]],
+}
+# `dead-letter show` prints a payload: that is what it is for.
+SHOWS_PAYLOAD = {"dead-letter show"}
+OWN_STACK = {"demo", "stack up", "stack down", "stack status", "stack logs"}
+
+
+def test_every_command_is_searched() -> None:
+    assert commands() - OWN_STACK - SHOWS_PAYLOAD == ARGUMENTS.keys()
+
+
+def test_the_lock_file_holds_no_secret(planted: Planted) -> None:
+    (lock,) = planted.project.rglob("secretive.secretive.lock.json")
+    assert not planted.shown(lock.read_text())
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_no_command_shows_a_secret(planted: Planted, command: str, tmp_path: Path) -> None:
+    for arguments in ARGUMENTS[command]:
+        given = [argument.format(folder=tmp_path) for argument in arguments]
+        printed = planted.run("--debug", *command.split(), *given)
+        assert printed.strip()
+        assert not planted.shown(printed)
+    for report in tmp_path.iterdir():
+        assert not planted.shown(report.read_text())
+
+
+def test_no_error_shows_a_secret(planted: Planted) -> None:
+    """Refused logins, a variable that is not set, a value of the wrong kind, a system that is not there."""
+    wrong = "planted-wrong-password"
+    worlds: list[tuple[list[str], dict[str, str]]] = [
+        (["plan"], {"ADMIN_PASSWORD": wrong}),
+        (["verify", "--no-canary"], {"ADMIN_PASSWORD": wrong}),
+        (["plan", "--set", "environment.source.port=planted-payload"], {}),
+        (["plan", "--set", "environment.connect.url=http://127.0.0.1:1"], {}),
+        (["plan", "--set", "environment.registry.url=http://127.0.0.1:1"], {}),
+        (["plan"], {"OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"}),
+    ]
+    for arguments, variables in worlds:
+        printed = planted.run("--debug", *arguments, **variables)
+        assert "error" in printed or "fail" in printed, arguments
+        assert wrong not in printed
+        hidden = planted.secrets if "source.port" not in str(arguments) else planted.secrets[:-1]
+        assert not [secret for secret in hidden if secret in printed], arguments
+
+
+def test_the_logs_of_the_stack_hold_no_secret(planted: Planted) -> None:
+    """After everything above: what the worker, the broker and the registry wrote down."""
+    logs = list(planted.project.glob("build/stack/logs/*.log*"))
+    assert logs
+    for path in logs:
+        assert not planted.shown(path.read_text(errors="replace")), path.name

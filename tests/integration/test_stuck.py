@@ -1,0 +1,104 @@
+"""`outbox stuck` against the real table and topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.integration.support import Deploy, arrived, in_process
+from tests.integration.test_records import book, send
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.deployment import Deployment
+from outbox_kit.stack import Stack
+
+NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
+# A parameter that the kit fills, a `%` that is none, and a comment that must not eat what follows.
+QUERY = "select id as aggregate_id, state as payload from stuck_book where id = any(:keys) and id not like 'x%' -- end"
+
+
+@pytest.fixture(scope="module")
+def pipeline(stack: Stack, deploy_once: Deploy, source_dsn: str) -> Deployment:
+    """Books with a business table; authors with none."""
+    del stack
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("create table stuck_book (id text primary key, state jsonb)")
+    load = {"table": "public.stuck_book", "key": "id", "query": QUERY}
+    aggregates = {
+        "author": {"schema": "schemas/author.avsc", "partitions": 1},
+        "book": {"schema": "schemas/book.avsc", "partitions": 4, "backfill": load},
+    }
+    return deploy_once(NAME, aggregates=aggregates)
+
+
+Listed = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def listed(pipeline: Deployment) -> Listed:
+    """What the command lists, by key; exit code 1 when that is something."""
+
+    def keys(code: int, older_than: str = "0.1") -> dict[str, str]:
+        done = in_process(pipeline)("stuck", "--older-than", older_than, "--output", "json", code=code)
+        return {entry["key"]: entry["kind"] for entry in json.loads(done.stdout)["stuck"]}
+
+    return keys
+
+
+def keep(dsn: str, *keys: str) -> None:
+    """The business table holds exactly these."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("delete from stuck_book")
+        for key in keys:
+            connection.execute("insert into stuck_book values (%s, '{}')", (key,))
+
+
+def test_rows_that_have_not_arrived_are_listed_until_they_have(
+    pipeline: Deployment, listed: Listed, source_dsn: str
+) -> None:
+    old, new, gone, never = (str(uuid4()) for _ in range(4))
+    keep(source_dsn, old, new, gone)
+    for key in (old, gone):
+        arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
+    assert listed(1, "1") == {new: "missing"}
+    connect_apply.stop(pipeline.connect, NAME)
+    send(source_dsn, "book", old, book(old, pages=2), table=TABLE)
+    send(source_dsn, "book", new, book(new), table=TABLE)
+    send(source_dsn, "book", gone, None, table=TABLE)
+    send(source_dsn, "book", never, None, table=TABLE)
+    # `never` has no state anywhere: the topic says the same as the database.
+    assert listed(1) == {old: "stale", new: "missing", gone: "stale"}
+    # What the business table alone misses is waited for as long as that, so it misses nothing here.
+    keep(source_dsn, old, gone)
+    assert listed(0, "3600") == {}
+    pipeline.connect.resume(NAME)
+    connect_apply.wait_running(pipeline.connect, NAME)
+    arrived(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
+    assert listed(0) == {}
+
+
+def test_an_empty_outbox_is_compared_by_the_business_table(
+    pipeline: Deployment, listed: Listed, source_dsn: str
+) -> None:
+    there, silent, ghost = (str(uuid4()) for _ in range(3))
+    for key in (there, ghost):
+        arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        live = connection.execute(
+            "select aggregate_id from stuck_event where payload is not null and aggregate_type = 'book'"
+        ).fetchall()
+        dead = connection.execute("select aggregate_id from stuck_event where payload is null").fetchall()
+        connection.execute("delete from stuck_event")
+    others = {key for (key,) in live} - {key for (key,) in dead} - {ghost}
+    # The query leaves out what begins with x: it is no aggregate.
+    keep(source_dsn, *others, silent, "xyz")
+    assert listed(1, "1") == {silent: "missing", ghost: "ghost"}
+    keep(source_dsn, *others, ghost)
+    assert listed(0, "1") == {}
+
+
+def test_where_nothing_can_tell_it_is_said(pipeline: Deployment) -> None:
+    assert "author: the outbox table has no row older than" in in_process(pipeline)("stuck", "--older-than", "1").stderr

@@ -1,0 +1,112 @@
+"""Bare PostgreSQL servers of several versions, for tests that may break them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import pq
+
+from outbox_kit.stack.commands import run_tool
+from outbox_kit.stack.postgres import render_settings, server_settings
+from outbox_kit.stack.postgres_home import extract, fits_machine, give_to, postgres_user
+from outbox_kit.waiting import Seen, wait_for
+
+BUILD = Path(__file__).resolve().parents[3] / "build"
+ADMIN = "outbox_admin"
+START_SECONDS = 60
+
+
+def archive(version: str) -> Path:
+    """The binaries of a major version: the stack's own, or what `make older-postgres` resolved."""
+    folders = [BUILD / "runtime", *sorted((BUILD / "postgres").glob(f"{version}.*"))]
+    folder = folders[-1] if version != "18" else folders[0]
+    found = [path for path in sorted((folder / "postgres").glob("*.txz")) if fits_machine(path.name)]
+    if len(found) != 1 or (version != "18" and len(folders) == 1):
+        pytest.fail(f"no binaries of PostgreSQL {version}: run `make older-postgres`")
+    return found[0]
+
+
+@contextmanager
+def running(version: str) -> Iterator[int]:
+    """A server on a free port of this machine, trusted by everybody on it; gone at the end. Yields its port."""
+    user = postgres_user()
+    # Not under pytest's own folder, which the server's unprivileged user cannot enter.
+    home = Path(tempfile.mkdtemp(prefix="outbox-kit-test-", dir="/var/tmp"))
+    home.chmod(0o755)
+    try:
+        extract(archive(version), home / "dist")
+        (home / "dist").chmod(0o755)
+        data = home / "data"
+        data.mkdir(mode=0o700)
+        give_to(data, user)
+        bin_folder = home / "dist" / "bin"
+        options = (f"--username={ADMIN}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        run_tool(
+            "initdb", (str(bin_folder / "initdb"), f"--pgdata={data}", *options), seconds=60, folder=home, user=user
+        )
+        port = free_port()
+        settings = server_settings(port, f"test-{version}") | {"fsync": "off", "shared_buffers": "'32MB'"}
+        (data / "postgresql.conf").write_text(render_settings(settings))
+        with process(bin_folder / "postgres", data, user):
+            wait_for(f"PostgreSQL {version}", lambda: answers(port), seconds=START_SECONDS, every=0.1)
+            yield port
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def process(program: Path, data: Path, user: str | None) -> Iterator[None]:
+    """The server's process; INT is its fast shutdown."""
+    with (data.parent / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [program, "-D", data],
+            stdout=log,
+            stderr=log,
+            cwd=data.parent,
+            user=pwd.getpwnam(user).pw_uid if user else None,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGINT)
+        server.wait(timeout=START_SECONDS)
+
+
+@contextmanager
+def reading(dsn: str, slot: str, publication: str) -> Iterator[None]:
+    """A client that reads a slot and acknowledges nothing."""
+    connection = pq.PGconn.connect(f"{dsn} replication=database".encode())
+    try:
+        assert connection.status == pq.ConnStatus.OK, connection.get_error_message()
+        command = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '{publication}')"
+        result = connection.exec_(command.encode())
+        assert result.status == pq.ExecStatus.COPY_BOTH, result.get_error_message()
+        yield
+    finally:
+        connection.finish()
+
+
+def answers(port: int) -> Seen[bool]:
+    try:
+        psycopg.connect(host="127.0.0.1", port=port, user=ADMIN, dbname="postgres", connect_timeout=2).close()
+    except psycopg.OperationalError as error:
+        return Seen(None, str(error))
+    return Seen(True, "it answers")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

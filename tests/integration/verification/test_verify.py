@@ -1,0 +1,234 @@
+"""The world is broken once per check, and verify names exactly that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.verification import breakages as b
+from tests.integration.verification.bench import Bench
+from tests.integration.verification.breakages import STOPPED, WEDGED, Breakage, environment, live, lock, sql, topic
+
+from outbox_kit.checking import Status
+from outbox_kit.connect import checks as connect_checks
+from outbox_kit.deployment import apply, open_deployment
+from outbox_kit.postgres import slot_checks
+from outbox_kit.progress import silent
+from outbox_kit.verification import canary, verify
+from outbox_kit.verification.catalogue import IDS
+
+VERIFY_SECONDS = 3
+FOR_EVER = str(2**63 - 1)
+PREFIX = "transforms.outbox.aggregate."
+
+# The order matters only for what a case leaves behind: nothing.
+BREAKAGES = [
+    # the source database
+    environment("postgres.reachable", "source", ("connect.config",), port=1),
+    lock("postgres.identity", lambda data: data["source"].update(system_identifier="1")),
+    sql(
+        "postgres.connector-role",
+        "revoke select on {table} from outbox_connector",
+        "grant select on {table} to outbox_connector",
+    ),
+    sql(
+        "postgres.table",
+        "alter table {table} rename column headers to h",
+        "alter table {table} rename column h to headers",
+    ),
+    sql(
+        "postgres.not-null",
+        "alter table {table} alter column created_at drop not null",
+        "alter table {table} alter column created_at set not null",
+    ),
+    sql(
+        "postgres.key-not-empty",
+        "alter table {table} drop constraint checked_event_aggregate_id_check",
+        "alter table {table} add constraint checked_event_aggregate_id_check check (aggregate_id <> '')",
+    ),
+    Breakage("postgres.partition-field", b.moved_key, lambda bench: bench.sql(f"delete from {bench.table}")),
+    Breakage("postgres.prepared-transactions", b.prepared, lambda bench: bench.sql("rollback prepared 'forgotten'")),
+    Breakage("postgres.free-slots", b.hold_slots),
+    Breakage("postgres.free-wal-senders", b.hold_senders),
+    Breakage(
+        "postgres.idle-slot-timeout",
+        lambda bench, _: bench.server_setting("idle_replication_slot_timeout", "'1h'"),
+        lambda bench: bench.server_setting("idle_replication_slot_timeout", None),
+    ),
+    # publication and slot
+    sql(
+        "postgres.publication",
+        "alter publication {publication} set (publish = 'insert, update')",
+        "alter publication {publication} set (publish = 'insert')",
+    ),
+    sql(
+        "postgres.publication-filter",
+        "alter publication {publication} set table {table} where (aggregate_type <> 'author')",
+        "alter publication {publication} set table {table}",
+        note="rows",
+    ),
+    sql(
+        "postgres.publication-filter",
+        "alter publication {publication} set table {table} (id, aggregate_type, aggregate_id, event_type, created_at)",
+        "alter publication {publication} set table {table}",
+        note="columns",
+    ),
+    Breakage("postgres.publication-older-than-slot", b.remade_publication, b.accept_publication),
+    Breakage("postgres.slot", b.dropped_slot, b.recover, follows=("connect.running",)),
+    lock("postgres.slot-identity", lambda data: data["source"].update(slot_lsn="FFFFFF/0")),
+    Breakage("postgres.slot-active", b.another_reader, lambda bench: bench.resume(), follows=("connect.running",)),
+    Breakage("postgres.slot-retained", lambda _, patch: patch.setattr(slot_checks, "RETAINED_MB", 0)),
+    # Kafka
+    environment("kafka.reachable", "kafka", bootstrap_servers=b.NOBODY),
+    environment("kafka.cluster", "kafka", cluster_id="another"),
+    Breakage(
+        "kafka.topics", b.no_topic_and_a_row, b.unwedge, follows=WEDGED, note="and a row: the task hangs as RUNNING"
+    ),
+    topic("kafka.cleanup-policy", "cleanup.policy", "delete"),
+    Breakage("kafka.partitions", b.grown, b.remake_author, follows=("path.partitions",)),
+    environment("kafka.replication", "kafka", replication_factor=2),
+    topic("kafka.min-insync", "min.insync.replicas", "2"),
+    topic("kafka.timestamp-limit", "message.timestamp.after.max.ms", "1000"),
+    topic("kafka.topic-settings", "retention.ms", "60000", aggregate="dead-letter"),
+    Breakage("kafka.dead-letters", b.dead_letter, lambda bench: bench.acknowledge()),
+    # registry
+    Breakage("registry.reachable", view=b.no_registry),
+    Breakage("registry.schemas", view=b.other_schema),
+    lock("registry.ids", lambda data: data["schemas"]["author"][0].update(id=9999), follows=("connect.config",)),
+    Breakage(
+        "registry.compatibility",
+        lambda bench, _: bench.deployment.registry.set_compatibility("checked.author-value", "NONE"),
+        lambda bench: bench.deployment.registry.set_compatibility("checked.author-value", "BACKWARD"),
+    ),
+    # Connect
+    Breakage("connect.reachable", view=b.no_connect),
+    Breakage("connect.plugins", view=b.missing_transform, follows=("connect.config",)),
+    Breakage("connect.smt-version", lambda _, patch: patch.setattr(connect_checks, "__version__", "99.0.0")),
+    environment("connect.workers", "connect", workers=[f"http://{b.NOBODY}"]),
+    Breakage(
+        "connect.connector",
+        lambda bench, _: (bench.stop(), bench.connector("DELETE", bench.name)),
+        b.again,
+        follows=("postgres.slot-active",),
+    ),
+    Breakage("connect.running", lambda bench, _: bench.stop(), lambda bench: bench.resume(), follows=STOPPED),
+    live("connect.config", {"max.batch.size": "1000"}),
+    Breakage("connect.valid", b.wrong_password),
+    live("connect.placeholders", {"producer.override.client.id": "${env:OUTBOX_NOT_SET}"}),
+    live("connect.exactly-once", {"exactly.once.support": "requested"}),
+    Breakage("connect.exclusive", b.twin, lambda bench: bench.connector("DELETE", "twin")),
+    Breakage("connect.offsets", b.no_offset, b.seek_and_resume, follows=STOPPED),
+    Breakage("connect.restarts", during=b.restart),
+    # one system against another
+    Breakage(
+        "path.partitions", b.partition_too_high, lambda bench: bench.restore_config(), ("connect.config", *WEDGED)
+    ),
+    topic("path.record-size", "max.message.bytes", "2000"),
+    live("path.schema-ids", {f"{PREFIX}author.schema.1.id": "9999"}),
+    Breakage("path.offset-not-ahead", b.stopped_at(2**50), b.seek_and_resume, follows=STOPPED),
+    Breakage("path.offset-covers-slot", b.stopped_at(None, advance=True), b.seek_and_resume, follows=STOPPED),
+    sql(
+        "path.wal-sender-timeout",
+        "alter role outbox_connector set wal_sender_timeout = '5s'",
+        "alter role outbox_connector reset wal_sender_timeout",
+    ),
+    Breakage(
+        "path.wal-sender-timeout",
+        b.slow_acknowledgements,
+        b.quick_acknowledgements,
+        follows=("kafka.topics", "postgres.slot-active"),
+        note="for real: the server cuts the connector off, which says RUNNING",
+    ),
+    live("path.producer-gives-up", {"producer.override.max.block.ms": FOR_EVER}),
+    # the canary
+    Breakage(
+        "canary.delivered",
+        lambda bench, _: bench.sql(
+            f"alter table {bench.table} add column needed int not null default 1",
+            f"alter table {bench.table} alter column needed drop default",
+        ),
+        lambda bench: bench.sql(f"alter table {bench.table} drop column needed"),
+        canary=10,
+    ),
+    live("canary.record", {"transforms.outbox.source.epoch": "7"}, canary=30),
+    Breakage("canary.latency", lambda _, patch: patch.setattr(canary, "LATENCY_S", 0), canary=30),
+]
+NOT_BROKEN_HERE = {
+    "postgres.primary": "a standby is another server: tests/unit/postgres/test_checks.py",
+    "postgres.wal-level": "a server with a logical slot does not start under another one: test_checks.py",
+    "postgres.slot-wal": "a lost slot needs a server of its own: test_verify_postgres.py",
+    "postgres.slot-failover": "on a server of its own: test_verify_postgres.py",
+    "kafka.in-sync": "the stack has one broker, without which nothing answers: tests/unit/kafka/test_checks.py",
+    "connect.cluster": "the stack has one Kafka cluster: tests/unit/connect/test_checks.py",
+    "canary.partition": "OutboxRouter sets it itself, no setting can move it: tests/unit/verification/test_canary.py",
+    "canary.tombstone": "no setting makes the router send another value: tests/unit/verification/test_canary.py",
+}
+
+
+@pytest.fixture(scope="module")
+def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) -> Iterator[Bench]:
+    """A pipeline with a partition_field, heartbeats five times a second, and one worker listed."""
+    folder = project / "connectors" / "environments"
+    data = yaml.safe_load((folder / "local.yaml").read_text())
+    data |= {"name": "quick", "connector": {"heartbeat_interval_ms": 200}}
+    (folder / "quick.yaml").write_text(yaml.safe_dump(data))
+    library = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
+    author = library["aggregates"]["author"]
+    author["partition_field"] = "region"
+    query = author["backfill"]["query"]
+    author["backfill"]["query"] = query.replace("as payload", "as payload, country as region")
+    path = make_pipeline("checked", aggregates=library["aggregates"])
+    with open_deployment(path, "quick") as deployment:
+        apply(deployment, silent)
+        connect = deployment.environment.connect
+        connect = connect.model_copy(update={"workers": [connect.url]})
+        found = replace(deployment, environment=deployment.environment.model_copy(update={"connect": connect}))
+        made = Bench(found, source_dsn)
+        made.wait_running()
+        yield made
+
+
+def test_every_check_is_broken_or_says_why_not() -> None:
+    named = [each.id for each in BREAKAGES] + [each for row in BREAKAGES for each in row.follows]
+    assert set(IDS) - set(named) == set(NOT_BROKEN_HERE)
+    assert set(named) <= set(IDS)
+    assert not set(NOT_BROKEN_HERE) & set(named)
+
+
+def test_all_is_well_within_seconds(bench: Bench) -> None:
+    seconds = []
+    for _ in range(2):  # the first one also loads and connects
+        started = time.monotonic()
+        checks = verify(bench.deployment, silent, canary_seconds=None)
+        seconds.append(time.monotonic() - started)
+    assert [check.id for check in checks] == IDS
+    unknown = {check.id for check in checks if check.status is Status.UNKNOWN}
+    unset = {"kafka.cluster"} if not (bench.deployment.lock() or pytest.fail("no lock")).cluster_id else set()
+    assert unknown == {*unset, *(each for each in IDS if each.startswith("canary."))}
+    assert {check.id for check in checks if check.status in (Status.FAIL, Status.WARN)} == set()
+    assert min(seconds) < VERIFY_SECONDS
+
+
+@pytest.mark.parametrize("case", BREAKAGES, ids=lambda case: case.title)
+def test_what_is_broken_is_named(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.id.endswith(".reachable"):
+        b.impatient(bench, monkeypatch)
+    try:
+        case.break_(bench, monkeypatch)
+        found = bench.named(case.view(bench), case.canary, lambda said: case.during(bench, said))
+    finally:
+        monkeypatch.undo()
+        bench.held.close()
+        case.mend(bench)
+    assert set(found) == {case.id, *case.follows}, "\n".join(f"{c.id}: {c.seen}" for c in found.values())
+    assert all(check.seen and check.expected and check.remedy for check in found.values())
+    assert len(IDS) == len(set(IDS))
+
+
+def test_all_is_well_again(bench: Bench) -> None:
+    """Everything above was mended; and the canary arrives."""
+    assert bench.named(bench.deployment, 60, silent) == {}

@@ -1,0 +1,342 @@
+"""The checks of the database on PostgreSQL 14, 16 and 18, each on a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.conftest import REPOSITORY
+from tests.integration.verification.servers import ADMIN, reading, running
+
+from outbox_kit.checking import Check, Status, judge
+from outbox_kit.errors import RejectedError
+from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
+from outbox_kit.postgres import apply as postgres_apply
+from outbox_kit.postgres import client, inspection, positions, removal, state
+from outbox_kit.postgres.checks import RULES, Look
+from outbox_kit.postgres.outbox_row import insertion
+from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
+from outbox_kit.progress import silent
+from outbox_kit.waiting import Seen, wait_for
+
+ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
+ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000) as i"
+
+
+@dataclass
+class Database:
+    """A deployed source database that nobody else uses."""
+
+    version: int
+    pipeline: Pipeline
+    environment: Environment
+    locked: LockedSource
+    connection: client.Connection
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.connection.execute(statement.encode())
+
+    def checks(self) -> dict[str, Check]:
+        actual = state.read_actual(self.connection, self.pipeline, self.environment)
+        details = inspection.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
+        look = Look(self.pipeline, self.environment, self.locked, actual, details)
+        return {check.id: check for check in judge([*RULES, *SLOT_RULES], look)}
+
+    def named(self) -> set[str]:
+        return {name for name, check in self.checks().items() if check.status in (Status.FAIL, Status.WARN)}
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """The connector's role reads the slot, for as long as this lasts."""
+        source, names = self.environment.source, self.pipeline.source
+        dsn = f"host={source.host} port={source.port} dbname={source.database} user={source.connector.user}"
+        with reading(dsn, names.slot, names.publication):
+            yield
+        self.wait_unread()
+
+    def wait_unread(self) -> None:
+        wait_for("the slot to be free", lambda: Seen(None if self.reader() else True, "read"), seconds=20, every=0.05)
+
+    def reader(self) -> int | None:
+        found = inspection.position(self.connection, self.pipeline.source.slot)
+        return found.reader if found else None
+
+
+@pytest.fixture(scope="module", params=["14", "16", "18"])
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """The library pipeline's database part, applied."""
+    with running(request.param) as port:
+        address = {"host": "127.0.0.1", "port": port, "user": ADMIN}
+        with psycopg.connect(**address, dbname="postgres", autocommit=True) as connection:
+            connection.execute("create database library")
+            connection.execute("create role reader login replication")
+        environment = Environment.model_validate(
+            {
+                "name": "bare",
+                "source": {
+                    **{key: address[key] for key in ("host", "port")},
+                    "database": "library",
+                    "admin": {"user": ADMIN, "password": "unused"},
+                    "connector": {"user": "reader", "password": "${env:NOBODY}"},
+                },
+                "kafka": {"bootstrap_servers": "nobody:1"},
+                "registry": {"url": "http://nobody"},
+                "connect": {"url": "http://nobody"},
+            }
+        )
+        pipeline = load_pipeline(REPOSITORY / "connectors" / "library.yaml")
+        with client.connected(environment.source) as opened:
+            actual = state.read_actual(opened, pipeline, environment)
+            changes = state.diff(pipeline, environment, actual)
+            postgres_apply.apply(opened, pipeline, environment, changes, silent)
+            locked = postgres_apply.identity(opened, pipeline, environment, None)
+            yield Database(int(request.param), pipeline, environment, locked, opened)
+
+
+def test_a_deployed_database_passes(database: Database) -> None:
+    with database.read():
+        checks = database.checks()
+        assert {name for name, check in checks.items() if check.status is not Status.PASS} == set()
+    assert checks["postgres.reachable"].seen == f"PostgreSQL {database.version}, database library"
+    assert database.checks()["postgres.slot-active"].seen == "read by nobody"
+
+
+def test_another_role_reads_the_slot(database: Database) -> None:
+    source = database.environment.source
+    other = source.connector.model_copy(update={"user": ADMIN})
+    environment = database.environment
+    with_other = environment.model_copy(update={"source": source.model_copy(update={"connector": other})})
+    database.environment = with_other
+    try:
+        with database.read():
+            database.environment = environment
+            assert database.named() == {"postgres.slot-active"}
+            assert database.checks()["postgres.slot-active"].seen == f"read by {ADMIN}"
+    finally:
+        database.environment = environment
+
+
+SINCE_ALWAYS = [
+    ("postgres.connector-role", "alter role reader noreplication", "alter role reader replication"),
+    (
+        "postgres.connector-role",
+        "revoke execute on all functions in schema pg_catalog from public",
+        "grant execute on all functions in schema pg_catalog to public",
+    ),
+    (
+        "postgres.publication",
+        "alter publication library_outbox set (publish_via_partition_root = false)",
+        "alter publication library_outbox set (publish_via_partition_root = true)",
+    ),
+    (
+        "postgres.not-null",
+        "alter table outbox_event alter event_type drop not null",
+        "alter table outbox_event alter event_type set not null",
+    ),
+    (
+        "postgres.key-not-empty",
+        "alter table outbox_event drop constraint outbox_event_aggregate_id_check",
+        "alter table outbox_event add constraint outbox_event_aggregate_id_check check (length(aggregate_id) > 0)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "broken", "mended"), SINCE_ALWAYS, ids=[f"{i}: {b}" for i, b, _ in SINCE_ALWAYS]
+)
+def test_what_is_broken_is_named(database: Database, identifier: str, broken: str, mended: str) -> None:
+    database.sql(broken)
+    try:
+        named = database.named()
+    finally:
+        database.sql(mended)
+    assert named == {identifier, "postgres.slot-active"}
+    assert database.named() == {"postgres.slot-active"}
+
+
+def test_a_filter_is_found_where_there_are_filters(database: Database) -> None:
+    if database.version < ROW_FILTERS:
+        with pytest.raises(psycopg.errors.SyntaxError):
+            database.sql("alter publication library_outbox set table outbox_event where (event_type <> 'x')")
+        assert database.checks()["postgres.publication-filter"].status is Status.PASS
+        return
+    for broken, seen in (
+        ("outbox_event where (event_type <> 'x')", "some rows only"),
+        ("outbox_event (id, event_type)", "without aggregate_id, aggregate_type, created_at, headers, payload"),
+    ):
+        database.sql(f"alter publication library_outbox set table {broken}")
+        assert database.named() == {"postgres.publication-filter", "postgres.slot-active"}
+        assert database.checks()["postgres.publication-filter"].seen == seen
+    database.sql("alter publication library_outbox set table outbox_event")
+
+
+def test_a_slot_without_failover_is_found_where_there_is_failover(database: Database) -> None:
+    slot = database.pipeline.source.slot
+    database.sql(f"select pg_drop_replication_slot('{slot}')")
+    client.create_slot(database.connection, slot, failover=False)
+    found = database.checks()["postgres.slot-failover"]
+    assert found.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
+    assert found.seen == ("no failover" if database.version >= FAILOVER else f"PostgreSQL {database.version} has none")
+    database.sql(f"select pg_drop_replication_slot('{slot}')")
+    client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
+    assert database.named() == {"postgres.slot-active"}
+
+
+def test_an_idle_timeout_is_found_where_there_is_one(database: Database) -> None:
+    if database.version < IDLE_TIMEOUT:
+        assert database.checks()["postgres.idle-slot-timeout"].seen == f"PostgreSQL {database.version} has none"
+        return
+    database.sql("alter system set idle_replication_slot_timeout = '10min'", "select pg_reload_conf()")
+    wait_for(
+        "the setting",
+        lambda: Seen("postgres.idle-slot-timeout" in database.named() or None, "not yet"),
+        seconds=20,
+        every=0.05,
+    )
+    database.sql("alter system reset idle_replication_slot_timeout", "select pg_reload_conf()")
+
+
+def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Database) -> None:
+    """Whoever drops or passes the slot loses them: a message is in no table."""
+    source = database.pipeline.source.model_copy(
+        update={"slot": "sent_s", "publication": "sent_p", "message_prefix": "outbox"}
+    )
+    connection = database.connection
+    client.create_publication(connection, source)
+    client.create_slot(connection, source.slot, failover=False)
+    start = positions.positions(connection, source.slot)["confirmed_flush"]
+    database.sql(
+        "select pg_logical_emit_message(true, 'outbox', 'one'), pg_logical_emit_message(true, 'outbox', 'two')",
+        "select pg_logical_emit_message(true, 'outbox2', 'of others')",
+        "select pg_logical_emit_message(true, 'outbo', 'of others')",
+        "select pg_logical_emit_message(false, 'outbox', 'no transaction')",
+        "select pg_logical_emit_message(false, 'outbox-heartbeat', '')",
+        "begin",
+        "select pg_logical_emit_message(true, 'outbox', 'rolled back')",
+        "rollback",
+    )
+    end = positions.positions(connection, source.slot)["server"]
+    nothing, everything = removal.Delivered(), removal.Delivered(commit=end)
+    try:
+        assert removal.undelivered_rows(connection, source, nothing) == 2
+        assert removal.undelivered_rows(connection, source, everything) == 0
+        assert positions.undelivered_rows(connection, source, after=start, upto=end) == 2
+        assert positions.undelivered_rows(connection, source, after=end, upto=end) == 0
+        rows = source.model_copy(update={"message_prefix": None})
+        assert removal.undelivered_rows(connection, rows, nothing) == 0
+    finally:
+        removal.drop_slot(connection, source.slot)
+        removal.drop_publication(connection, source.publication)
+
+
+def test_undelivered_rows_are_counted(database: Database) -> None:
+    source, connection = database.pipeline.source, database.connection
+    before = removal.undelivered_rows(connection, source, removal.Delivered())
+    database.sql(
+        "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
+        "select 'book', '1', 'x' from generate_series(1, 2)",
+        "select pg_logical_emit_message(true, 'outbox', 'of others')",
+    )
+    assert removal.undelivered_rows(connection, source, removal.Delivered()) == before + 2
+
+
+def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> None:
+    """The canary, and a backfill of another aggregate, know no column beyond the contract's."""
+    book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    source = database.pipeline.source.model_copy(update={"table": "public.tenanted"})
+    pipeline = database.pipeline.model_copy(
+        update={"source": source, "aggregates": {**database.pipeline.aggregates, "book": book}}
+    )
+    client.create_table(database.connection, pipeline)
+    try:
+        assert state.column_problems(pipeline, client.table_columns(database.connection, source.table)) == []
+        row = sql.SQL("values (gen_random_uuid(), {}, '1', 'sent', '{{}}'::jsonb)").format(
+            sql.Literal(CANARY_AGGREGATE)
+        )
+        assert database.connection.execute(insertion(source, row)).rowcount == 1
+        row = sql.SQL("values (gen_random_uuid(), 'book', '1', 'sent', '{{}}'::jsonb, 'one')").format()
+        assert database.connection.execute(insertion(source, row, "tenant")).rowcount == 1
+    finally:
+        database.sql("drop table tenanted")
+
+
+def test_replication_by_membership_as_amazon_rds_gives_it(database: Database) -> None:
+    database.sql("alter role reader noreplication", "create role rds_replication", "create role between")
+    try:
+        assert "postgres.connector-role" in database.named()
+        database.sql("grant rds_replication to between", "grant between to reader")
+        assert "postgres.connector-role" not in database.named()
+    finally:
+        database.sql("drop role between", "drop role rds_replication", "alter role reader replication")
+
+
+def test_a_hidden_identity_is_named_with_its_grant(database: Database) -> None:
+    """All else can be told, also of the other checks."""
+    database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
+    database.sql("set role reader")
+    try:
+        with pytest.raises(RejectedError, match=r"may not execute pg_control_system\(\)") as caught:
+            state.read_actual(database.connection, database.pipeline, database.environment)
+        actual = state.look_at(database.connection, database.pipeline, database.environment, "")
+    finally:
+        database.sql("reset role")
+        database.sql("grant execute on function pg_control_system(), pg_control_checkpoint() to public")
+    assert caught.value.hint.endswith(f'grant execute on function pg_control_system() to "{ADMIN}"')
+    assert (actual.system_identifier, actual.timeline) == ("", database.locked.timeline)
+
+
+def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root has no pages, and rows are old or new by partition."""
+    book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    source = database.pipeline.source.model_copy(update={"table": "public.parted"})
+    pipeline = database.pipeline.model_copy(update={"source": source, "aggregates": {"book": book}})
+    database.sql(
+        "create table parted (aggregate_type text, aggregate_id text, tenant text, day int) partition by list (day)",
+        "create table parted_1 partition of parted for values in (1)",
+        "create table parted_2 partition of parted for values in (2)",
+        "insert into parted select 'book', 'old', i::text, 1 from generate_series(1, 2) i",
+        "insert into parted select 'book', i::text, repeat('x', 500), 1 from generate_series(1, 1000) i",
+        "insert into parted select 'book', 'new', i::text, 2 from generate_series(1, 2) i",
+    )
+
+    def sampled() -> tuple[dict[str, int] | None, str]:
+        found = inspection.read_details(database.connection, pipeline, database.environment, role=False)
+        return found.moved, found.unsampled
+
+    try:
+        assert sampled() == ({"book": 2}, "")
+        monkeypatch.setattr(inspection, "SAMPLE_PAGES", 4)
+        assert sampled() == ({"book": 1}, "")
+        monkeypatch.setattr(inspection, "MOVED", "select pg_sleep(9)::text as keys from ({newest} limit %(rows)s) x")
+        database.sql("set statement_timeout = '200ms'")
+        assert sampled() == (None, "its newest rows were not read in time")
+    finally:
+        database.sql("set statement_timeout = '30s'", "drop table parted")
+
+
+def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "PEEK_TIMEOUT_MS", 1)
+    monkeypatch.setattr(removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(commit)s")
+    with pytest.raises(RejectedError, match="was not read to its end") as caught:
+        removal.undelivered_rows(database.connection, database.pipeline.source, removal.Delivered())
+    assert "--drop-slot" in caught.value.hint
+
+
+def test_a_lost_slot(database: Database) -> None:
+    """The last test of a server: the slot does not come back."""
+    database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
+    database.sql("create table filler (text text)")
+
+    def look() -> Seen[bool]:
+        database.sql(ADD_ROWS, "select pg_switch_wal()", "checkpoint")
+        found = database.checks()["postgres.slot-wal"]
+        return Seen(True if found.seen.startswith("lost") else None, found.seen)
+
+    wait_for("the slot to be lost", look, seconds=60, every=0)
+    assert database.named() == {"postgres.slot-wal", "postgres.slot-active"}
+    assert database.checks()["postgres.slot-retained"].status is Status.UNKNOWN

@@ -1,0 +1,83 @@
+"""Framed keys: the chain of transforms writes Avro strings with a schema id, and they are the same aggregates."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import fastavro
+import pytest
+from kafka_log import Log, Schemas, framed
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tables import Target
+
+from outbox_spark.keys import key_text
+from outbox_spark.model import Ordering
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+def framed_key(text: str, schema_id: int = 7) -> bytes:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, "string", text)
+    return b"\x00" + struct.pack(">I", schema_id) + body.getvalue()
+
+
+@pytest.fixture(scope="module")
+def unframed(spark: SparkSession) -> dict[bytes | None, bytes | None]:
+    """What becomes of each key below, found in one query."""
+    texts = ["", "a", "é" * 10, "x" * 63, "x" * 64, "x" * 127, "x" * 128, "x" * 8191, "x" * 8192, "x" * 20_000]
+    keys: list[bytes | None] = [framed_key(text, 2**31 - 1) for text in texts]
+    keys += [text.encode() for text in texts]
+    keys += [None, *NOT_FRAMED]
+    frame = spark.createDataFrame([(key,) for key in keys], "key binary").select("key", key_text(F.col("key")))
+    return {bytes_of(before): bytes_of(after) for before, after in frame.collect()}
+
+
+def bytes_of(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+NOT_FRAMED = [
+    b"\x00",
+    b"\x00\x00\x00\x00\x07",
+    framed_key("abc")[:-1],
+    framed_key("abc") + b"x",
+    b"\x01" + framed_key("abc")[1:],
+    b"\x00\x00\x00\x00\x07\x05ab",  # a negative length
+    b"\x00\x00\x00\x00\x07\x86\x00abc",  # a length in more bytes than it needs
+    struct.pack(">q", 1),
+]
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 127, 128, 8191, 8192, 20_000])
+def test_the_frame_goes_and_the_text_stays(unframed: dict[bytes, bytes], size: int) -> None:
+    text = "a" if size == 1 else "x" * size
+    assert unframed[framed_key(text, 2**31 - 1)] == text.encode()
+    assert unframed[text.encode()] == text.encode()
+
+
+def test_texts_of_several_bytes_per_character(unframed: dict[bytes, bytes]) -> None:
+    assert unframed[framed_key("é" * 10, 2**31 - 1)] == ("é" * 10).encode()
+
+
+@pytest.mark.parametrize("key", [*NOT_FRAMED, None], ids=repr)
+def test_what_is_no_frame_stays(unframed: dict[bytes | None, bytes | None], key: bytes | None) -> None:
+    assert unframed[key] == key
+
+
+def test_a_table_of_the_chain_is_ordered_by_offset_whatever_the_ids_are(target: Target) -> None:
+    log = Log("test.thing", partitions=1)
+    for key, schema_id, n in [("a", 7, 1), ("b", 7, 2), ("a", 9, 3)]:
+        log.append(framed_key(key, schema_id), framed(THING, 1, {"n": n}), None, partition=0)
+    first = target.run(log, SCHEMAS)
+    assert (first.keys, first.upserts) == (2, 2)
+    assert target.state("n") == {"a": {"n": 3}, "b": {"n": 2}}
+    log.append(framed_key("b", 9), None, None, partition=0)
+    log.append(framed_key("a", 7), framed(THING, 1, {"n": 4}), None, partition=0)
+    second = target.run(log, SCHEMAS)
+    assert (second.upserts, second.deletes, second.quarantined) == (1, 1, 0)
+    assert target.state("n") == {"a": {"n": 4}}
+    assert target.committed().ordering is Ordering.OFFSET  # type: ignore[union-attr]

@@ -1,0 +1,59 @@
+"""outbox-postgres-eventrouter is outbox-postgres but for the routing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Lock, Pipeline, render_connector
+
+
+def rendered(
+    pipeline: Pipeline, environment: Environment, lock: Lock, repository: Path, template: str
+) -> dict[str, str]:
+    connector = pipeline.connector.model_copy(update={"template": template})
+    changed = pipeline.model_copy(update={"connector": connector})
+    return render_connector(changed, environment, lock, repository / "connectors" / "templates")
+
+
+def test_every_setting_but_the_routing_is_the_same(
+    library: Pipeline, environment: Environment, lock: Lock, repository: Path
+) -> None:
+    both = [
+        rendered(library, environment, lock, repository, name)
+        for name in ("outbox-postgres", "outbox-postgres-eventrouter")
+    ]
+    shared = [
+        {key: value for key, value in config.items() if not key.startswith(("transforms.", "value.converter"))}
+        for config in both
+    ]
+    assert shared[0] == shared[1]
+    assert len(shared[0]) > 30
+
+
+def test_columns_take_their_names_from_the_pipeline(
+    library: Pipeline, environment: Environment, lock: Lock, repository: Path
+) -> None:
+    columns = library.source.columns.model_copy(update={"id": "event", "aggregate_type": "kind", "created_at": "at"})
+    source = library.source.model_copy(update={"columns": columns})
+    config = rendered(
+        library.model_copy(update={"source": source}), environment, lock, repository, "outbox-postgres-eventrouter"
+    )
+    router = "transforms.outbox."
+    assert config[router + "table.fields.additional.placement"] == (
+        "event:header:event_id,event_type:header:event_type,kind:header:aggregate_type,at:header:event_time"
+    )
+    assert config[router + "route.by.field"] == "kind"
+    assert config[router + "route.topic.replacement"] == "library.${routedByValue}"
+
+
+def test_a_partition_field_is_refused(
+    library: Pipeline, environment: Environment, lock: Lock, repository: Path
+) -> None:
+    """EventRouter would leave it aside, and put records where their tombstones are not looked for."""
+    book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
+    with pytest.raises(ConfigurationError, match="EventRouter has no partition_field, which aggregate book names"):
+        rendered(pipeline, environment, lock, repository, "outbox-postgres-eventrouter")

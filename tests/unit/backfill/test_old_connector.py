@@ -1,0 +1,122 @@
+"""Which connectors are taken over, and from which position. The whole move: tests/integration/test_migrating.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.backfill.old_connector import (
+    POSTGRES_CONNECTOR,
+    OldConnector,
+    offset_of,
+    read_old,
+    refuse_other_outbox,
+)
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Connect
+from outbox_kit.postgres.state import ActualDatabase
+
+CONFIG = {
+    "connector.class": POSTGRES_CONNECTOR,
+    "slot.name": "library_outbox",
+    "publication.name": "library_outbox",
+    "database.dbname": "library",
+    "topic.prefix": "old",
+}
+INSERTS = {"pubinsert": True, "pubupdate": False, "pubdelete": False, "pubtruncate": False, "pubviaroot": True}
+
+Deployed = Callable[..., Deployment]
+Serve = Callable[[Script], ScriptedServer]
+
+
+def database(*, active: bool = True, **publication: bool) -> ActualDatabase:
+    return ActualDatabase(
+        version=180000,
+        database="library",
+        wal_level="logical",
+        system_identifier="1",
+        timeline=1,
+        standby=False,
+        wal_position=10**9,
+        columns={},
+        publication={**INSERTS, **publication},
+        slot={"active": active},
+        role=None,
+    )
+
+
+def test_debeziums_own_defaults_are_known() -> None:
+    old = OldConnector("old", {"connector.class": POSTGRES_CONNECTOR}, runs=True)
+    assert (old.slot, old.publication) == ("debezium", "dbz_publication")
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ([(404, {"message": "no"})], "there is no connector 'old'"),
+        ([(200, {"connector.class": "io.example.Other"})], "connector 'old' is a io.example.Other, not Debezium's"),
+    ],
+)
+def test_another_kind_of_connector_is_refused(deployed: Deployed, serve: Serve, script: Script, message: str) -> None:
+    deployment = deployed(connect=Connect(url=serve(script).url))
+    with pytest.raises(RefusedError, match=message):
+        read_old(deployment, "old")
+
+
+@pytest.mark.parametrize(
+    ("config", "actual", "message"),
+    [
+        ({"slot.name": "other"}, database(), "has slot.name 'other', the pipeline 'library_outbox'"),
+        ({"database.dbname": "shop"}, database(), "has database.dbname 'shop', the pipeline 'library'"),
+        ({}, database(active=False), "runs, but nobody reads slot 'library_outbox' of this database"),
+        ({}, database(pubdelete=True), "publishes insert, delete, via the partition root"),
+        ({}, database(pubviaroot=False), "publishes insert, not via the partition root"),
+    ],
+)
+def test_what_would_lose_rows_is_refused(
+    deployed: Deployed, config: dict[str, str], actual: ActualDatabase, message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message):
+        refuse_other_outbox(deployed(), OldConnector("old", CONFIG | config, runs=True), actual)
+
+
+def test_a_stopped_connector_need_not_read_its_slot(deployed: Deployed) -> None:
+    refuse_other_outbox(deployed(), OldConnector("old", CONFIG, runs=False), database(active=False))
+
+
+OFFSET = {"lsn": 25, "lsn_proc": 25, "lsn_commit": 20, "txId": 7, "ts_usec": 1}
+
+
+def test_the_offset_is_taken_as_debezium_wrote_it(deployed: Deployed, serve: Serve) -> None:
+    entries = [
+        {"partition": {"server": "older"}, "offset": {"lsn": 1}},
+        {"partition": {"server": "old"}, "offset": OFFSET},
+    ]
+    deployment = deployed(connect=Connect(url=serve([(200, {"offsets": entries})]).url))
+    assert offset_of(deployment, OldConnector("old", CONFIG, runs=False)) == OFFSET
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "connector 'old' has no position in the log"),
+        ([{"partition": {"server": "other"}, "offset": OFFSET}], "no position"),
+        ([{"partition": {"server": "old"}, "offset": None}], "no position"),
+        ([{"partition": {"server": "old"}, "offset": {"txId": 1}}], "no position"),
+        ([{"partition": {"server": "old"}, "offset": {**OFFSET, "snapshot": True}}], "middle of its initial snapshot"),
+        (
+            [{"partition": {"server": "old"}, "offset": {**OFFSET, "snapshot": "INITIAL"}}],
+            "middle of its initial snapshot",
+        ),
+    ],
+)
+def test_without_a_position_in_the_log_there_is_nothing_to_take_over(
+    deployed: Deployed, serve: Serve, entries: list[dict[str, Any]], message: str
+) -> None:
+    deployment = deployed(connect=Connect(url=serve([(200, {"offsets": entries})]).url))
+    with pytest.raises(RefusedError, match=message):
+        offset_of(deployment, OldConnector("old", CONFIG, runs=False))

@@ -1,0 +1,32 @@
+"""What a backfill refuses before it connects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from outbox_kit.backfill.session import open_session
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ("outbox", "the events of pipeline library are messages of prefix 'outbox'"),
+        (None, "pipeline library is not deployed to fixed"),
+    ],
+)
+def test_rows_that_would_reach_no_topic_are_refused(
+    deployed: Callable[..., Deployment], prefix: str | None, message: str
+) -> None:
+    deployment = deployed()
+    source = deployment.pipeline.source.model_copy(update={"message_prefix": prefix})
+    pipeline = deployment.pipeline.model_copy(update={"source": source})
+    with (
+        pytest.raises(RefusedError, match=message),
+        open_session(replace(deployment, pipeline=pipeline), lock_seconds=1),
+    ):
+        pytest.fail("it went on")

@@ -1,0 +1,70 @@
+"""The statements made of a pipeline file's `backfill`. What they do: tests/integration/test_backfill.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from outbox_kit.backfill.states import States, open_states
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Backfill, Columns, Pipeline, Source
+
+
+def states(query: str, *, partition_field: str | None = None, key_type: str = "uuid") -> States:
+    columns = Columns(id="event", aggregate_id="key", payload="Body")
+    source = Source(table="Shop.outbox", publication="p", slot="s", columns=columns)
+    backfill = Backfill(table="shop.item", key="Id", query=query)
+    return States("item", source, backfill, key_type, partition_field, delete=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("select 1", "(\nselect 1\n) q"),
+        ("select 1 ;\n", "(\nselect 1 \n) q"),
+        ("select 1 -- end", "(\nselect 1 -- end\n) q"),
+        ("select 1 where a like 'x%'", "(\nselect 1 where a like 'x%%'\n) q"),
+        ("select 1 where id = any(:keys)", "(\nselect 1 where id = any(%(keys)s::text[]::uuid[])\n) q"),
+        ("select a::keys, ':keyset'", "(\nselect a::keys, ':keyset'\n) q"),
+        ("select '{braces}'", "(\nselect '{braces}'\n) q"),
+    ],
+)
+def test_the_query_goes_in_as_it_stands_but_for_its_keys(query: str, text: str) -> None:
+    assert states(query)._query().as_string() == text
+
+
+def test_a_type_of_a_key_may_have_brackets_of_its_own() -> None:
+    found = states("select 1 where id = any(:keys)", key_type="character varying(20)")._query().as_string()
+    assert "::text[]::character varying(20)[]" in found
+
+
+def test_rows_are_inserted_under_the_pipelines_own_names_for_columns() -> None:
+    class Recorder:
+        """Takes statements down, and has no rows."""
+
+        def __init__(self) -> None:
+            self.statements: list[str] = []
+
+        def execute(self, statement: object, _: object) -> Recorder:
+            self.statements.append(statement.as_string())  # type: ignore[attr-defined]
+            return self
+
+        def fetchall(self) -> list[object]:
+            return []
+
+    recorder = Recorder()
+    found = states("select 1", partition_field="Tenant")
+    found._insert(recorder, found._states(), {})  # type: ignore[arg-type]
+    found._insert(recorder, found._tombstones(), {})  # type: ignore[arg-type]
+    inserted, buried = recorder.statements
+    names = '"Shop"."outbox" ("event", "aggregate_type", "key", "event_type", "Body", "Tenant")'
+    assert inserted.startswith(f"insert into {names} select gen_random_uuid(), ")
+    assert 'q.payload::jsonb, q."Tenant" from' in inserted
+    assert buried.startswith(f"insert into {names} select gen_random_uuid(), ")
+    assert 'where "aggregate_type" = %(type)s and "key" = k and "Tenant" is not null limit 1' in buried
+
+
+def test_messages_have_no_table_to_write_to(library: Pipeline) -> None:
+    """Refused before the database is asked for anything."""
+    source = library.source.model_copy(update={"message_prefix": "outbox"})
+    with pytest.raises(RefusedError, match="no outbox table to write states to"):
+        open_states(None, library.model_copy(update={"source": source}), "book", delete=False)  # type: ignore[arg-type]

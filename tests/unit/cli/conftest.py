@@ -1,0 +1,36 @@
+"""A deployment whose plan is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.samples import SECRETS
+
+from outbox_kit import deployment
+from outbox_kit.changes import Change
+from outbox_kit.deployment import Plan
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., list[str]]:
+    """A deployment whose plan is known; returns the list of what was really applied."""
+
+    def known(changes: list[Change]) -> list[str]:
+        applied: list[str] = []
+
+        def apply(*_: object, **__: object) -> list[Change]:
+            applied.extend(change.object for change in changes)
+            return changes
+
+        plan = Plan("library", "production", tuple(changes))
+        monkeypatch.setattr(deployment, "make_plan", lambda *_, **__: plan)
+        monkeypatch.setattr(deployment, "apply", apply)
+        for name, value in SECRETS.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(workspace)
+        monkeypatch.setenv("OUTBOX_ENVIRONMENT", "production.example")
+        return applied
+
+    return known

@@ -1,0 +1,84 @@
+"""`outbox log-level`, against a real HTTP server that plays Connect's answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.unit.cli.samples import SECRETS
+from tests.unit.support import Request, Script, ScriptedServer
+from typer.testing import CliRunner
+
+from outbox_kit.cli.app import app
+
+LOGGERS = {
+    "root": {"level": "INFO", "last_modified": None},
+    "io.debezium": {"level": "DEBUG"},
+    "io.debezium.connector": {"level": "TRACE"},
+    "io.debeziumlike": {"level": "WARN"},
+}
+Serve = Callable[[Script], ScriptedServer]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command against the worker at a URL."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    folder = workspace / "connectors" / "environments"
+    example = (folder / "production.example.yaml").read_text(encoding="utf-8")
+
+    def command(url: str, *arguments: str) -> Result:
+        here = example.replace("https://connect.example.internal:8083", url)
+        (folder / "here.yaml").write_text(here, encoding="utf-8")
+        pipeline = str(workspace / "connectors" / "library.yaml")
+        return CliRunner().invoke(app, ["-p", pipeline, "-e", "here", *arguments])
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ([], {"io.debezium", "io.debezium.connector", "io.debeziumlike", "root"}),
+        (["io.debezium"], {"io.debezium", "io.debezium.connector"}),
+        (["root"], {"root"}),
+        (["org.apache"], set()),
+    ],
+)
+def test_levels_are_shown(serve: Serve, run: Run, arguments: list[str], shown: set[str]) -> None:
+    server = serve([(200, LOGGERS)])
+    result = run(server.url, "--output", "json", "log-level", *arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"loggers": {name: LOGGERS[name]["level"] for name in sorted(shown)}}
+    assert [(request.method, request.path) for request in server.seen] == [("GET", "/admin/loggers")]
+
+
+def test_a_logger_without_a_level_of_its_own(serve: Serve, run: Run) -> None:
+    result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "org.apache has no level of its own: it logs at its parent's\n",
+    )
+
+
+@pytest.mark.parametrize("level", ["debug", "DEBUG"])
+def test_a_level_is_set_on_every_worker(serve: Serve, run: Run, level: str) -> None:
+    server = serve([(204, None)])
+    result = run(server.url, "log-level", "io.debezium", level)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "io.debezium will log at DEBUG on every worker, until its restart\n"
+    assert server.seen == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
+
+
+def test_a_level_that_there_is_not_is_usage(serve: Serve, run: Run) -> None:
+    """Connect itself answers 404, as if there were no such logger."""
+    server = serve([(204, None)])
+    result = run(server.url, "log-level", "io.debezium", "LOUD")
+    assert result.exit_code == 2
+    assert "LOUD" in result.stderr
+    assert server.seen == []

@@ -1,0 +1,212 @@
+"""Operating commands in this process: exit codes, stdout for data, stderr for words, and no payload but on show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from tests.unit.cli.samples import SECRETS
+from tests.unit.operations.samples import positions
+from typer.testing import CliRunner
+
+from outbox_kit.cli.app import app
+from outbox_kit.cli.options import hoist
+from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.operations import dead_letters, offsets, running, stuck
+from outbox_kit.operations import status as pipeline_status
+from outbox_kit.operations.dead_letters import DeadLetter, Place
+from outbox_kit.operations.offsets import Reset
+from outbox_kit.operations.positions import Move
+from outbox_kit.operations.status import PipelineStatus, Task
+from outbox_kit.operations.stuck import Stuck
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
+    """Run a command on the production example; nothing is reached, what commands call is given by the test."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("OUTBOX_ENVIRONMENT", "production.example")
+
+    def command(*arguments: str) -> Result:
+        return CliRunner().invoke(app, hoist(list(arguments)))
+
+    return command
+
+
+def give(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: object) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Let a function return `value`; returns the options that it is called with."""
+    calls: list[dict[str, Any]] = []
+
+    def answer(*arguments: object, **options: object) -> object:
+        calls.append({"arguments": arguments[1:], **options})
+        return value
+
+    monkeypatch.setattr(module, name, answer)
+    return calls
+
+
+GOOD = PipelineStatus(
+    connector="library-outbox",
+    state="RUNNING",
+    worker="w:1",
+    tasks=[Task("RUNNING", "w:2")],
+    position=1000,
+    slot="library_outbox",
+    slot_row={"active": True, "wal_status": "reserved", "confirmed_flush": 1000, "restart": 900, "server": 5000},
+    dead_letters=2,
+    live_epoch=1,
+    locked_epoch=1,
+)
+BAD = PipelineStatus(connector="library-outbox", state="RUNNING", cause="y.Error: why", problems=["it is not well"])
+
+
+@pytest.mark.parametrize(("found", "code"), [(GOOD, 0), (BAD, 1)])
+def test_status(run: Run, monkeypatch: pytest.MonkeyPatch, found: PipelineStatus, code: int) -> None:
+    give(monkeypatch, pipeline_status, "read_status", found)
+    table, document = run("status"), run("status", "--output", "json")
+    assert (table.exit_code, document.exit_code) == (code, code)
+    assert json.loads(document.stdout) == found.to_dict()
+    assert document.stderr == ""
+    assert table.stderr == "".join(f"not well: {words}\n" for words in found.problems)
+    assert ("root cause" in table.stdout) == bool(found.cause)
+
+
+def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, pipeline_status, "read_status", GOOD)
+    shown = run("status").stdout
+    assert len(shown.splitlines()) <= 24
+    for words in ("RUNNING on w:2", "active, WAL reserved", "3.9 KiB behind", "0/3E8 (1000)", "2 not acknowledged"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "function", "options"),
+    [
+        ("restart", "restart", {"only_failed": False}),
+        ("restart --failed", "restart", {"only_failed": True}),
+        ("resume", "resume", {}),
+        ("pause", "pause", {}),
+        ("stop", "stop", {}),
+    ],
+)
+def test_commands_to_the_connector(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, function: str, options: dict[str, object]
+) -> None:
+    calls = give(monkeypatch, running, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
+    done, document = run(*line.split()), run(*line.split(), "--output", "json")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("connector PAUSED, tasks: PAUSED\n")
+    assert ("`outbox apply` makes it running" in done.stderr) == (function in ("pause", "stop"))
+    assert json.loads(document.stdout) == {"connector": "PAUSED", "tasks": ["PAUSED"]}
+    assert {key: value for key, value in calls[0].items() if key != "arguments"} == options
+
+
+def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, offsets, "show", positions(1200))
+    shown = run("offsets", "show")
+    assert "0/4B0 (1200)" in shown.stdout
+    assert "200 bytes of WAL are in Kafka and not yet confirmed" in shown.stderr
+    assert json.loads(run("offsets", "show", "--output", "json").stdout) == positions(1200).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "resets"), [("offsets reset", 1, 0), ("offsets reset --yes", 0, 1), ("offsets reset --to x", 2, 0)]
+)
+def test_a_reset_says_what_it_costs_and_asks(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
+) -> None:
+    give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
+    calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    done = run(*line.split())
+    assert (done.exit_code, len(calls), done.stdout) == (code, resets, "")
+    assert code == 2 or "200 bytes of WAL between 0/3E8 and 0/4B0 are sent again" in done.stderr
+    assert code != 1 or "error: not a terminal, and --yes was not given" in done.stderr
+
+
+def test_a_reset_for_a_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    previews = give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
+    calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
+    done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
+    assert json.loads(done.stdout) == {
+        "backup": "b.json",
+        "before": {"number": 1200, "text": "0/4B0"},
+        "after": {"number": 1000, "text": "0/3E8"},
+        "rows": 3,
+        "resumed": True,
+    }
+    assert previews[0]["arguments"] == (Path("f.json"),)
+    assert calls[0]["arguments"][0] == Path("f.json")
+    assert (previews[0]["skip"], calls[0]["skip"]) == (True, True)
+
+
+LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k", "e", "payload-invalid", "why")
+
+
+def test_dead_letters_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = give(monkeypatch, dead_letters, "listed", [LETTER])
+    shown = run("dead-letter", "list")
+    assert shown.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
+    assert shown.stderr == "1 dead letters not acknowledged\n"
+    document = run("dead-letter", "list", "--all", "--output", "json")
+    assert json.loads(document.stdout) == {"dead_letters": [LETTER.to_dict()]}
+    assert [call["everything"] for call in calls] == [False, True]
+
+
+def test_one_dead_letter_is_shown_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = give(monkeypatch, dead_letters, "show", (LETTER, '{"payload": {"a": 1}}'))
+    assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
+    assert calls[0]["arguments"] == (Place(0, 7),)
+    give(monkeypatch, dead_letters, "show", (LETTER, "no JSON"))
+    assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == "no JSON"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "upto"),
+    [
+        ("--all", 0, None),
+        ("--to 0/7", 0, Place(0, 7)),
+        ("", 2, None),
+        ("--all --to 0/7", 2, None),
+        ("--to 7", 2, None),
+    ],
+)
+def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, upto: Place | None) -> None:
+    calls = give(monkeypatch, dead_letters, "acknowledge", 2)
+    done = run("dead-letter", "acknowledge", *line.split())
+    assert done.exit_code == code
+    assert [call["arguments"] for call in calls] == ([] if code else [(upto,)])
+    assert code or done.stderr == "2 dead letters acknowledged\n"
+
+
+FOUND = [Stuck("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "sent", "code"),
+    [
+        ("stuck", [], 0, 0),
+        ("stuck", FOUND, 0, 1),
+        ("stuck --resend", FOUND, 1, 0),
+        ("stuck --resend", FOUND, 0, 1),
+        ("stuck --resend", [], 0, 0),
+        ("stuck --older-than 0", [], 0, 2),
+    ],
+)
+def test_stuck(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[Stuck], sent: int, code: int) -> None:
+    give(monkeypatch, stuck, "find", found)
+    calls = give(monkeypatch, stuck, "resend", sent)
+    done, document = run(*line.split()), run(*line.split(), "--output", "json")
+    assert (done.exit_code, document.exit_code) == (code, code)
+    assert len(calls) == (2 if "--resend" in line and found else 0)
+    assert ("no record on the topic" in done.stdout) == bool(found)
+    if code < 2:
+        assert json.loads(document.stdout) == {"stuck": [vars(entry) for entry in found], "resent": sent}

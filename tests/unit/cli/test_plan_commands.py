@@ -1,0 +1,213 @@
+"""plan and apply in this process: what they do with what they get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.samples import CHANGES
+from typer.testing import CliRunner
+
+from outbox_kit import deployment
+from outbox_kit.changes import Change
+from outbox_kit.cli.app import app
+from outbox_kit.deployment import Plan, RollOut
+from outbox_kit.errors import ConfigurationError
+
+BOTH = ["postgres", "kafka"]
+
+
+def test_plan_with_changes_exits_with_3(planned: Callable[..., list[str]]) -> None:
+    planned(CHANGES)
+    result = CliRunner().invoke(app, ["plan"])
+    assert (result.exit_code, result.stderr) == (3, "")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["system", "kafka", "connect"]
+    assert "old → new" in result.stdout
+
+
+def test_plan_without_changes(planned: Callable[..., list[str]]) -> None:
+    planned([])
+    result = CliRunner().invoke(app, ["plan"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "no changes: everything is as the files say\n"
+
+
+@pytest.mark.parametrize("changes", [[], CHANGES])
+def test_plan_as_json(planned: Callable[..., list[str]], changes: list[Change]) -> None:
+    planned(changes)
+    result = CliRunner().invoke(app, ["--output", "json", "plan"])
+    printed = json.loads(result.stdout)
+    assert [change["object"] for change in printed["changes"]] == [change.object for change in changes]
+    assert all(
+        change.keys() == {"system", "object", "action", "why", "before", "after", "danger"}
+        for change in printed["changes"]
+    )
+
+
+def test_apply_never_asks_without_a_terminal(planned: Callable[..., list[str]]) -> None:
+    applied = planned(CHANGES)
+    result = CliRunner().invoke(app, ["apply"])
+    assert (result.exit_code, applied) == (1, [])
+    assert "error: not a terminal, and --yes was not given" in result.stderr
+    assert "`outbox apply --yes`" in result.stderr
+    assert "library.book" in result.stderr, "what it would do"
+    assert result.stdout == "", "data of what was done, and nothing was"
+
+
+def test_apply_with_yes(planned: Callable[..., list[str]]) -> None:
+    applied = planned(CHANGES)
+    result = CliRunner().invoke(app, ["--yes", "apply"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert applied == ["topic library.book", "connector c"]
+    assert result.stderr == "2 changes made\n"
+
+
+def test_apply_of_nothing_needs_no_yes(planned: Callable[..., list[str]]) -> None:
+    planned([])
+    result = CliRunner().invoke(app, ["apply"])
+    assert (result.exit_code, result.stderr) == (0, "nothing to change\n")
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [([], {}), (["--recover"], {"recover": True}), (["--only", "kafka", "--only", "postgres"], {"only": BOTH})],
+)
+def test_what_is_shown_before_the_question_is_done_after_it(
+    planned: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    options: list[str],
+    expected: dict[str, object],
+) -> None:
+    planned(CHANGES)
+    heard: list[tuple[str, object, object]] = []
+
+    def make_plan(_: object, *, recover: bool, only: list[str]) -> Plan:
+        heard.append(("plan", recover, only))
+        return Plan("library", "production", tuple(CHANGES))
+
+    def apply(*_: object, recover: bool, only: list[str], **__: object) -> list[Change]:
+        heard.append(("apply", recover, only))
+        return CHANGES
+
+    monkeypatch.setattr(deployment, "make_plan", make_plan)
+    monkeypatch.setattr(deployment, "apply", apply)
+    assert CliRunner().invoke(app, ["--output", output, "apply", *options]).exit_code == 1
+    assert CliRunner().invoke(app, ["--output", output, "--yes", "apply", *options]).exit_code == 0
+    wanted = (expected.get("recover", False), expected.get("only", []))
+    assert heard == [("plan", *wanted), ("apply", *wanted)]
+
+
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_an_unknown_system_is_wrong_usage(planned: Callable[..., list[str]], command: str) -> None:
+    planned(CHANGES)
+    result = CliRunner().invoke(app, ["--yes", command, "--only", "kafkas"])
+    assert result.exit_code == 2
+    assert "'kafkas' is none of postgres, kafka, registry, connect" in result.stderr
+
+
+def test_dangers_and_the_order_of_a_roll_out_are_said(
+    planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned([])
+    risky = replace(CHANGES[0], danger="keys move")
+    order = RollOut("book", ("isbn",), (), ("outbox apply", "deploy the service that writes isbn"))
+    plan = Plan("library", "production", (risky,), (order,), waits_for=("slot s",))
+    monkeypatch.setattr(deployment, "make_plan", lambda *_, **__: plan)
+    result = CliRunner().invoke(app, ["plan"])
+    assert result.exit_code == 3
+    assert "create !" in result.stdout
+    assert result.stderr.splitlines() == [
+        "DANGER  topic library.book: keys move",
+        '        needs --allow "topic library.book"',
+        "the connector waits for: slot s",
+        "safe order for the schema of book:",
+        "  1. outbox apply",
+        "  2. deploy the service that writes isbn",
+    ]
+
+
+def test_allow_and_wait_reach_apply(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned(CHANGES)
+    heard: dict[str, object] = {}
+
+    def apply(*_: object, **options: object) -> list[Change]:
+        heard.update(options)
+        return []
+
+    monkeypatch.setattr(deployment, "apply", apply)
+    options = ["--allow", "topic a", "--allow", "schema b", "--wait", "5"]
+    assert CliRunner().invoke(app, ["--yes", "apply", *options]).exit_code == 0
+    assert (heard["allow"], heard["wait_seconds"], heard["shown"]) == (["topic a", "schema b"], 5, None)
+
+
+def test_a_saved_plan_is_what_apply_gets(
+    planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned(CHANGES)
+    saved = tmp_path / "plan.json"
+    printed = CliRunner().invoke(app, ["--output", "json", "plan", "--save", str(saved)])
+    assert json.loads(printed.stdout) == json.loads(saved.read_text())
+    heard: dict[str, object] = {}
+
+    def apply(*_: object, **options: object) -> list[Change]:
+        heard.update(options)
+        return CHANGES
+
+    monkeypatch.setattr(deployment, "apply", apply)
+    assert CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved)]).exit_code == 0
+    assert heard["shown"] == Plan("library", "production", tuple(CHANGES))
+    refused = CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved), "--recover"])
+    assert isinstance(refused.exception, ConfigurationError)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        ("{}", "format: Field required"),
+        ('{"format": 2}', "format: Input should be 1"),
+        ("nonsense", "Invalid JSON"),
+    ],
+)
+def test_a_plan_file_that_is_none(
+    planned: Callable[..., list[str]], tmp_path: Path, content: str | None, message: str
+) -> None:
+    applied = planned(CHANGES)
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_text(content)
+    refused = CliRunner().invoke(app, ["--yes", "apply", "--plan", str(path)])
+    assert isinstance(refused.exception, ConfigurationError)
+    assert message in str(refused.exception)
+    assert applied == []
+
+
+def test_apply_as_json_prints_one_document(planned: Callable[..., list[str]]) -> None:
+    planned(CHANGES)
+    result = CliRunner().invoke(app, ["--output", "json", "--yes", "apply"])
+    assert len(json.loads(result.stdout)["changes"]) == 2
+
+
+def test_apply_as_json_that_is_refused_prints_no_table(planned: Callable[..., list[str]]) -> None:
+    """Who asked for JSON reads stdout with a parser, also when the answer is no."""
+    planned(CHANGES)
+    result = CliRunner().invoke(app, ["--output", "json", "apply"])
+    assert result.exit_code == 1
+    assert result.stdout == "" or json.loads(result.stdout)
+
+
+def test_expected_errors_reach_the_one_handler(
+    planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned([])
+
+    def fails(*_: object, **__: object) -> list[Change]:
+        raise ConfigurationError("what", "how")
+
+    monkeypatch.setattr(deployment, "make_plan", fails)
+    assert isinstance(CliRunner().invoke(app, ["plan"]).exception, ConfigurationError)

@@ -1,0 +1,87 @@
+"""`outbox render`: its formats, and that it needs no secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outbox_kit.cli.app import app
+from outbox_kit.errors import ConfigurationError
+
+EXAMPLE = ("-e", "production.example")
+
+
+@pytest.fixture(autouse=True)
+def at_home(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the workspace, with no variable of ours set."""
+    monkeypatch.chdir(workspace)
+    for name in [name for name in os.environ if name.upper().startswith("OUTBOX_")]:
+        monkeypatch.delenv(name)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
+
+
+def test_connect_is_the_default() -> None:
+    plain, named = run(*EXAMPLE, "render"), run(*EXAMPLE, "render", "--format", "connect")
+    assert plain.stdout == named.stdout
+    assert json.loads(plain.stdout)["name"] == "library-outbox"
+
+
+def test_sql_is_printed_and_nothing_else() -> None:
+    result = run(*EXAMPLE, "render", "--format", "sql")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("-- Database objects and roles of pipeline library in environment production.\n")
+    assert 'create role "outbox_materializer";' in result.stdout
+
+
+@pytest.mark.parametrize("form", ["strimzi", "yaml", ""])
+def test_other_formats_are_usage(form: str) -> None:
+    assert run(*EXAMPLE, "render", "--format", form).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("user: outbox_materializer", 'user: "{{ env.UNSET }}"'),
+        ("database: warehouse", 'database: "{{ env.UNSET }}"'),
+        ("user: outbox_admin", 'user: "{{ env.UNSET }}"'),
+    ],
+)
+def test_sql_does_need_what_it_prints(workspace: Path, old: str, new: str) -> None:
+    """An unset variable must not leave a role out, or name it `unset`."""
+    folder = workspace / "connectors" / "environments"
+    text = (folder / "production.example.yaml").read_text(encoding="utf-8")
+    assert old in text
+    (folder / "edited.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    result = run("-e", "edited", "render", "--format", "sql")
+    assert isinstance(result.exception, ConfigurationError)
+    assert "environment variable UNSET is not set" in result.exception.message
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("form", ["connect", "sql"])
+def test_set_and_variables_win(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = re.compile(r'"slot.name": "(\w+)"|replication_slot\(\'(\w+)\'')
+
+    def rendered(*options: str) -> str:
+        match = slot.search(run(*EXAMPLE, *options, "render", "--format", form).stdout)
+        assert match
+        return match[1] or match[2]
+
+    assert rendered() == "library_outbox"
+    assert rendered("--set", "source.slot=set", "--set", "prefix=x") == "set"
+    monkeypatch.setenv("OUTBOX__SOURCE__SLOT", "variable")
+    assert rendered("--set", "source.slot=set") == "variable"
+
+
+def test_an_error_of_set_names_it() -> None:
+    result = run(*EXAMPLE, "--set", "source.slott=x", "render")
+    assert isinstance(result.exception, ConfigurationError)
+    assert result.exception.message == "--set source.slott: source.slott: unknown key; did you mean 'slot'?"

@@ -1,0 +1,75 @@
+"""`outbox verify`: reports into files, and drift until somebody interrupts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from outbox_kit import verification
+from outbox_kit.checking import Check, Status
+from outbox_kit.cli import options
+from outbox_kit.cli.app import app
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError
+
+GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
+BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run `outbox apply`")
+
+
+@pytest.fixture
+def found(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> list[list[Check]]:
+    """What each run of verify finds; the last one is repeated."""
+    runs: list[list[Check]] = []
+    target = deployed()
+    monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(target))
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: runs.pop(0) if len(runs) > 1 else runs[0])
+    return runs
+
+
+def test_reports_are_written_also_when_a_check_fails(found: list[list[Check]], tmp_path: Path) -> None:
+    found.append([BAD])
+    junit, html = tmp_path / "v.xml", tmp_path / "v.html"
+    done = CliRunner().invoke(app, ["verify", "--junit", str(junit), "--html", str(html)])
+    assert done.exit_code == 1
+    assert 'name="kafka.topics"' in junit.read_text()
+    assert "missing: library.book" in html.read_text()
+
+
+@pytest.mark.parametrize("option", ["--junit", "--html"])
+def test_a_report_that_cannot_be_written(found: list[list[Check]], tmp_path: Path, option: str) -> None:
+    found.append([GOOD])
+    path = tmp_path / "nowhere" / "report"
+    error = CliRunner().invoke(app, ["verify", option, str(path)]).exception
+    assert isinstance(error, ConfigurationError)
+    assert error.message == f"cannot write {path}: No such file or directory"
+
+
+def test_drift_prints_what_changes_until_somebody_interrupts(
+    found: list[list[Check]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found += [[GOOD], [GOOD], [BAD], [BAD], [GOOD]]
+    pauses: list[float] = []
+
+    def wait(_: threading.Event, seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    done = CliRunner().invoke(app, ["verify", "--every", "30"])
+    assert done.exit_code == 0
+    assert pauses == [30] * 5
+    lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
+    assert lines == ["kafka.topics: pass → fail: missing: library.book", "kafka.topics: fail → pass: all 5"]
+    assert done.stderr == "stopped\n"
+
+
+def test_drift_has_a_pause(found: list[list[Check]]) -> None:
+    found.append([GOOD])
+    assert CliRunner().invoke(app, ["verify", "--every", "0"]).exit_code == 2

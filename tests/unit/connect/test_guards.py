@@ -1,0 +1,121 @@
+"""Positions and epochs that do not fit the lock file or the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.connect.samples import DESIRED, NULL, RUNNING, STOPPED
+
+from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_position
+from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.pipeline import Lock
+
+# --- refuse_position
+
+
+def offset(**position: object) -> list[dict[str, Any]]:
+    return [{"partition": {"server": "library"}, "offset": position}]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "wal_position"),
+    [
+        ([], 0),
+        (NULL, 0),
+        (offset(lsn=None), 0),
+        (offset(other=99), 0),
+        (offset(lsn=5), 5),
+        (offset(lsn=5), 6),
+    ],
+)
+def test_a_position_that_the_server_has_reached_passes(
+    lock: Lock, offsets: list[dict[str, Any]], wal_position: int
+) -> None:
+    refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ahead"),
+    [(offset(lsn=6), 6), (offset(lsn=5) + offset(lsn=2**50), 2**50), (NULL + offset(lsn=7), 7)],
+)
+def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
+    assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
+    assert caught.value.hint == RECOVER
+
+
+def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
+    offsets = [{"partition": {"server": "before"}, "offset": {"lsn": 9}}, *offset(lsn=5)]
+    assert position(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
+    assert position(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
+    refuse_position("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
+
+
+@pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
+def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
+    """Somebody will resume it."""
+    with pytest.raises(RefusedError, match="stands at 9"):
+        refuse_position("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
+
+
+@pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
+def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
+    found = lock.model_copy(update={"source": None}) if has_lock else None
+    with pytest.raises(RefusedError) as caught:
+        refuse_position("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
+    assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
+    assert caught.value.hint.startswith("restore the lock file from version control")
+    assert RECOVER in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        ActualConnector(None, None, []),
+        ActualConnector(DESIRED, STOPPED, []),
+        ActualConnector(DESIRED, STOPPED, NULL),
+        ActualConnector({**DESIRED, EPOCH_KEY: "1"}, STOPPED, []),
+    ],
+    ids=["no connector", "no offset", "no offset any more", "first epoch"],
+)
+def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
+    refuse_position("c", actual, None, 9)
+
+
+@pytest.mark.parametrize(
+    ("live", "locked", "refused"),
+    [
+        ("1", 1, False),
+        ("1", 2, False),
+        ("2", 2, False),
+        ("3", 2, True),
+        ("10", 9, True),
+        ("1", None, False),
+        ("2", None, True),
+        (None, 1, False),
+    ],
+)
+def test_a_live_epoch_above_the_locks_is_refused(
+    lock: Lock, live: str | None, locked: int | None, refused: bool
+) -> None:
+    config = {**DESIRED, EPOCH_KEY: live} if live else DESIRED
+    found = lock.model_copy(update={"source_epoch": locked}) if locked else None
+    actual = ActualConnector(config, STOPPED, [])
+    if not refused:
+        refuse_epoch("c", actual, found, raised=False)
+        return
+    with pytest.raises(RefusedError) as caught:
+        refuse_epoch("c", actual, found, raised=False)
+    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file is behind it")
+    assert caught.value.hint == "restore the lock file from version control"
+
+
+def test_a_raised_epoch_must_be_above_the_live_one(lock: Lock) -> None:
+    """A lock file that is one behind would raise the epoch to what is written already."""
+    actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
+    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)
+    with pytest.raises(RefusedError, match="writes source epoch 3"):
+        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), raised=True)

@@ -1,0 +1,87 @@
+"""What verify asks a worker, at the edge where bytes leave the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from tests.unit.connect.samples import DESIRED, MOVED, NOBODY, PLUGIN, ROUTER, RUNNING
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.inspection import observe
+from outbox_kit.pipeline import Connect
+
+Serve = Callable[[Script], ScriptedServer]
+PLUGINS = [{"class": PLUGIN, "version": "3"}, {"class": ROUTER, "version": "0.1.0"}]
+STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
+SECRET = "resolved-secret"
+VALIDATED = {
+    "configs": [
+        {"definition": {}, "value": {"name": "a", "value": SECRET, "errors": []}},
+        {"definition": {}, "value": {"name": "b", "value": "${env:GONE}", "errors": []}},
+        {"definition": {}, "value": {"name": "c", "value": "x-${file:/f:k}-y", "errors": ["not a number"]}},
+        {"definition": {}, "value": {"name": "d", "value": None, "errors": []}},
+        {"definition": None, "value": None},
+    ]
+}
+
+
+def test_what_the_worker_makes_of_a_config(serve: Serve) -> None:
+    server = serve([(200, VALIDATED)])
+    with closing(ConnectClient(Connect(url=server.url))) as client:
+        found = client.validate("c", DESIRED)
+    assert found.errors == {"c": ["not a number"]}
+    assert found.unresolved == ["b", "c"]
+    assert SECRET not in repr(found), "resolved values are dropped"
+    assert server.seen[0].method == "PUT"
+    assert server.seen[0].body == {"name": "c", **DESIRED}
+
+
+def test_one_request_for_all_connectors(serve: Serve) -> None:
+    """Also against 200 of them; one that is being deleted has no info any more."""
+    answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
+    server = serve([(200, answer)])
+    with closing(ConnectClient(Connect(url=server.url))) as client:
+        found = client.all_connectors()
+    assert len(found) == 200
+    assert [request.path for request in server.seen] == ["/connectors?expand=info&expand=status"]
+
+
+def test_everything_in_a_known_number_of_requests(serve: Serve) -> None:
+    config = {"name": "c", **DESIRED, "database.password": "********", "slot.name": "s"}
+    other = {"info": {"config": {"connector.class": PLUGIN, "slot.name": "s", "topic.prefix": "t"}}, "status": STATUS}
+    script = [
+        (200, {"c": {"info": {"config": config}, "status": STATUS}, "other": other}),
+        (200, {"offsets": MOVED}),
+        (200, {"kafka_cluster_id": "k1"}),
+        (200, PLUGINS),
+        (200, VALIDATED),
+    ]
+    server = serve(script)
+    with closing(ConnectClient(Connect(url=server.url))) as client:
+        found = observe(client, Connect(url=server.url), "c", DESIRED)
+    assert (found.cluster, found.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
+    assert found.sharing[0] == "slot.name 's' is also that of connector 'other'"
+    assert found.actual.status
+    assert found.actual.status.words == RUNNING.words
+    assert len(server.seen) == len(script)
+    sent = server.seen[-1].body
+    assert sent["database.password"] == DESIRED["database.password"], "a mask is never sent back"
+    assert sent["slot.name"] == "s"
+
+
+def test_each_worker_is_asked(serve: Serve, free_port: int) -> None:
+    """The REST API answers for one worker only."""
+    worker = serve([(200, PLUGINS)])
+    missing = f"http://127.0.0.1:{free_port}"
+    script: Script = [NOBODY, (404, {"message": "no"}), (200, {}), (200, PLUGINS)]
+    server = serve(script)
+    service = Connect(url=server.url, workers=[worker.url, missing])
+    with closing(ConnectClient(service)) as client:
+        found = observe(client, service, "c", DESIRED)
+    assert found.validation is None, "without a connector there is nothing to validate"
+    assert [(each.url, each.versions, bool(each.error)) for each in found.workers] == [
+        (worker.url, {PLUGIN: "3", ROUTER: "0.1.0"}, False),
+        (missing, {}, True),
+    ]

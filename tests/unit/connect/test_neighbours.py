@@ -1,0 +1,133 @@
+"""The other connectors of the cluster."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, RUNNING, written
+
+from outbox_kit.connect.client import LiveConnector
+from outbox_kit.connect.neighbours import duplicates, orphans, refuse_duplicates
+from outbox_kit.connect.state import ActualConnector, diff
+from outbox_kit.errors import RefusedError
+
+OURS = {
+    "connector.class": PLUGIN,
+    "database.hostname": "db",
+    "database.port": "5432",
+    "database.dbname": "library",
+    "slot.name": "s",
+    "publication.name": "p",
+    "topic.prefix": "library",
+}
+APART = {"slot.name": "other", "publication.name": "other", "topic.prefix": "other"}
+MYSQL = {"connector.class": "io.debezium.connector.mysql.MySqlConnector", "database.hostname": "db"}
+DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbname": "library", "topic.prefix": "x"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "keys"),
+    [
+        ({}, {}, ["slot.name", "publication.name", "topic.prefix"]),
+        ({}, APART, []),
+        ({}, {**APART, "slot.name": "s"}, ["slot.name"]),
+        ({}, {**APART, "publication.name": "p"}, ["publication.name"]),
+        ({}, {**APART, "topic.prefix": "library"}, ["topic.prefix"]),
+        # a slot is a server's, a publication a database's
+        ({}, {**APART, "slot.name": "s", "database.dbname": "other"}, ["slot.name"]),
+        ({}, {**APART, "publication.name": "p", "database.dbname": "other"}, []),
+        ({}, {**APART, "slot.name": "s", "publication.name": "p", "database.hostname": "elsewhere"}, []),
+        ({}, {**APART, "slot.name": "s", "publication.name": "p", "database.port": "5433"}, []),
+        ({}, {**APART, "topic.prefix": "library", "database.hostname": "elsewhere"}, ["topic.prefix"]),
+    ],
+)
+def test_duplicates(ours: dict[str, str], other: dict[str, str], keys: list[str]) -> None:
+    live = {"other": LiveConnector({**OURS, **other}, RUNNING)}
+    assert [found.key for found in duplicates("c", {**OURS, **ours}, live)] == keys
+
+
+def test_defaults_of_debezium_count() -> None:
+    found = duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "topic.prefix": "y"}, None)})
+    assert [(entry.key, entry.value) for entry in found] == [
+        ("slot.name", "debezium"),
+        ("publication.name", "dbz_publication"),
+    ]
+    assert duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "database.port": "1", **APART}, None)}) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector"}, []),
+        ({}, []),
+        ({**MYSQL, "topic.prefix": "library"}, ["topic.prefix"]),
+        ({**MYSQL, "slot.name": "s"}, []),
+    ],
+)
+def test_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
+    assert [found.key for found in duplicates("c", OURS, {"other": LiveConnector(config, None)})] == keys
+
+
+def test_a_duplicate_is_refused_by_the_others_name() -> None:
+    others = {"b": LiveConnector({**OURS, **APART, "slot.name": "s"}, None), "a": LiveConnector(OURS, None)}
+    with pytest.raises(RefusedError) as caught:
+        refuse_duplicates("c", OURS, others)
+    assert caught.value.message == (
+        "connector 'c': slot.name 's' is also that of connector 'a'; "
+        "publication.name 'p' is also that of connector 'a'; "
+        "topic.prefix 'library' is also that of connector 'a'; slot.name 's' is also that of connector 'b'"
+    )
+    assert "delete the other connector" in caught.value.hint
+    assert "`outbox adopt a`" in caught.value.hint
+    refuse_duplicates("c", OURS, {"c": LiveConnector(OURS, None), "d": LiveConnector({**OURS, **APART}, None)})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{**written(OURS), "outboxkit.pipeline": "orders"}, {**OURS, **APART, "topic.prefix": "library"}],
+    ids=["another pipeline's", "another slot"],
+)
+def test_only_a_strangers_slot_can_be_taken_over(other: dict[str, str]) -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_duplicates("c", written(OURS), {"other": LiveConnector(other, None)})
+    assert "adopt" not in caught.value.hint
+
+
+# --- what a renaming leaves behind
+
+
+@pytest.mark.parametrize(
+    ("config", "left"),
+    [
+        (written(OURS), True),
+        (written({**OURS, "slot.name": "new"}), True),
+        (written({**OURS, "topic.prefix": "new"}), True),
+        # the same pipeline in another environment, through the same Connect cluster
+        (written({**OURS, "topic.prefix": "test", "database.hostname": "test-db"}), False),
+        ({**written(OURS), "outboxkit.pipeline": "orders"}, False),
+        (OURS, False),
+    ],
+    ids=["renamed", "with a new slot", "with a new prefix", "another environment", "another pipeline", "not the kit's"],
+)
+def test_orphans(config: dict[str, str], left: bool) -> None:
+    others = {"old": LiveConnector(config, None), "c": LiveConnector(written(OURS), None)}
+    assert orphans("c", written(OURS), others) == (["old"] if left else [])
+
+
+def test_without_the_kits_mark_nothing_is_left_behind() -> None:
+    assert orphans("c", OURS, {"old": LiveConnector(OURS, None), "older": LiveConnector(written(OURS), None)}) == []
+
+
+@pytest.mark.parametrize("config", [None, written(OURS)], ids=["new one not there yet", "both there"])
+def test_what_is_left_behind_goes_first(config: dict[str, str] | None) -> None:
+    """The new connector needs its slot."""
+    others = {"old": LiveConnector(written(OURS), None)}
+    changes = diff("c", written(OURS), ActualConnector(config, RUNNING if config else None, MOVED, others))
+    assert (changes[0].object, changes[0].action) == ("connector old", "delete")
+    assert "old stops for good" in changes[0].danger
+    assert [change.action for change in changes[1:]] == ([] if config else ["create"])
+    refuse_duplicates("c", written(OURS), others)
+
+
+def test_a_plain_neighbour_is_no_change() -> None:
+    others = {"other": LiveConnector({**DESIRED, **APART}, None)}
+    assert diff("c", written(DESIRED), ActualConnector(written(DESIRED), RUNNING, MOVED, others)) == []

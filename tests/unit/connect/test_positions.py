@@ -1,0 +1,61 @@
+"""Where a connector begins, against a real HTTP server that plays Connect's answers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.connect.test_apply import (
+    CREATE,
+    DONE,
+    OFFSETS,
+    RESUME,
+    SEED,
+    SEEDING,
+    START,
+    STATE,
+    STOPPED,
+    Serve,
+    client,
+)
+from tests.unit.support import Script
+
+from outbox_kit.changes import Change
+from outbox_kit.connect.apply import apply
+from outbox_kit.connect.positions import Start
+from outbox_kit.progress import silent
+
+
+@pytest.mark.parametrize(
+    ("change", "start", "lsn", "why"),
+    [
+        (CREATE, Start("p", SEED), 9, ""),
+        (CREATE, Start("p", SEED, 9), 9, ""),
+        (CREATE, Start("p", SEED), 5, ""),
+        (CREATE, Start("p", SEED), 4, "it is before the slot's"),
+        (CREATE, Start("p", SEED, 8), 9, "the server is only at 8"),
+        (CREATE, Start("p", SEED, 20, fresh=True), 9, "Connect kept it of an earlier connector"),
+        (START, Start("p", SEED, 8), 9, "the server is only at 8"),
+        (START, Start("p", SEED, 20, fresh=True), 9, "Connect kept it of an earlier connector"),
+        (STATE, Start("p", SEED, 8), 4, "it is before the slot's"),
+        # The server went on, and the connector with it, between the look at it and the stop.
+        (STATE, Start("p", SEED, 8, fresh=True), 9, ""),
+    ],
+)
+def test_a_position_that_connect_kept_is_used_only_where_it_can_be(
+    serve: Serve, change: Change, start: Start, lsn: int, why: str
+) -> None:
+    """From beyond the server PostgreSQL skips every row up to there in silence; before the slot the task FAILED."""
+    began: Script = {CREATE: [(201, {}), STOPPED], START: [STOPPED], STATE: [STOPPED, DONE, STOPPED]}[change]
+    kept = {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7}}]}
+    server = serve([*began, (200, kept), *([(200, {})] if why else []), DONE])
+    said: list[str] = []
+    apply(client(server), "c", {"a": "1"}, [change], start=start, progress=said.append)
+    assert server.seen[len(began) :] == ([OFFSETS, SEEDING, RESUME] if why else [OFFSETS, RESUME])
+    assert said[1:] == ([f"connector c takes the slot's position 5, not {lsn}: {why}"] if why else [])
+
+
+def test_of_concurrent_transactions_the_last_commit_counts(serve: Serve) -> None:
+    """An event may lie before the last commit, which the slot has reached already."""
+    offset = {"lsn": 3, "lsn_proc": 3, "lsn_commit": 5}
+    server = serve([STOPPED, (200, {"offsets": [{"partition": {"server": "p"}, "offset": offset}]}), DONE])
+    apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
+    assert SEEDING not in server.seen

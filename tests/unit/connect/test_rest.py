@@ -1,0 +1,265 @@
+"""Requests to Kafka Connect against a real HTTP server: what is retried, what is final, what is said."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.connect import rest
+from outbox_kit.connect.client import (
+    AlreadyExistsError,
+    ConnectClient,
+    MaybeDoneError,
+    NotFoundError,
+    RebalanceError,
+)
+from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
+from outbox_kit.pipeline import HttpService
+
+Serve = Callable[[Script], ScriptedServer]
+
+
+def answer(status: int, message: str) -> tuple[int, object]:
+    """An error in Connect's form."""
+    return status, {"error_code": status, "message": message}
+
+
+def client(server: ScriptedServer) -> ConnectClient:
+    return ConnectClient(HttpService(url=server.url + "/"))
+
+
+# Texts of Kafka 4.3: HerderRequestHandler, ConnectExceptionMapper, DistributedHerder.
+EXISTS = answer(409, "Connector library-outbox already exists")
+REBALANCES = [
+    answer(409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"),
+    answer(
+        409,
+        "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway.",
+    ),
+    answer(
+        409,
+        "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent "
+        "config change)",
+    ),
+    answer(500, "Request cannot be completed because a rebalance is expected"),
+]
+TIMED_OUT = [
+    answer(500, "Request timed out"),
+    answer(500, "Request timed out. The worker is currently ensuring membership in the cluster, which began at X"),
+    # A stage of the worker that speaks of a rebalance: the write may still have happened.
+    answer(
+        500,
+        "Request timed out. The worker is currently starting 3 connector(s) and task(s) after a rebalance, "
+        "which began at 2026-01-01T00:00:00Z",
+    ),
+]
+CREATED = (201, {"name": "library-outbox"})
+
+
+@pytest.fixture(autouse=True)
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "REBALANCE_BUDGET_S", 1)
+
+
+@pytest.mark.parametrize("rebalance", REBALANCES, ids=lambda line: str(line[1]["message"])[:60])
+def test_a_rebalance_is_tried_again(serve: Serve, rebalance: tuple[int, object]) -> None:
+    server = serve([rebalance, CREATED])
+    client(server).create_stopped("library-outbox", {"a": "1"})
+    assert server.seen == [server.seen[0], server.seen[0]]
+
+
+def test_a_rebalance_that_does_not_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "REBALANCE_BUDGET_S", 0.3)
+    with pytest.raises(RebalanceError, match=r"conflicting operation .* \(HTTP 409\)") as caught:
+        client(serve([REBALANCES[0]])).update("library-outbox", {})
+    assert "workers' logs" in caught.value.hint
+
+
+def test_a_connector_that_exists_is_final(serve: Serve) -> None:
+    server = serve([EXISTS, CREATED])
+    with pytest.raises(AlreadyExistsError, match=r"Connector library-outbox already exists \(HTTP 409\)"):
+        client(server).create_stopped("library-outbox", {})
+    assert len(server.seen) == 1
+
+
+def test_a_connector_that_exists_is_final_whatever_its_name(serve: Serve) -> None:
+    server = serve([answer(409, "Connector rebalance-audit already exists"), CREATED])
+    with pytest.raises(RejectedError, match="already exists"):
+        client(server).create_stopped("rebalance-audit", {})
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("timed_out", TIMED_OUT, ids=["plain", "stage", "stage after a rebalance"])
+def test_a_write_that_timed_out_is_not_repeated(serve: Serve, timed_out: tuple[int, object]) -> None:
+    server = serve([timed_out, EXISTS])
+    with pytest.raises(RejectedError, match="Request timed out"):
+        client(server).create_stopped("library-outbox", {})
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "message"),
+    [
+        (
+            400,
+            {"error_code": 400, "message": "Connector configuration is invalid"},
+            "Connector configuration is invalid",
+        ),
+        (500, {"other": "shape"}, "Internal Server Error"),
+        (502, b"", "Bad Gateway"),
+        (500, ["a list"], "Internal Server Error"),
+    ],
+)
+def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: object, message: str) -> None:
+    server = serve([(status, content)])
+    with pytest.raises(RejectedError) as caught:
+        client(server).update("c", {"database.password": "s3cret"})
+    expected = f"Kafka Connect at {server.url}: PUT /connectors/c/config: {message} (HTTP {status})"
+    assert caught.value.message == expected
+
+
+def test_a_write_to_what_is_not_there_is_an_error(serve: Serve) -> None:
+    with pytest.raises(NotFoundError, match=r"Connector c not found \(HTTP 404\)"):
+        client(serve([answer(404, "Connector c not found")])).resume("c")
+
+
+def test_an_unreachable_worker_is_named(free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    service = HttpService(url=url, username="me", password=SecretStr("s3cret"))
+    with pytest.raises(UnreachableError) as caught:
+        ConnectClient(service).root()
+    assert caught.value.message == f"cannot reach Kafka Connect at {url}: connection refused"
+    assert "connect.url" in caught.value.hint
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
+def test_an_answer_that_is_no_json_is_explained(serve: Serve, content: bytes) -> None:
+    """For instance the address of a proxy, or of another service."""
+    server = serve([(200, content)])
+    with pytest.raises(OutboxKitError, match=server.url):
+        client(server).config("c")
+
+
+def test_credentials_go_into_the_header(serve: Serve) -> None:
+    server = serve([(200, {"version": "4.3.1"})])
+    service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
+    assert ConnectClient(service).root() == {"version": "4.3.1"}
+    assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
+
+
+def test_credentials_of_the_machine_are_not_used(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    netrc = tmp_path_factory.mktemp("home") / "netrc"
+    netrc.write_text("machine 127.0.0.1 login other password other\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    server = serve([(200, {})])
+    client(server).root()
+    assert server.seen[0].authorization is None
+
+
+# --- writes that may have happened
+
+
+WRITES: list[Callable[[ConnectClient], object]] = [
+    lambda c: c.create_stopped("c", {}),
+    lambda c: c.update("c", {}),
+    lambda c: c.delete("c"),
+    lambda c: c.patch_offsets("c", {}, {}),
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_write_that_a_proxy_lost_may_have_happened(
+    serve: Serve, write: Callable[[ConnectClient], object], status: int
+) -> None:
+    with pytest.raises(MaybeDoneError, match=f"HTTP {status}") as caught:
+        write(client(serve([(status, b"")])))
+    assert "may still do it" in caught.value.hint
+
+
+def test_a_read_that_a_proxy_lost_is_no_write(serve: Serve) -> None:
+    with pytest.raises(RejectedError) as caught:
+        client(serve([(502, b"")])).config("c")
+    assert not isinstance(caught.value, MaybeDoneError)
+
+
+@pytest.mark.parametrize("answered", [(504, b""), TIMED_OUT[0]], ids=["proxy", "worker"])
+def test_a_validation_writes_nothing(serve: Serve, answered: tuple[int, object]) -> None:
+    """It is a PUT, but there is nothing that could have happened."""
+    with pytest.raises(RejectedError) as caught:
+        client(serve([answered])).validate("c", {"connector.class": "x.Y"})
+    assert not isinstance(caught.value, MaybeDoneError)
+
+
+def test_a_worker_that_hangs_is_not_waited_for_long(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan reads only, and a person waits for it; a write has to outlast the worker's own 90 s."""
+    assert rest.READ_TIMEOUT_S <= 15
+    assert rest.WRITE_TIMEOUT_S > 90
+    monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.3)
+    hanging = ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}"))
+    where = f"Kafka Connect at http://127.0.0.1:{silent_port}"
+    with pytest.raises(UnreachableError) as caught:
+        hanging.all_connectors()
+    assert caught.value.message == f"{where}: GET /connectors: no answer within 0.2 s"
+    assert "hanging" in caught.value.hint
+    with pytest.raises(MaybeDoneError) as maybe:
+        hanging.update("c", {"database.password": "s3cret"})
+    assert maybe.value.message == f"{where}: PUT /connectors/c/config: no answer within 0.3 s"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield int(listening.getsockname()[1])
+
+
+# --- credentials that are refused
+
+
+@pytest.mark.parametrize(
+    ("credentials", "said"),
+    [
+        ({}, "sent with no credentials: refused; set connect.username and connect.password, or connect.token"),
+        (
+            {"username": "me", "password": SecretStr("s3cret")},
+            "sent with basic authentication as 'me': refused; look at connect.username and connect.password",
+        ),
+        ({"token": SecretStr("s3cret")}, "sent with a bearer token: refused; look at connect.token"),
+    ],
+    ids=["none", "basic", "bearer"],
+)
+def test_refused_credentials_are_named_by_kind(serve: Serve, credentials: dict[str, Any], said: str) -> None:
+    server = serve([(401, b"<html>who are you</html>")])
+    with pytest.raises(UnreachableError) as caught:
+        ConnectClient(HttpService(url=server.url, **credentials)).config("c")
+    assert caught.value.message == f"Kafka Connect at {server.url}: GET /connectors/c/config: Unauthorized (HTTP 401)"
+    assert caught.value.hint == f"{said} in the environment file"
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_somebody_may_not_do_is_a_refusal(serve: Serve) -> None:
+    with pytest.raises(RejectedError, match=r"Forbidden \(HTTP 403\)") as caught:
+        client(serve([(403, b"")])).stop("c")
+    assert "not allowed to do this; set connect.username" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(serve: Serve, status: int) -> None:
+    """A redirected PUT becomes a GET, and its answer would pass for success."""
+    server = serve([(status, b""), (200, {})])
+    with pytest.raises(UnreachableError, match="PUT /connectors/c/config: redirected to another address"):
+        client(server).update("c", {"a": "1"})
+    assert len(server.seen) == 1

@@ -1,0 +1,198 @@
+"""Credentials and TLS, against a real HTTPS server: what is sent, and what is said when it is not accepted."""
+
+from __future__ import annotations
+
+import base64
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from tests.unit.connect.tls import Authority, SecureServer, make_authority
+
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.errors import ConfigurationError, OutboxKitError, UnreachableError
+from outbox_kit.pipeline import HttpService
+from outbox_kit.registry.client import RegistryClient
+
+SECRET = "s3cret:with:colons"
+BASIC = "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+Secure = Callable[..., SecureServer]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Everything that servers and clients of these tests hold."""
+
+    ours: Authority
+    other: Authority
+    server: Path
+    client: Path
+    stranger: Path
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    ours = make_authority(tmp_path_factory.mktemp("ours"), "authority")
+    other = make_authority(tmp_path_factory.mktemp("other"), "other authority")
+    server = ours.issue("server", hosts=["127.0.0.1"])
+    return Keys(ours, other, server, ours.issue("client"), other.issue("stranger"))
+
+
+@pytest.fixture
+def secure() -> Iterator[Secure]:
+    """Start HTTPS servers; they end with the test."""
+    servers: list[SecureServer] = []
+
+    def start(certificate: Path, **options: Path | str | None) -> SecureServer:
+        servers.append(SecureServer(certificate, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def ask_connect(service: HttpService) -> object:
+    with closing(ConnectClient(service)) as client:
+        return client.plugins()
+
+
+def ask_registry(service: HttpService) -> object:
+    with closing(RegistryClient(service)) as client:
+        return client.versions("s")
+
+
+ASK = pytest.mark.parametrize("ask", [ask_connect, ask_registry], ids=["connect", "registry"])
+Ask = Callable[[HttpService], object]
+
+
+@ASK
+@pytest.mark.parametrize(
+    ("credentials", "authorization"),
+    [
+        ({}, None),
+        ({"username": "me", "password": SecretStr(SECRET)}, BASIC),
+        ({"token": SecretStr("t0ken")}, "Bearer t0ken"),
+    ],
+    ids=["none", "basic", "bearer"],
+)
+@pytest.mark.parametrize("mutual", [False, True], ids=["server certificate", "client certificate"])
+def test_credentials_arrive(
+    keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any], authorization: str | None, mutual: bool
+) -> None:
+    server = secure(keys.server, clients=keys.ours.file if mutual else None, authorization=authorization)
+    certificate = {"certificate_file": keys.client, "key_file": keys.client.with_suffix(".key")} if mutual else {}
+    assert ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials, **certificate)) == []
+    assert [seen for _, seen in server.seen] == [authorization]
+
+
+@ASK
+def test_key_and_certificate_in_one_file(keys: Keys, secure: Secure, ask: Ask, tmp_path: Path) -> None:
+    server = secure(keys.server, clients=keys.ours.file)
+    both = tmp_path / "both.pem"
+    both.write_bytes(keys.client.read_bytes() + keys.client.with_suffix(".key").read_bytes())
+    assert ask(HttpService(url=server.url, ca_file=keys.ours.file, certificate_file=both)) == []
+
+
+@ASK
+@pytest.mark.parametrize("trusted", ["none", "another"])
+def test_a_server_that_nobody_vouches_for(keys: Keys, secure: Secure, ask: Ask, trusted: str) -> None:
+    authority = {"ca_file": keys.other.file} if trusted == "another" else {}
+    server = secure(keys.server)
+    with pytest.raises(UnreachableError, match=r"TLS: the server's certificate was not accepted: ") as caught:
+        ask(HttpService(url=server.url, **authority))
+    assert ".ca_file must hold the authority" in caught.value.hint
+    assert server.seen == []
+
+
+@ASK
+def test_a_certificate_of_another_host(keys: Keys, secure: Secure, ask: Ask) -> None:
+    server = secure(keys.ours.issue("elsewhere", hosts=["connect.example.internal"]))
+    with pytest.raises(UnreachableError, match=r"TLS: the certificate is of another host: .*127.0.0.1") as caught:
+        ask(HttpService(url=server.url, ca_file=keys.ours.file))
+    assert ".url must use a name" in caught.value.hint
+
+
+@ASK
+def test_a_certificate_that_has_expired(keys: Keys, secure: Secure, ask: Ask) -> None:
+    server = secure(keys.ours.issue("expired", hosts=["127.0.0.1"], days=-1))
+    with pytest.raises(UnreachableError, match="certificate has expired"):
+        ask(HttpService(url=server.url, ca_file=keys.ours.file))
+
+
+@ASK
+@pytest.mark.parametrize("sent", ["none", "stranger"])
+def test_a_client_certificate_that_is_missing_or_not_accepted(keys: Keys, secure: Secure, ask: Ask, sent: str) -> None:
+    server = secure(keys.server, clients=keys.ours.file)
+    files = {"certificate_file": keys.stranger, "key_file": keys.stranger.with_suffix(".key")}
+    with pytest.raises(UnreachableError) as caught:
+        ask(HttpService(url=server.url, ca_file=keys.ours.file, **(files if sent == "stranger" else {})))
+    # Which of the two is seen is up to the server's timing: its alert, or that it has hung up.
+    alert = "TLS: the server wants a client certificate that it accepts" in caught.value.message
+    cut = "the connection was cut without an answer" in caught.value.message
+    assert alert or cut, caught.value.message
+    assert ".certificate_file" in caught.value.hint or sent == "stranger"
+    assert server.seen == []
+
+
+@ASK
+def test_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask: Ask) -> None:
+    server = serve([(200, [])])
+    with pytest.raises(UnreachableError, match="TLS: the server does not speak it") as caught:
+        ask(HttpService(url=server.url.replace("http:", "https:"), ca_file=keys.ours.file))
+    assert "http instead of https?" in caught.value.hint
+
+
+@ASK
+@pytest.mark.parametrize(
+    "credentials",
+    [{}, {"username": "me", "password": SecretStr("s3cret")}, {"token": SecretStr("s3cret")}],
+    ids=["none", "basic", "bearer"],
+)
+def test_credentials_that_are_refused(keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any]) -> None:
+    server = secure(keys.server, authorization="Bearer other")
+    with pytest.raises(OutboxKitError, match="401") as caught:
+        ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials))
+    assert "sent with" in caught.value.hint
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+# --- before anything is sent
+
+
+def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
+    """Settings that no request can be made with, and what is said of them."""
+    no_pem = folder / "no.pem"
+    no_pem.write_text("s3cret", encoding="utf-8")
+    locked = keys.ours.issue("locked", password=b"s3cret")
+    client, key = keys.client, keys.client.with_suffix(".key")
+    return [
+        ({"ca_file": folder / "none.pem"}, f"SECTION.ca_file: no file {folder / 'none.pem'}"),
+        ({"certificate_file": client, "key_file": folder / "none"}, f"SECTION.key_file: no file {folder / 'none'}"),
+        ({"ca_file": no_pem}, "SECTION.ca_file: not usable as PEM"),
+        ({"certificate_file": client}, "SECTION.certificate_file: not usable as PEM"),
+        (
+            {"certificate_file": keys.stranger, "key_file": key},
+            "SECTION.certificate_file, SECTION.key_file: not usable",
+        ),
+        ({"certificate_file": locked, "key_file": locked.with_suffix(".key")}, "SECTION.key_file: not usable"),
+        ({"key_file": key}, "SECTION.key_file without SECTION.certificate_file"),
+        ({"token": SecretStr("a"), "password": SecretStr("s3cret")}, "SECTION has a token and a password"),
+    ]
+
+
+@pytest.mark.parametrize(("ask", "section"), [(ask_connect, "connect"), (ask_registry, "registry")])
+@pytest.mark.parametrize("case", range(8))
+def test_credentials_that_cannot_be_used(
+    keys: Keys, free_port: int, tmp_path: Path, ask: Ask, section: str, case: int
+) -> None:
+    settings, said = wrong(keys, tmp_path)[case]
+    with pytest.raises(ConfigurationError) as caught:
+        ask(HttpService(url=f"https://127.0.0.1:{free_port}", **settings))
+    assert said.replace("SECTION", section) in caught.value.message
+    assert "s3cret" not in caught.value.message

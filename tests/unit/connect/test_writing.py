@@ -1,0 +1,181 @@
+"""Writes that the worker does not answer: made once, or once more when it is sure that they were not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.connect.samples import written
+from tests.unit.support import Request, Script, ScriptedServer
+
+from outbox_kit.changes import Change
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import writing
+from outbox_kit.connect.apply import apply, put_config, remove, stop
+from outbox_kit.connect.client import AlreadyExistsError, ConnectClient, MaybeDoneError, NotFoundError
+from outbox_kit.connect.positions import Start
+from outbox_kit.errors import RejectedError, WaitTimeoutError
+from outbox_kit.pipeline import HttpService
+from outbox_kit.progress import silent
+
+Serve = Callable[[Script], ScriptedServer]
+Answer = tuple[int, object]
+SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
+CONFIG = written({"a": "1"})
+TIMED_OUT: Answer = (500, {"error_code": 500, "message": "Request timed out. The worker is currently starting"})
+ABSENT: Answer = (404, {"error_code": 404, "message": "Connector c not found"})
+NO_STATUS: Answer = (404, {"error_code": 404, "message": "No status found for connector c"})
+EXISTS: Answer = (409, {"error_code": 409, "message": "Connector c already exists"})
+REFUSED: Answer = (400, {"error_code": 400, "message": "Connector configuration is invalid"})
+LIVE: Answer = (200, {**CONFIG, "name": "c"})
+OLD: Answer = (200, written({"a": "0"}))
+STOPPED: Answer = (200, {"connector": {"state": "STOPPED"}, "tasks": []})
+RUNS: Answer = (200, {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]})
+OFFSET: Answer = (200, {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]})
+NO_OFFSET: Answer = (200, {"offsets": []})
+DONE: Answer = (202, None)
+CREATE, START = Change("connect", "connector c", "create", ""), Change("connect", "start c", "create", "")
+PUT = Request("PUT", "/connectors/c/config", CONFIG)
+POST = Request("POST", "/connectors", {"name": "c", "config": CONFIG, "initial_state": "STOPPED"})
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CONFIRM_TIMEOUT_S", 0)  # one look
+    monkeypatch.setattr(connect_apply, "REMOVE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.3)
+
+
+def client(server: ScriptedServer) -> ConnectClient:
+    return ConnectClient(HttpService(url=server.url))
+
+
+def writes(server: ScriptedServer) -> list[str]:
+    return [f"{request.method} {request.path}" for request in server.seen if request.method != "GET"]
+
+
+@pytest.mark.parametrize(
+    ("script", "puts"),
+    [
+        ([(200, {})], 1),
+        ([TIMED_OUT, LIVE], 1),
+        ([TIMED_OUT, OLD, (200, {})], 2),
+        ([TIMED_OUT, OLD, TIMED_OUT, LIVE], 2),
+    ],
+    ids=["answered", "happened", "did not happen", "happened the second time"],
+)
+def test_an_update_is_made(serve: Serve, script: Script, puts: int) -> None:
+    server = serve(script)
+    said: list[str] = []
+    put_config(client(server), "c", CONFIG, said.append)
+    assert [request for request in server.seen if request.method == "PUT"] == [PUT] * puts
+    assert ("look whether it has happened" in " ".join(said)) is (TIMED_OUT in script)
+
+
+def test_an_update_that_never_happens(serve: Serve) -> None:
+    server = serve([TIMED_OUT, OLD, TIMED_OUT, OLD])
+    with pytest.raises(MaybeDoneError, match="Request timed out") as caught:
+        put_config(client(server), "c", CONFIG, silent)
+    assert writes(server) == ["PUT /connectors/c/config"] * 2
+    assert "outbox plan" in caught.value.hint
+
+
+def test_an_update_that_is_refused_is_not_repeated(serve: Serve) -> None:
+    server = serve([REFUSED])
+    with pytest.raises(RejectedError, match="configuration is invalid"):
+        put_config(client(server), "c", CONFIG, silent)
+    assert len(server.seen) == 1
+
+
+def create(server: ScriptedServer) -> None:
+    apply(client(server), "c", CONFIG, [CREATE], start=Start("p", SEED), progress=silent)
+
+
+@pytest.mark.parametrize(
+    ("script", "posts"),
+    [
+        ([TIMED_OUT, LIVE, STOPPED, OFFSET, DONE], 1),
+        ([TIMED_OUT, ABSENT, (201, {}), STOPPED, OFFSET, DONE], 2),
+        ([TIMED_OUT, ABSENT, EXISTS, LIVE, STOPPED, OFFSET, DONE], 2),
+    ],
+    ids=["happened", "did not happen", "happened late"],
+)
+def test_a_connector_is_created_once(serve: Serve, script: Script, posts: int) -> None:
+    server = serve(script)
+    create(server)
+    assert [request for request in server.seen if request.method == "POST"] == [POST] * posts
+    assert writes(server)[-1] == "PUT /connectors/c/resume"
+
+
+@pytest.mark.parametrize("script", [[EXISTS], [TIMED_OUT, ABSENT, EXISTS, OLD]], ids=["at once", "after a time-out"])
+def test_a_connector_that_somebody_else_made_is_not_taken_over(serve: Serve, script: Script) -> None:
+    server = serve(script)
+    with pytest.raises(AlreadyExistsError):
+        create(server)
+    assert "PUT /connectors/c/resume" not in writes(server)
+
+
+@pytest.mark.parametrize(
+    ("script", "patches"),
+    [
+        ([STOPPED, NO_OFFSET, TIMED_OUT, OFFSET, DONE], 1),
+        ([STOPPED, NO_OFFSET, TIMED_OUT, NO_OFFSET, (200, {}), DONE], 2),
+    ],
+)
+def test_a_connector_is_not_started_before_its_seed_is_sure(serve: Serve, script: Script, patches: int) -> None:
+    server = serve(script)
+    apply(client(server), "c", CONFIG, [START], start=Start("p", SEED), progress=silent)
+    assert writes(server) == ["PATCH /connectors/c/offsets"] * patches + ["PUT /connectors/c/resume"]
+
+
+def test_a_stop_without_an_answer_is_waited_for(serve: Serve) -> None:
+    server = serve([TIMED_OUT, RUNS, STOPPED])
+    stop(client(server), "c")
+    assert writes(server) == ["PUT /connectors/c/stop"]
+
+
+# --- remove
+
+GONE = ["PUT /connectors/c/stop", "DELETE /connectors/c"]
+
+
+@pytest.mark.parametrize(
+    ("script", "offsets", "written_"),
+    [
+        ([ABSENT], False, []),
+        ([LIVE, DONE, RUNS, STOPPED, (204, None), STOPPED, NO_STATUS, ABSENT], False, GONE),
+        # the status may be gone before the config
+        ([LIVE, DONE, STOPPED, (204, None), NO_STATUS, LIVE, NO_STATUS, ABSENT], False, GONE),
+        ([LIVE, DONE, STOPPED, ABSENT], False, GONE),
+        ([LIVE, DONE, STOPPED, TIMED_OUT, NO_STATUS, ABSENT], False, GONE),
+        (
+            [LIVE, DONE, STOPPED, (200, {}), (204, None), NO_STATUS, ABSENT],
+            True,
+            [GONE[0], "DELETE /connectors/c/offsets", GONE[1]],
+        ),
+    ],
+    ids=["not there", "gone", "config later", "somebody else was faster", "no answer", "with its offsets"],
+)
+def test_remove_waits_until_it_is_gone(serve: Serve, script: Script, offsets: bool, written_: list[str]) -> None:
+    server = serve(script)
+    remove(client(server), "c", offsets=offsets)
+    assert writes(server) == written_
+    assert len(server.seen) == len(script)
+
+
+def test_a_connector_that_does_not_go(serve: Serve) -> None:
+    server = serve([LIVE, DONE, STOPPED, (204, None), STOPPED])
+    with pytest.raises(WaitTimeoutError, match="connector c to be gone; last seen: connector STOPPED"):
+        remove(client(server), "c")
+
+
+def test_apply_removes_the_connector_that_the_change_names(serve: Serve) -> None:
+    server = serve([(200, {}), DONE, STOPPED, (204, None), NO_STATUS, ABSENT])
+    change = Change("connect", "connector old name", "delete", "")
+    apply(client(server), "c", CONFIG, [change], start=Start("p", SEED), progress=silent)
+    assert writes(server) == ["PUT /connectors/old%20name/stop", "DELETE /connectors/old%20name"]
+
+
+def test_stopping_what_is_not_there_is_an_error(serve: Serve) -> None:
+    with pytest.raises(NotFoundError):
+        stop(client(serve([ABSENT])), "c")

@@ -1,0 +1,155 @@
+"""What destroy would delete and keep; tests/integration/test_destroy.py does it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.unit.connect.samples import listing
+from tests.unit.deployment.samples import NO_CONNECTOR, Deployed, Serve, service
+from tests.unit.postgres.samples import DEPLOYED
+
+from outbox_kit.connect.state import ActualConnector
+from outbox_kit.deployment import Deployment, Flags, plan_destroy
+from outbox_kit.deployment.destroy import delivered
+from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.pipeline import Lock
+from outbox_kit.postgres.removal import Delivered
+from outbox_kit.postgres.state import ActualDatabase
+
+# The package exports a function of the same name as its module.
+module = importlib.import_module("outbox_kit.deployment.destroy")
+NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
+SUBJECT: tuple[int, object] = (200, {"subject": "s", "version": 1, "id": 1, "schema": '"string"'})
+TOPICS = {"library.book": (4, 3), "library.author": (4, 3), "__debezium-heartbeat.library": (1, 3), "else": (1, 1)}
+World = Callable[..., Deployment]
+
+
+@pytest.fixture
+def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A deployment with these topics (books and heartbeats have records), database, and connector or not."""
+
+    def made(
+        *, database: ActualDatabase = DEPLOYED, topics: dict[str, tuple[int, int]] = TOPICS, running: bool = True
+    ) -> Deployment:
+        monkeypatch.setattr(module, "refuse_other_cluster", lambda *_: "k")
+        monkeypatch.setattr(module, "read_database", lambda _: database)
+        monkeypatch.setattr(KafkaClient, "topics", lambda _: topics)
+        monkeypatch.setattr(KafkaClient, "has_records", lambda _, name, __: name.endswith(("book", ".library")))
+        connect = serve([(200, {"a": "b"}) if running else NO_CONNECTOR])
+        return deployed(connect=service(connect), registry=service(serve([SUBJECT if running else NO_SUBJECT])))
+
+    return made
+
+
+def test_what_has_value_stays_without_its_flag(world: World, lock: Lock) -> None:
+    deployment = world()
+    deployment.write_lock(lock)
+    found = plan_destroy(deployment, Flags())
+    assert [(change.object, change.action, change.danger) for change in found.changes] == [
+        ("connector library-outbox", "delete", ""),
+        ("topic library.author", "delete", ""),
+        ("topic __debezium-heartbeat.library", "delete", ""),
+        ("slot library_outbox", "delete", ""),
+        ("publication library_outbox", "delete", ""),
+    ]
+    assert found.kept == (
+        "schema library.author-value: records carry its ids (--delete-schemas)",
+        "schema library.book-value: records carry its ids (--delete-schemas)",
+        "schema library.outbox-canary-value: records carry its ids (--delete-schemas)",
+        "topic library.book: it has records (--delete-topics)",
+        "table public.outbox_event and its rows: they are the service's",
+    )
+
+
+def test_with_every_flag_all_but_the_table_goes_in_reverse_order(world: World, lock: Lock) -> None:
+    deployment = world()
+    deployment.write_lock(lock)
+    found = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
+    assert [change.system for change in found.changes] == [
+        "connect",
+        *["registry"] * 3,
+        *["kafka"] * 3,
+        *["postgres"] * 2,
+    ]
+    dangerous = [change.object for change in found.changes if change.danger]
+    assert dangerous == [
+        "schema library.author-value",
+        "schema library.book-value",
+        "schema library.outbox-canary-value",
+        "topic library.book",
+        "slot library_outbox",
+    ]
+    assert found.kept == ("table public.outbox_event and its rows: they are the service's",)
+
+
+def test_nothing_is_left(world: World) -> None:
+    """A second run, without a lock file: it went with the last topic."""
+    gone = replace(DEPLOYED, slot=None, publication=None)
+    assert plan_destroy(world(database=gone, topics={}, running=False), Flags()).changes == ()
+
+
+def test_objects_without_a_lock_file_may_be_somebody_elses(world: World) -> None:
+    with pytest.raises(RefusedError, match=r"connector library-outbox may be somebody else's"):
+        plan_destroy(world(), Flags())
+
+
+def test_another_database_is_refused(world: World, lock: Lock) -> None:
+    deployment = world(database=replace(DEPLOYED, system_identifier="99"))
+    deployment.write_lock(lock)
+    with pytest.raises(RefusedError, match=r"another one \(system identifier 99, the lock file has 7301\)"):
+        plan_destroy(deployment, Flags(drop_slot=True))
+
+
+def test_the_lock_file_goes_with_the_last_topic(world: World, lock: Lock) -> None:
+    deployment = world()
+    deployment.write_lock(lock)
+    module._close_lock(deployment)
+    kept = deployment.lock()
+    assert kept is not None
+    assert (kept.source, kept.source_epoch) == (None, lock.source_epoch + 1)
+    module._close_lock(deployment)
+    assert deployment.lock() == kept, "a second run does not raise it again"
+    module._close_lock(world(topics={"else": (1, 1)}))
+    assert deployment.lock() is None
+    module._close_lock(deployment)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        ([], Delivered()),
+        ([{"partition": {}, "offset": None}], Delivered()),
+        ([{"partition": {}, "offset": {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}}], Delivered(5, 5)),
+        (
+            [{"partition": {}, "offset": {"lsn": 9, "lsn_commit": 7, "txId": 700, "messageType": "INSERT"}}],
+            Delivered(7, 9, "700"),
+        ),
+    ],
+    ids=["none", "reset", "seed", "in a transaction"],
+)
+def test_what_is_delivered_is_what_the_offset_says(offsets: list[dict[str, object]], expected: Delivered) -> None:
+    assert delivered(ActualConnector({}, None, offsets)) == expected
+
+
+@pytest.mark.parametrize(("state", "last"), [("RUNNING", ["stop", "resume"]), ("STOPPED", ["stop"])])
+def test_a_slot_that_cannot_be_looked_into_leaves_the_connector_as_it_was(
+    serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch, state: str, last: list[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise RejectedError("the WAL was not read to its end")
+
+    status = {"connector": {"state": state, "worker_id": "w"}, "tasks": []}
+    stopped = {"connector": {"state": "STOPPED", "worker_id": "w"}, "tasks": []}
+    offsets: tuple[int, object] = (200, {"offsets": []})
+    script = [listing({"a": "b"}, status), offsets, (204, None), (200, stopped), listing({"a": "b"}, stopped), offsets]
+    server = serve([*script, (204, None)])
+    monkeypatch.setattr(module, "_undelivered", fails)
+    said: list[str] = []
+    with pytest.raises(RejectedError, match="not read to its end"):
+        module._stop(deployed(connect=service(server)), said.append, Flags())
+    assert [request.path.rsplit("/", 1)[1] for request in server.seen if request.method == "PUT"] == last
+    assert ("resume connector library-outbox: nothing was changed" in said) == (state == "RUNNING")

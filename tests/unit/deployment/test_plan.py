@@ -1,0 +1,230 @@
+"""Plan and apply as a whole, recovery among them."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.connect.samples import listing, written
+from tests.unit.deployment.samples import (
+    AHEAD,
+    NO_OFFSET,
+    OFFSETS,
+    PLUGINS,
+    STATUS,
+    STOPPED,
+    Deployed,
+    Given,
+    Serve,
+    registered,
+    service,
+)
+from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
+from tests.unit.support import Request
+
+from outbox_kit.checking import Status
+from outbox_kit.connect.state import ActualConnector, seed_offset
+from outbox_kit.deployment import Plan, apply, history, make_plan, open_deployment
+from outbox_kit.deployment.plan import check_rules, plan_registry
+from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.operations.guard import refuse_unsafe_start
+from outbox_kit.pipeline import HttpService, Lock
+from outbox_kit.progress import Progress
+
+# The package exports a function of the same name as its module.
+apply_module = importlib.import_module("outbox_kit.deployment.apply")
+
+
+def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+    """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
+    given(DEPLOYED)
+    deployed().write_lock(lock)
+    registry = serve(registered(lock, {"book": [8]}))
+    connect = serve([listing(deployed().render(lock), STATUS), (200, OFFSETS), (200, PLUGINS)])
+    changes = make_plan(deployed(connect=service(connect), registry=service(registry))).changes
+    assert [(change.object, change.after) for change in changes] == [
+        ("connector library-outbox", "transforms.outbox.aggregate.book.schema.1.id: 7 → 8")
+    ]
+    assert deployed().lock() == lock, "a plan writes nothing"
+
+
+def test_the_files_rules_are_kept_before_anything_is_asked(serve: Serve, deployed: Deployed) -> None:
+    connect, registry = serve([]), serve([])
+    deployment = deployed(connect=service(connect), registry=service(registry))
+    deployment.pipeline.connector.overrides["snapshot.mode"] = "initial"
+    with pytest.raises(RefusedError, match=r"lint\.setting\.snapshot\.mode: snapshot\.mode=initial"):
+        make_plan(deployment)
+    assert (connect.seen, registry.seen) == ([], [])
+
+
+def test_who_plans_need_not_hold_what_only_jobs_use(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a variable that a target cannot do without, the section is empty, though the file has it."""
+    for name in ("ADMIN", "KAFKA", "REGISTRY"):
+        monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
+    environments = workspace / "connectors" / "environments"
+    text = (environments / "production.example.yaml").read_text()
+    port = '    port: "{{ env.OUTBOX_WAREHOUSE_PORT }}"\n    database: warehouse\n'
+    (environments / "production.yaml").write_text(text.replace("    database: warehouse\n", port))
+    with open_deployment(workspace / "connectors" / "library.yaml", "production") as deployment:
+        assert deployment.pipeline.materializations
+        assert deployment.environment.targets == {}
+        checks = check_rules(deployment, None)
+    assert [check.id for check in checks if check.status is Status.FAIL] == []
+
+
+def test_plan_of_what_is_deployed_is_empty(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+    given(DEPLOYED)
+    deployed().write_lock(lock)
+    registry = serve(registered(lock))
+    connect = serve([listing(deployed().render(lock), STATUS), (200, OFFSETS)])
+    registry_service = HttpService(url=registry.url.replace("//", "//robot:s3cret@"))
+    plan = make_plan(deployed(connect=service(connect), registry=registry_service))
+    assert plan.changes == ()
+    assert (plan.cluster_id, plan.registry, plan.database) == ("cluster-1", registry.url, "7301/library")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"timeline": 2}, "was promoted or restored since"),
+        ({"system_identifier": "7302"}, "the database is another one"),
+        ({"slot": None}, "slot 'library_outbox' is gone"),
+    ],
+    ids=["promoted", "another database", "slot gone"],
+)
+def test_what_plan_refuses_it_accepts_with_recover(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    given: Given,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    given(replace(DEPLOYED, **changes))
+    deployed().write_lock(lock)
+    registry = serve(registered(lock))
+    connect = serve([listing(deployed().render(lock), STATUS), (200, AHEAD), (200, PLUGINS)])
+    deployment = deployed(connect=service(connect), registry=service(registry))
+    with pytest.raises(RefusedError, match=message):
+        make_plan(deployment)
+    assert (connect.seen, registry.seen) == ([], []), "refused before anything else is asked"
+    planned = [change.object for change in make_plan(deployment, recover=True).changes]
+    slot = ["slot library_outbox"] if "slot" in changes else []
+    assert planned == [*slot, *(f"{kind} library-outbox" for kind in ("offsets", "connector", "start"))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"standby": True}, "the database is a standby"),
+        ({"wal_level": "replica"}, "wal_level is 'replica'"),
+        ({"publication": None}, "exists but publication"),
+        ({"publication": {**PUBLICATION, "filtered": True}}, "has a row filter"),
+        ({"slot": {**SLOT, "wal_status": "lost"}}, "is lost"),
+    ],
+)
+def test_recover_does_not_accept_what_cannot_deliver(
+    deployed: Deployed, lock: Lock, given: Given, changes: dict[str, Any], message: str
+) -> None:
+    given(replace(DEPLOYED, **changes))
+    deployed().write_lock(lock)
+    with pytest.raises(RefusedError, match=message):
+        make_plan(deployed(), recover=True)
+
+
+def test_recovery_of_the_connector_step_by_step(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    given: Given,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped before the slot is looked for, its position forgotten before it gets a new one, started last."""
+    given(replace(DEPLOYED, timeline=2))
+    deployed().write_lock(lock)
+    after = lock.model_copy(update={"source_epoch": 3, "unfinished": "recover"})
+    old, new = deployed().render(lock), written(deployed().render(after))
+    answers: list[object] = [
+        *(listing(old, STATUS)[1], AHEAD, PLUGINS),  # plan
+        *(old, None, STATUS, STOPPED),  # stop
+        *(listing(old, STOPPED)[1], AHEAD, PLUGINS, {"configs": []}),  # plan again, validate
+        *(None, STOPPED, {}),  # forget
+        *(STOPPED, {}),  # update
+        *(STOPPED, NO_OFFSET, {}, None),  # start
+        STATUS,
+    ]
+    connect = serve([(200, answer) for answer in answers])
+    prepared: list[bool] = []
+
+    def prepare(_: object, plan: Plan, __: Progress) -> Lock:
+        prepared.append(plan.recover)
+        assert connect.seen[-1] == Request("GET", "/connectors/library-outbox/status"), "stopped"
+        assert deployed().lock() == after.model_copy(update={"source": None}), "recorded"
+        return after
+
+    monkeypatch.setattr(apply_module, "prepare", prepare)
+    deployment = deployed(connect=service(connect), registry=service(serve(registered(lock))))
+    done = apply(deployment, lambda _: None, recover=True)
+    path = "/connectors/library-outbox"
+    seed = {"partition": {"server": "library"}, "offset": seed_offset("16/B374D848")}
+    assert [request for request in connect.seen if request.method != "GET"] == [
+        Request("PUT", f"{path}/stop"),
+        Request(
+            "PUT",
+            f"/connector-plugins/{new['connector.class']}/config/validate",
+            {"name": "library-outbox", **new},
+        ),
+        Request("PUT", f"{path}/stop"),
+        Request("DELETE", f"{path}/offsets"),
+        Request("PUT", f"{path}/config", new),
+        Request("PATCH", f"{path}/offsets", {"offsets": [seed]}),
+        Request("PUT", f"{path}/resume"),
+    ]
+    assert prepared == [True]
+    assert [change.object.split()[0] for change in done] == ["offsets", "connector", "start"]
+
+
+def test_a_recovery_is_on_record_before_anything_is_touched(
+    serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies at the first step: resume refuses from now on, and a plain apply stops the connector and goes on."""
+    monkeypatch.setattr(history, "highest_epoch", lambda _: 2)
+    given(replace(DEPLOYED, timeline=2))
+    deployed().write_lock(lock)
+    plan = [(200, answer) for answer in (listing(deployed().render(lock), STATUS)[1], OFFSETS, PLUGINS)]
+    dead = (400, {"error_code": 400, "message": "no"})
+
+    def applied(*answers: tuple[int, object], recover: bool) -> list[Request]:
+        connect = serve([*plan, (200, deployed().render(lock)), *answers])
+        deployment = deployed(connect=service(connect), registry=service(serve(registered(lock))))
+        with pytest.raises((RejectedError, InterruptedError)):
+            apply(deployment, lambda _: None, recover=recover)
+        return [request for request in connect.seen if request.method != "GET"]
+
+    stop = [Request("PUT", "/connectors/library-outbox/stop")]
+    assert applied(dead, recover=True) == stop
+    recorded = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
+    assert deployed().lock() == recorded
+
+    def prepare(*_: object) -> Lock:
+        raise InterruptedError
+
+    monkeypatch.setattr(apply_module, "prepare", prepare)
+    assert applied((200, None), (200, STOPPED), recover=False) == stop
+    assert deployed().lock() == recorded, "the epoch rises once"
+    with pytest.raises(RefusedError, match="`outbox apply --recover` was interrupted"):
+        refuse_unsafe_start(deployed(), ActualConnector({}, None, []))
+
+
+def test_plan_of_an_empty_registry(serve: Serve, deployed: Deployed) -> None:
+    server = serve([(404, {"error_code": 40401, "message": "not found"})])
+    changes = plan_registry(deployed(registry=service(server))).changes
+    assert [change.object for change in changes] == [
+        f"{kind} library.{name}-value"
+        for name in ("author", "book", "outbox-canary")
+        for kind in ("compatibility", "schema")
+    ]
+    assert {request.method for request in server.seen} == {"GET"}

@@ -1,0 +1,74 @@
+"""The source epoch of a topic's newest records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from outbox_kit.kafka import history
+from outbox_kit.kafka.history import epoch_of, highest_epoch
+from outbox_kit.pipeline import Kafka
+
+KAFKA = Kafka(bootstrap_servers="127.0.0.1:1")
+
+
+class _Record:
+    """A record as the consumer gives it."""
+
+    def __init__(self, partition: int, epoch: int | None) -> None:
+        self._partition = partition
+        self._headers = [] if epoch is None else [("source_sequence", f"{epoch:04x}:0:0".encode())]
+
+    def partition(self) -> int:
+        return self._partition
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int | None]) -> list[dict[int, int]]:
+    """Topic content by partition and offset; what is not there are markers. Returns the starts of each read."""
+    reads: list[dict[int, int]] = []
+
+    def read_each(_: object, __: str, starts: dict[int, int], take: Callable[[_Record], None]) -> None:
+        reads.append(starts)
+        for (partition, offset), epoch in records.items():
+            if partition in starts and offset >= starts[partition]:
+                take(_Record(partition, epoch))
+
+    monkeypatch.setattr(history, "read_each", read_each)
+    return reads
+
+
+@pytest.mark.parametrize(
+    ("records", "bounds", "expected", "reads"),
+    [
+        ({}, {}, 0, []),
+        ({}, {0: (5, 5)}, 0, []),
+        ({(0, 9): 1, (1, 3): 10}, {0: (0, 10), 1: (0, 4), 2: (7, 7)}, 10, [{0: 0, 1: 0}]),
+        ({(0, 9): None}, {0: (0, 10)}, 0, [{0: 0}]),
+        ({(0, 5): 7, (0, 999): 1}, {0: (0, 1000)}, 1, [{0: 900}]),
+        ({(0, 5): 3, (1, 995): 1}, {0: (0, 1000), 1: (0, 1000)}, 3, [{0: 900, 1: 900}, {0: 0}]),
+        ({}, {0: (800, 1000)}, 0, [{0: 900}, {0: 800}]),
+    ],
+    ids=["no partition", "empty", "the highest", "not the router's", "only the end", "markers at the end", "markers"],
+)
+def test_the_newest_records_tell(
+    monkeypatch: pytest.MonkeyPatch,
+    records: dict[tuple[int, int], int | None],
+    bounds: dict[int, tuple[int, int]],
+    expected: int,
+    reads: list[dict[int, int]],
+) -> None:
+    seen = serve(monkeypatch, records)
+    assert highest_epoch(KAFKA, "t", bounds) == expected
+    assert seen == reads
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({}, 0), ({"source_sequence": ""}, 0), ({"source_sequence": "x"}, 0), ({"source_sequence": "00ff:0:0"}, 255)],
+)
+def test_epoch_of(headers: dict[str, str], expected: int) -> None:
+    assert epoch_of(headers) == expected

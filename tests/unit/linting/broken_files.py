@@ -1,0 +1,113 @@
+"""For each rule about the pipeline and environment files: a way to break it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.unit.linting.samples import (
+    ROUTER,
+    another,
+    configured,
+    environment,
+    library,
+    target,
+    with_book,
+    with_environment,
+    with_messages,
+    with_topic,
+    without_targets,
+)
+
+from outbox_kit.linting import Target
+from outbox_kit.pipeline import Backfill, Materialization
+
+QUERY = "select id::text as aggregate_id, to_jsonb(b) as payload from book b"
+THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot", "connector")} | {
+    "table": "public.third"
+}
+SCHEMAS = Path(__file__).with_name("schemas")
+
+
+def backfill(query: str, **changes: object) -> Target:
+    return with_book(backfill=Backfill(table="public.book", key="id", query=query), **changes)
+
+
+def unrendered(schema: str) -> Target:
+    """A schema file that cannot be used is one that was never rendered."""
+    good = target()
+    book = good.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
+    pipeline = good.pipeline.model_copy(update={"aggregates": {**good.pipeline.aggregates, "book": book}})
+    return Target(pipeline, good.environment, {})
+
+
+def partitioned(field: str) -> Target:
+    """Books placed by a column, without the backfill whose query would have to name it."""
+    return with_book(partition_field=field, backfill=None)
+
+
+def kafka(**changes: object) -> Target:
+    return target(found=environment(**changes))
+
+
+def beside(**same: Any) -> list[Target]:  # noqa: ANN401 - whatever a pipeline has
+    """The library, and a second pipeline that has `same` in common with it."""
+    return [target(), another(**same)]
+
+
+FILE_CASES: list[tuple[str, Callable[[], Target | Sequence[Target]]]] = [
+    ("files", lambda: Target(library(), environment(), {}, problem=("template x: no", "correct it"))),
+    ("schema.file", lambda: unrendered("missing.avsc")),
+    ("schema.file", lambda: unrendered("broken.avsc")),
+    ("schema.file", lambda: unrendered("enum.avsc")),
+    ("materialization.target", lambda: without_targets(target())),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "reserved.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "case.avsc")),
+    ("materialization.columns", lambda: with_book(schema_file=SCHEMAS / "decimal.avsc")),
+    ("backfill.query", lambda: backfill("select id, to_jsonb(b) as payload from book b")),
+    ("backfill.query", lambda: backfill(QUERY, partition_field="tenant")),
+    ("backfill.query", lambda: backfill(f"{QUERY}; delete from book")),
+    ("backfill.query", lambda: backfill(f"delete from book returning {QUERY}")),
+    ("backfill.query", lambda: backfill("select id as aggregate_id /* payload */ from book")),
+    ("route.compacted", lambda: with_topic(cleanup__policy="compact,delete")),
+    ("route.partition-field", lambda: partitioned("event_type")),
+    (
+        "route.partition-field",
+        lambda: configured(partitioned("tenant"), {f"{ROUTER}aggregate.book.partition.field": None}),
+    ),
+    (
+        "route.partition-field",
+        lambda: configured(target(), {f"{ROUTER}aggregate.book.partition.field": "tenant"}),
+    ),
+    (
+        "route.partition-count",
+        lambda: configured(partitioned("tenant"), {f"{ROUTER}aggregate.book.partitions": None}),
+    ),
+    ("compaction.delete.retention.ms", lambda: with_topic(delete__retention__ms="3600000")),
+    ("compaction.min.cleanable.dirty.ratio", lambda: with_topic(min__cleanable__dirty__ratio="0.95")),
+    ("compaction.segment.ms", lambda: with_topic(segment__ms="9223372036854775807")),
+    ("compaction.message.timestamp.type", lambda: with_topic(message__timestamp__type="LogAppendTime")),
+    ("compaction.lag", lambda: with_topic(min__compaction__lag__ms="2", max__compaction__lag__ms="1")),
+    ("replication.writable", lambda: kafka(min_insync_replicas=4)),
+    ("replication.writable", lambda: with_topic(min__insync__replicas="4")),
+    ("replication.copies", lambda: kafka(replication_factor=2, min_insync_replicas=1)),
+    ("replication.copies", lambda: kafka(replication_factor=3, min_insync_replicas=3)),
+    ("size.topic", lambda: with_topic(max__message__bytes="1000000")),
+    ("size.fetch", lambda: with_environment(target(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
+    ("secret.environment", lambda: replace(target(), literals=("source.admin.password",))),
+    ("topic.collision", lambda: [another("my.books"), another("my_books", **THIRD)]),
+    ("unique.topic", lambda: [another("my", "books.shelf"), another("my.books", "shelf", **THIRD)]),
+    ("unique.message-prefix", lambda: [with_messages(), with_messages(another())]),
+    ("unique.pipeline-name", lambda: beside(name="library")),
+    ("unique.connector", lambda: beside(connector="library-outbox")),
+    ("unique.topic-prefix", lambda: beside(prefix="library")),
+    ("unique.replication-slot", lambda: beside(slot="library_outbox")),
+    ("unique.publication", lambda: beside(publication="library_outbox")),
+    ("unique.outbox-table", lambda: beside(table="public.outbox_event")),
+    (
+        "unique.materialized-table",
+        lambda: beside(materializations=[Materialization(aggregate="shelf", target="lake", table="book")]),
+    ),
+]

@@ -1,0 +1,119 @@
+"""`outbox lint`: exit codes, table and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outbox_kit.cli.app import app
+from outbox_kit.linting import RULES
+
+
+def lint(workspace: Path, *arguments: str, environment: str = "production.example") -> Result:
+    pipeline = str(workspace / "connectors" / "library.yaml")
+    return CliRunner().invoke(app, ["-p", pipeline, "-e", environment, *arguments])
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def production(workspace: Path) -> Path:
+    return workspace / "connectors" / "environments" / "production.example.yaml"
+
+
+def test_good_files(workspace: Path) -> None:
+    done = lint(workspace, "lint")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"{len(RULES)} rules hold\n"
+
+
+def test_json_has_the_shape_of_verify(workspace: Path) -> None:
+    done = lint(workspace, "--output", "json", "lint")
+    checks = json.loads(done.stdout)["checks"]
+    assert [check["id"] for check in checks] == [rule.id for rule in RULES]
+    assert {tuple(check) for check in checks} == {("id", "status", "seen", "expected", "remedy", "severity")}
+
+
+def test_a_failed_check_is_exit_code_1(workspace: Path) -> None:
+    replace(production(workspace), "replication_factor: 3", "replication_factor: 1")
+    done = lint(workspace, "lint")
+    assert done.exit_code == 1
+    assert "lint.replication.writable" in done.stdout
+    assert "lint.replication.writable: expected 1 or less; correct kafka.min_insync_replicas" in done.stderr
+
+
+@pytest.mark.parametrize(("option", "code"), [([], 0), (["--strict"], 1)])
+def test_a_warning_fails_only_when_asked(workspace: Path, option: list[str], code: int) -> None:
+    replace(production(workspace), "min_insync_replicas: 2", "min_insync_replicas: 3")
+    done = lint(workspace, "lint", *option)
+    assert done.exit_code == code
+    assert "lint.replication.copies" in done.stdout
+    assert f"{len(RULES) - 1} rules hold, 1 finding\n" in done.stderr
+
+
+def test_files_win_over_the_global_option(workspace: Path) -> None:
+    copy = workspace / "connectors" / "copy.yaml"
+    copy.write_text("name: x", encoding="utf-8")
+    done = lint(workspace, "lint", str(copy))
+    assert done.exit_code == 1
+    assert "copy.yaml" in done.stdout
+
+
+def test_a_remedy_is_said_once(workspace: Path) -> None:
+    """Two hundred files with one wrong template are one thing to do."""
+    template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
+    replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
+    second = workspace / "connectors" / "second.yaml"
+    text = (workspace / "connectors" / "library.yaml").read_text(encoding="utf-8")
+    second.write_text(re.sub(r"(?m)^materializations:(.|\n)*", "", text).replace("library", "second"), encoding="utf-8")
+    replace(second, "public.outbox_event", "public.second_event")
+    done = lint(workspace, "lint", str(workspace / "connectors" / "library.yaml"), str(second))
+    assert done.stdout.count("lint.setting.snapshot.mode") == 2
+    assert done.stderr.count("lint.setting.snapshot.mode") == 1
+    assert "2 findings" in done.stderr
+
+
+PLANTED = "pl4nted-s3cret"
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("environments/production.example.yaml", '"{{ env.OUTBOX_ADMIN_PASSWORD }}"', PLANTED),
+        ("environments/production.example.yaml", '"{{ env.OUTBOX_KAFKA_PASSWORD }}"', PLANTED),
+        ("environments/production.example.yaml", '"{{ env.OUTBOX_REGISTRY_PASSWORD }}"', PLANTED),
+        ("environments/production.example.yaml", '"{{ env.OUTBOX_WAREHOUSE_PASSWORD }}"', PLANTED),
+        ("environments/production.example.yaml", "https://connect", f"https://me:{PLANTED}@connect"),
+        (
+            "environments/production.example.yaml",
+            "${file:/etc/kafka-connect/secrets.properties:library.password}",
+            PLANTED,
+        ),
+        ("templates/outbox-postgres.json.j2", "{{ source.connector.password | tojson }}", f'"{PLANTED}"'),
+        ("templates/outbox-postgres.json.j2", '"tasks.max": "1"', f'"tasks.max": "1", "driver.x.token": "{PLANTED}"'),
+        ("library.yaml", "template: outbox-postgres ", f"overrides: {{value.converter.x.secret: {PLANTED}}} #"),
+        ("library.yaml", "template: outbox-postgres ", f"overrides: {{driver.url: 'x://me:{PLANTED}@y'}} #"),
+    ],
+)
+def test_a_planted_secret_fails_and_is_never_printed(
+    workspace: Path, output: str, file: str, old: str, new: str
+) -> None:
+    replace(workspace / "connectors" / file, old, new)
+    done = lint(workspace, "--output", output, "lint")
+    assert done.exit_code == 1
+    assert PLANTED not in done.stdout + done.stderr
+
+
+def test_connect_needs_only_its_own_secrets(workspace: Path, free_port: int) -> None:
+    replace(production(workspace), "https://connect.example.internal:8083", f"http://127.0.0.1:{free_port}")
+    done = lint(workspace, "lint", "--connect")
+    assert done.exit_code == 1
+    assert "cannot reach Kafka Connect" in str(done.exception)

@@ -1,0 +1,94 @@
+"""Where records go, read from the transforms of each template."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.linting.samples import BY_FIELD, CHAIN, EVENT_ROUTER, broken, target, with_transforms
+
+from outbox_kit.linting.routing import Route, routes
+
+TOPICS = {name: f"library.{name}" for name in ("author", "book", "outbox-canary")}
+
+
+def topics(found: list[Route]) -> dict[str, str]:
+    return {route.aggregate: route.topic for route in found}
+
+
+def test_outbox_router() -> None:
+    found = routes(target())
+    assert topics(found) == TOPICS
+    assert {route.aggregate: route.partitions for route in found} == {"author": "4", "book": "4", "outbox-canary": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, TOPICS),
+        ({"route.topic.replacement": "all"}, dict.fromkeys(TOPICS, "all")),
+        # EventRouter's own default
+        ({"route.topic.replacement": ""}, {name: f"outbox.event.{name}" for name in TOPICS}),
+        ({"route.topic.regex": "(?<x>.)(.*)", "route.topic.replacement": "$2-${x}"}, {"author": "uthor-a"}),
+        # what does not match keeps its name
+        ({"route.topic.regex": "b.*", "route.topic.replacement": "x"}, {"author": "author", "book": "x"}),
+        # Java knows it, Python does not: no answer is better than a wrong one
+        ({"route.topic.regex": "\\p{Alpha}+"}, {}),
+        ({"route.topic.replacement": "$9"}, {}),
+    ],
+)
+def test_event_router(settings: dict[str, str], expected: dict[str, str]) -> None:
+    own = {f"transforms.outbox.{key}": value for key, value in settings.items()}
+    merged = {key: value for key, value in {**EVENT_ROUTER, **own}.items() if value}
+    found = topics(routes(with_transforms(merged)))
+    assert {name: topic for name, topic in found.items() if name in expected or not expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("regex", "replacement", "expected"),
+    [
+        (r"library\.public\.(.*)_event", "library.$1", ["library.outbox"]),
+        (".*", "one.topic", ["one.topic"]),
+        ("other", "one.topic", ["library.public.outbox_event"]),
+        (r"\p{Alpha}(.*)", "one.topic", ["one.topic"]),
+        (r"\p{Alpha}(.*)", "x.$1", []),
+    ],
+)
+def test_regex_router(regex: str, replacement: str, expected: list[str]) -> None:
+    chain = {**CHAIN, "transforms.topic.regex": regex, "transforms.topic.replacement": replacement}
+    assert [route.topic for route in routes(with_transforms(chain))] == expected
+
+
+def test_without_a_router_nothing_is_said() -> None:
+    chain = {**CHAIN, "transforms": "unwrap,key"}
+    assert routes(with_transforms({key: value for key, value in chain.items() if ".topic." not in key})) == []
+
+
+def test_route_by_field() -> None:
+    found = routes(with_transforms(BY_FIELD))
+    assert topics(found) == TOPICS
+    assert {route.aggregate: (route.partitions, route.partition_field) for route in found} == {
+        "author": ("4", None),
+        "book": ("4", None),
+        "outbox-canary": ("1", None),
+    }
+    assert broken(with_transforms(BY_FIELD)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("transforms.route.topics", "author:library.author,book:library.book", "lint.route.aggregates"),
+        (
+            "transforms.route.topics",
+            "author:library.author,book:library.books,outbox-canary:library.outbox-canary",
+            "lint.route.declared",
+        ),
+        (
+            "transforms.place.topic.partitions",
+            "library.author:4,library.book:8,library.outbox-canary:1",
+            "lint.route.partitions",
+        ),
+        ("transforms.place.field", "value.tenant", "lint.route.partition-field"),
+    ],
+)
+def test_the_chain_is_judged_too(key: str, value: str, rule: str) -> None:
+    assert {check.id for check in broken(with_transforms({**BY_FIELD, key: value}))} == {rule}

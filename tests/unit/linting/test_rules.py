@@ -1,0 +1,98 @@
+"""Every rule: one thing is broken, and exactly that rule says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.unit.linting.broken_files import FILE_CASES
+from tests.unit.linting.broken_settings import SETTING_CASES
+from tests.unit.linting.samples import (
+    CHAIN,
+    EVENT_ROUTER,
+    another,
+    broken,
+    environment,
+    target,
+    with_messages,
+    with_transforms,
+)
+
+from outbox_kit.checking import Severity, Status
+from outbox_kit.linting import RULES, Target, lint, lint_deployment
+from outbox_kit.linting.run import OF_JOBS
+
+Case = tuple[str, Callable[[], Target | Sequence[Target]]]
+CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]
+GOOD: dict[str, Callable[[], list[Target]]] = {
+    "router": lambda: [target()],
+    "event router": lambda: [with_transforms(EVENT_ROUTER)],
+    "chain": lambda: [with_transforms(CHAIN)],
+    "messages": lambda: [with_messages()],
+    "two pipelines": lambda: [target(), another()],
+    "one broker": lambda: [
+        target(found=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_good_passes_every_rule(name: str) -> None:
+    targets = GOOD[name]()
+    assert broken(*targets) == []
+    assert [check.id for check in lint(targets)] == [rule.id for rule in RULES]
+
+
+@pytest.mark.parametrize(("rule", "make"), CASES, ids=[f"{rule}-{at}" for at, (rule, _) in enumerate(CASES)])
+def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], Target | Sequence[Target]]) -> None:
+    made = make()
+    found = broken(made) if isinstance(made, Target) else broken(*made)
+    assert {check.id for check in found} == {f"lint.{rule}"}, found
+    for check in found:
+        assert check.seen
+        assert check.expected
+        assert check.remedy
+        assert (check.status is Status.FAIL) == (check.severity is Severity.ERROR)
+
+
+def test_no_rule_without_a_case() -> None:
+    assert {rule.id for rule in RULES} == {f"lint.{rule}" for rule, _ in CASES}
+
+
+def test_ids_are_unique_and_every_rule_says_what_and_why() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    assert [rule.id for rule in RULES if not (rule.demands and rule.why)] == []
+
+
+def test_warnings_do_not_fail() -> None:
+    by_rule = {rule.id: rule.severity for rule in RULES}
+    assert by_rule["lint.compaction.delete.retention.ms"] is Severity.WARNING
+    assert by_rule["lint.setting.snapshot.mode"] is Severity.ERROR
+
+
+def test_a_deployment_is_judged_by_the_same_rules() -> None:
+    good = target()
+    config = {**good.config, "snapshot.mode": "initial"}
+    found = lint_deployment(good.pipeline, good.environment, config)
+    assert [check.id for check in found if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
+    assert [check.id for check in found] == [rule.id for rule in RULES if rule not in OF_JOBS]
+
+
+def test_with_several_files_a_finding_says_whose_it_is() -> None:
+    second = another()
+    wrong = Target(second.pipeline, second.environment, {**second.config, "snapshot.mode": "initial"}, "second.yaml")
+    (check,) = broken(target(), wrong)
+    assert check.seen == "second.yaml: snapshot.mode=initial"
+
+
+def test_each_finding_is_a_check_of_its_own() -> None:
+    config = {**target().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
+    found = broken(Target(target().pipeline, environment(), config))
+    assert [check.id for check in found] == ["lint.dead-letter-queue"] * 2
+
+
+def test_without_a_config_only_the_files_are_judged(tmp_path: Path) -> None:
+    del tmp_path
+    good = target()
+    assert broken(Target(good.pipeline, good.environment, {})) == []

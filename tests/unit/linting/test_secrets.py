@@ -1,0 +1,109 @@
+"""Which keys sound like secrets, and which values are as they are."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.linting.samples import broken, configured, target
+
+from outbox_kit.linting.secrets import is_secret, literals
+
+JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required username='me' "
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "database.password",
+        "database.sslpassword",
+        "producer.override.ssl.keystore.password",
+        "producer.override.ssl.key.password",
+        "producer.override.ssl.keystore.key",
+        "producer.override.sasl.jaas.config",
+        "value.converter.schema.registry.basic.auth.user.info",
+        "value.converter.oauth.client.secret",
+        "driver.apiKey",
+        "driver.private-key",
+        "x.bearer.token",
+        "x.credentials",
+        "x.passphrase",
+    ],
+)
+def test_secrets(key: str) -> None:
+    assert is_secret(key)
+    assert [check.id for check in broken(configured(target(), {key: "s3cret password=s3cret"}))] == [
+        "lint.secret.connector"
+    ]
+    assert broken(configured(target(), {key: "${file:/secrets:x}"})) == []
+    assert broken(configured(target(), {key: ""})) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "value.converter.basic.auth.credentials.source",
+        "producer.override.sasl.oauthbearer.token.endpoint.url",
+        "producer.override.sasl.login.refresh.token.ms",
+        "driver.password.file",
+        "driver.secret.path",
+        "producer.override.ssl.keystore.location",
+        "producer.override.ssl.key.location",
+        "key.converter",
+        "message.key.columns",
+    ],
+)
+def test_what_only_speaks_about_one(key: str) -> None:
+    assert not is_secret(key)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (JAAS + 'password="s3cret";', True),
+        (JAAS + "password=s3cret;", True),
+        (JAAS + 'password="${env:SECRET}";', False),
+        (JAAS + "password=${env:SECRET};", False),
+        ("x.KrbLoginModule required useKeyTab=true;", False),
+        ("${file:/secrets:jaas}", False),
+    ],
+)
+def test_login_modules(value: str, plain: bool) -> None:
+    found = broken(configured(target(), {"producer.override.sasl.jaas.config": value}))
+    assert [check.id for check in found] == ["lint.secret.connector"] * plain
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ("https://me:s3cret@registry.example.internal", True),
+        ("https://me:${env:SECRET}@registry.example.internal", False),
+        ("https://me@registry.example.internal", False),
+        ("https://registry.example.internal:8443/a@b", False),
+        ("jdbc:postgresql://db:5432/x", False),
+    ],
+)
+def test_passwords_in_urls(value: str, plain: bool) -> None:
+    found = broken(configured(target(), {"driver.proxy": value}))
+    assert [check.id for check in found] == ["lint.secret.connector"] * plain
+
+
+def test_a_schema_may_speak_of_passwords() -> None:
+    schema = '{"type":"record","name":"Password","fields":[{"name":"secret","type":"string"}]}'
+    assert broken(configured(target(), {"transforms.outbox.aggregate.book.schema.1": schema})) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        ({"source": {"admin": {"password": "x"}}}, ("source.admin.password",)),
+        ({"source": {"admin": {"password": "{{ env.X }}"}}}, ()),
+        ({"source": {"admin": {"password": "prefix-{{ env.X }}"}}}, ()),
+        ({"source": {"connector": {"password": "${env:X}"}}}, ()),
+        ({"connect": {"token": 7, "password": None, "key_file": "k.pem"}}, ("connect.token",)),
+        ({"targets": {"a": {"password": "x"}, "b": {"password": "{{ stack.y }}"}}}, ("targets.a.password",)),
+        ({"list": ["https://a:b@c", "https://c"]}, ("list.0",)),
+        ({"list": ["https://a:{{ env.X }}@c"]}, ()),
+        ({}, ()),
+    ],
+)
+def test_literals_of_an_environment_file(data: dict[str, object], keys: tuple[str, ...]) -> None:
+    assert literals(data) == keys

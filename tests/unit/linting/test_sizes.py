@@ -1,0 +1,76 @@
+"""One limit sets every size on a record's path, whatever it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.linting.samples import broken, configured, environment, target
+
+from outbox_kit.checking import Status
+from outbox_kit.linting import Target
+
+MEBIBYTE = 1_048_576
+LARGEST = 95 * MEBIBYTE  # beyond that a consumer's own limit is to be raised, too
+
+
+def sized(**connector: int) -> Target:
+    found = environment()
+    changed = found.connector.model_validate({**found.connector.model_dump(), **connector})
+    return target(found=found.model_copy(update={"connector": changed}))
+
+
+def producer(made: Target, key: str) -> int:
+    return int(made.config[f"producer.override.{key}"])
+
+
+@settings(deadline=None, max_examples=40)
+@given(record=st.integers(10_000, LARGEST), delivery=st.integers(1_000, 600_000))
+def test_whatever_the_environment_says_the_path_holds(record: int, delivery: int) -> None:
+    made = sized(max_record_bytes=record, delivery_timeout_ms=delivery)
+    assert broken(made) == []
+    assert record < producer(made, "max.request.size") <= producer(made, "buffer.memory") // 4
+    assert producer(made, "batch.size") <= producer(made, "max.request.size")
+    assert {int(topic.config["max.message.bytes"]) for topic in made.topics.values()} == {
+        producer(made, "max.request.size")
+    }
+    assert producer(made, "request.timeout.ms") + producer(made, "linger.ms") <= producer(made, "delivery.timeout.ms")
+
+
+def test_defaults_are_kafkas_own_where_they_suffice() -> None:
+    made = target()
+    assert producer(made, "buffer.memory") == 33_554_432
+    assert producer(made, "request.timeout.ms") == 30_000
+
+
+def test_beyond_a_consumers_own_limit_it_is_to_be_raised() -> None:
+    (check,) = broken(sized(max_record_bytes=120_000_000))
+    assert (check.id, check.status) == ("lint.size.fetch", Status.WARN)
+    assert "receive.message.max.bytes" in check.remedy
+
+
+def test_left_out_kafkas_own_sizes_count() -> None:
+    """A template without the overrides sends 1 MiB at most: less than the router lets through."""
+    made = target()
+    own = {
+        key: None for key in made.config if key.startswith("producer.override.") and key.endswith((".size", ".memory"))
+    }
+    assert {check.id for check in broken(configured(made, dict(own)))} == {"lint.size.router"}
+
+
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [(512 * 1024 - 1, []), (512 * 1024, [Status.WARN]), (900 * 1024 - 1, [Status.WARN]), (900 * 1024, [Status.FAIL])],
+)
+def test_the_config_as_connect_stores_it(size: int, status: list[Status]) -> None:
+    """Characters beyond ASCII count as the bytes that they are."""
+    empty = configured(target(), {"column.exclude.list": ""})
+    room = size - len(
+        json.dumps({"properties": dict(empty.config)}, ensure_ascii=False, separators=(",", ":")).encode()
+    )
+    filler = "é" * (room // 2) + "x" * (room % 2)
+    found = broken(configured(target(), {"column.exclude.list": filler}))
+    assert [check.status for check in found] == status
+    assert {check.id for check in found} <= {"lint.size.config"}

@@ -1,0 +1,107 @@
+"""Keys that no plugin defines, by definitions as a worker gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from tests.unit.linting.samples import CHAIN, ROUTER, configured, target, with_transforms
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.checking import Check, Status
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.linting import Target, lint, unknown_keys
+from outbox_kit.pipeline import HttpService
+
+CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
+BINARY = "io.debezium.converters.BinaryDataConverter"
+DELEGATE = "value.converter.delegate.converter.type"
+# In the embedded stack these come from the worker; see tests/integration/test_lint.py.
+DEFINED: dict[str, list[str]] = {
+    CONNECTOR: [key for key in target().config if not key.startswith(("transforms.", "value.converter."))],
+    "io.outboxkit.smt.OutboxRouter": [
+        key.removeprefix(ROUTER)
+        for key in target().config
+        if key.startswith(ROUTER) and not key.startswith(f"{ROUTER}aggregate.") and key != f"{ROUTER}type"
+    ],
+    BINARY: ["converter.type", "delegate.converter.type"],
+    "org.apache.kafka.connect.json.JsonConverter": ["schemas.enable", "converter.type"],
+    "org.apache.kafka.connect.storage.StringConverter": ["converter.encoding", "converter.type"],
+}
+
+
+def judged(made: Target) -> list[Check]:
+    return [check for check in lint([made], [unknown_keys(DEFINED.get)]) if check.status is not Status.PASS]
+
+
+def test_what_is_rendered_is_known() -> None:
+    assert judged(target()) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "producer.override.buffer.memory",
+        "topic.creation.default.partitions",
+        "topic.heartbeat.prefix",
+        "driver.socketTimeout",
+        "column.mask.with.10.chars",
+        "outboxkit.fingerprint",
+        "offset.mismatch.strategy",
+        "value.converter.plugin.version",
+        f"{ROUTER}plugin.version",
+        f"{ROUTER}predicate",
+        f"{ROUTER}aggregate.book.partition.field",
+        f"{ROUTER}aggregate.book.schema.17.id",
+    ],
+)
+def test_keys_that_are_passed_on_are_legal(key: str) -> None:
+    assert judged(configured(target(), {key: "1"})) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("heartbeat.interval", "heartbeat.interval.ms"),
+        ("snapshot.mod", "snapshot.mode"),
+        ("errors.tolerence", "errors.tolerance"),
+        (f"{ROUTER}max.record.byte", f"{ROUTER}max.record.bytes"),
+        (f"{DELEGATE}.schema.enable", f"{DELEGATE}.schemas.enable"),
+        ("key.converter.encoding", "key.converter.converter.encoding"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known(key: str, nearest: str) -> None:
+    (check,) = judged(configured(target(), {key: "1"}))
+    assert check.id == "lint.unknown-keys"
+    assert check.status is Status.FAIL
+    assert check.seen.startswith(f"{key}: ")
+    assert check.remedy == f"did you mean {nearest}?"
+
+
+def test_items_of_named_extensions_are_legal() -> None:
+    changes: dict[str, str | None] = {"converters": "iso", "iso.type": "x.Y", "iso.format": "z"}
+    found = judged(configured(target(), changes))
+    assert [check.seen.partition(":")[0] for check in found] == ["converters"], "only for these definitions"
+
+
+def test_a_class_that_the_worker_does_not_have() -> None:
+    found = judged(with_transforms(CHAIN))
+    missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+    assert f"predicates.rows.{missing} is not on the worker" in [check.seen for check in found]
+
+
+def test_a_plugin_that_defines_nothing_reads_its_keys_by_itself() -> None:
+    rule = unknown_keys(lambda _: [])
+    assert [check.status for check in lint([target()], [rule])] == [Status.PASS]
+
+
+def test_what_a_worker_answers(serve: Callable[[Script], ScriptedServer]) -> None:
+    server = serve([(200, [{"name": "spec", "type": "STRING"}, {"name": "other"}]), (404, {"message": "none"})])
+    with closing(ConnectClient(HttpService(url=server.url))) as client:
+        assert client.plugin_config_keys("org.apache.kafka.connect.transforms.Cast$Key") == ["spec", "other"]
+        assert client.plugin_config_keys("x.Y") is None
+    assert [request.path for request in server.seen] == [
+        "/connector-plugins/org.apache.kafka.connect.transforms.Cast%24Key/config",
+        "/connector-plugins/x.Y/config",
+    ]

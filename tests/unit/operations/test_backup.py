@@ -1,0 +1,100 @@
+"""Backup files: for their owner only, never overwritten, and of no use anywhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.operations.samples import connector, positions
+
+from outbox_kit.connect.state import seed
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.operations import backup
+from outbox_kit.pipeline import Lock
+
+Deployed = Callable[..., Deployment]
+
+
+@pytest.fixture
+def written(deployed: Deployed, lock: Lock, tmp_path: Path) -> Path:
+    """A backup of the worked example."""
+    path = tmp_path / "backups" / "offsets.json"
+    backup.write(path, backup.take(deployed(), connector(position=1200), positions(1200), lock))
+    return path
+
+
+def test_a_backup_holds_offsets_slot_and_identity(written: Path, deployed: Deployed, lock: Lock) -> None:
+    content = json.loads(written.read_text())
+    assert content["offsets"] == [{"partition": {"server": "library"}, "offset": seed(1200)}]
+    assert content["slot"] == {"name": "library_outbox", "confirmed_flush": 1000, "restart": 900}
+    assert (content["system_identifier"], content["timeline"], content["source_epoch"]) == ("7301", 1, 2)
+    assert re.fullmatch(r"[0-9a-f]{12}", content["config_fingerprint"])
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert backup.read(written, deployed(), lock) == seed(1200)
+
+
+def test_a_backup_before_the_first_apply(deployed: Deployed) -> None:
+    taken = backup.take(deployed(), connector(), positions(), None)
+    assert (taken.system_identifier, taken.source_epoch) == (None, 1)
+
+
+def test_a_file_that_is_there_is_never_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:
+    before = written.read_text()
+    with pytest.raises(RefusedError, match="is there already"):
+        backup.write(written, backup.take(deployed(), connector(), positions(), lock))
+    assert written.read_text() == before
+
+
+def test_a_path_that_cannot_be_written_is_explained(tmp_path: Path, deployed: Deployed) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        backup.write(tmp_path / "file" / "x.json", backup.take(deployed(), connector(), positions(), None))
+
+
+def test_the_default_path_is_beside_the_lock_file(deployed: Deployed, tmp_path: Path) -> None:
+    path = backup.default_path(deployed())
+    assert path.parent == tmp_path
+    assert re.fullmatch(r"library\.fixed\.offsets\.\d{8}T\d{12}Z\.json", path.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"system_identifier": "9"}, "is of system_identifier 9, here it is 7301"),
+        ({"timeline": 7}, "is of timeline 7, here it is 1"),
+        ({"source_epoch": 1}, "is of source_epoch 1, here it is 2"),
+        ({"pipeline": "other"}, "is of pipeline other, here it is library"),
+        ({"environment": "other"}, "is of environment other"),
+        ({"connector": "other"}, "is of connector other"),
+        ({"slot": {"name": "other", "confirmed_flush": 1, "restart": 1}}, "is of slot other"),
+        ({"offsets": []}, "has no position of prefix 'library'"),
+        ({"offsets": [{"partition": {"server": "x"}, "offset": {"lsn": 1}}]}, "has no position of prefix"),
+        ({"offsets": [{"partition": {"server": "library"}, "offset": {"txId": 1}}]}, "has no position of prefix"),
+        ({"kind": "something else"}, "kind: Input should be 'outbox-kit offsets'"),
+        ({"surplus": 1}, "surplus: Extra inputs are not permitted"),
+    ],
+)
+def test_a_backup_of_something_else_is_refused(
+    written: Path, deployed: Deployed, lock: Lock, change: dict[str, Any], message: str
+) -> None:
+    content = {**json.loads(written.read_text()), **change}
+    written.write_text(json.dumps(content))
+    with pytest.raises(OutboxKitError, match=re.escape(message)) as refused:
+        backup.read(written, deployed(), lock)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), ("{", "the file: Invalid JSON")])
+def test_a_file_that_is_no_backup(
+    tmp_path: Path, deployed: Deployed, lock: Lock, content: str | None, message: str
+) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigurationError, match=message):
+        backup.read(path, deployed(), lock)

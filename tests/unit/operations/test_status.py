@@ -1,0 +1,136 @@
+"""One look at a pipeline: what counts as not well, and systems that do not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from tests.unit.operations.samples import FAILED, RUNNING, STOPPED, connector
+
+from outbox_kit.connect.comparing import FINGERPRINT_KEY
+from outbox_kit.connect.state import ActualConnector
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import OutboxKitError, UnreachableError
+from outbox_kit.operations import status
+from outbox_kit.pipeline import Lock, Login
+
+Deployed = Callable[..., Deployment]
+SLOT = {
+    "active": True,
+    "active_pid": 1,
+    "wal_status": "reserved",
+    "confirmed_flush": 1000,
+    "restart": 900,
+    "server": 5000,
+}
+NO_SLOT = {**dict.fromkeys(SLOT), "server": 5000}
+
+
+@pytest.fixture
+def seen(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., status.PipelineStatus]:
+    """Read the status where the systems answer as given; an error is raised."""
+
+    def answer(value: object) -> Callable[..., Any]:
+        def give(*_: object) -> object:
+            if isinstance(value, OutboxKitError):
+                raise value
+            return value
+
+        return give
+
+    def read(
+        actual: object = None, slot: object = SLOT, letters: object = 0, locked: bool = True
+    ) -> status.PipelineStatus:
+        deployment = deployed()
+        if locked:
+            deployment.write_lock(lock)
+        monkeypatch.setattr(status.connect_state, "read_actual", answer(actual or connector()))
+        monkeypatch.setattr(status, "_slot", answer(slot))
+        monkeypatch.setattr(status.dead_letters, "count", answer(letters))
+        return status.read_status(deployment)
+
+    return read
+
+
+def test_a_pipeline_that_runs(seen: Callable[..., status.PipelineStatus]) -> None:
+    found = seen()
+    assert found.problems == []
+    assert (found.state, found.worker, found.tasks) == ("RUNNING", "w:1", [status.Task("RUNNING", "w:2")])
+    assert (found.lag, found.retained) == (4000, 4100)
+    document = found.to_dict()
+    assert document["running"] is True
+    assert document["connector"]["tasks"] == [{"id": 0, "state": "RUNNING", "worker": "w:2"}]
+    assert document["positions"]["slot"] == {"number": 1000, "text": "0/3E8"}
+    assert document["source_epoch"] == {"lock": 2, "connector": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"actual": connector(STOPPED)}, "connector library-outbox is STOPPED, tasks: none"),
+        ({"actual": connector(FAILED)}, "connector library-outbox is RUNNING, tasks: FAILED"),
+        ({"actual": connector(None)}, "connector library-outbox does not exist, or has no status yet"),
+        ({"actual": ActualConnector(None, None, [])}, "connector library-outbox does not exist, or has no status yet"),
+        (
+            {"actual": connector(**{"transforms.outbox.source.epoch": "1"})},
+            "the connector writes source epoch 1, the lock file has 2",
+        ),
+        ({"slot": NO_SLOT}, "slot library_outbox does not exist"),
+        ({"slot": {**SLOT, "active": False}}, "nobody reads slot library_outbox"),
+        ({"slot": {**SLOT, "wal_status": "lost"}}, "the WAL of slot library_outbox is lost"),
+        ({"slot": {**SLOT, "wal_status": "unreserved"}}, "the WAL of slot library_outbox is unreserved"),
+    ],
+)
+def test_what_is_not_well(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
+    found = seen(**given)
+    assert problem in found.problems
+    assert found.to_dict()["running"] is False
+
+
+@pytest.mark.parametrize("system", ["actual", "slot", "letters"])
+def test_a_system_that_does_not_answer_hides_no_other(seen: Callable[..., status.PipelineStatus], system: str) -> None:
+    found = seen(**{system: UnreachableError("cannot reach it")})
+    assert found.problems == ["cannot reach it"]
+    assert (found.state is None) == (system == "actual")
+    assert (found.lag is None) == (system == "slot")
+    assert (found.dead_letters is None) == (system == "letters")
+
+
+def test_a_failure_shows_its_root_cause(seen: Callable[..., status.PipelineStatus]) -> None:
+    assert seen(connector(FAILED)).cause == "y.PSQLException: ERROR: why"
+    assert seen(connector(RUNNING)).cause == ""
+
+
+def test_dead_letters_and_a_missing_lock_file_are_shown_and_no_failure(
+    seen: Callable[..., status.PipelineStatus],
+) -> None:
+    found = seen(letters=3, locked=False)
+    assert (found.dead_letters, found.locked_epoch, found.problems) == (3, None, [])
+
+
+def test_the_fingerprint_is_the_one_that_apply_wrote(seen: Callable[..., status.PipelineStatus]) -> None:
+    assert seen(connector(**{FINGERPRINT_KEY: "0123456789abcdef"})).fingerprint == "0123456789ab"
+
+
+@pytest.mark.parametrize("verifier", [None, "watcher"])
+def test_it_logs_in_with_fewer_rights_where_it_can(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, verifier: str | None
+) -> None:
+    login = Login(user=verifier, password=SecretStr("x")) if verifier else None
+    source = deployed().environment.source.model_copy(update={"verifier": login})
+    asked: list[object] = []
+
+    @contextmanager
+    def connected(*given: object) -> Iterator[None]:
+        asked.extend(given)
+        yield None
+
+    monkeypatch.setattr(status.postgres_client, "connected", connected)
+    monkeypatch.setattr(status.postgres_positions, "positions", lambda *_: SLOT)
+    monkeypatch.setattr(status.connect_state, "read_actual", lambda *_: connector())
+    monkeypatch.setattr(status.dead_letters, "count", lambda _: 0)
+    assert status.read_status(deployed(source=source)).confirmed == 1000
+    assert asked == [source, login]

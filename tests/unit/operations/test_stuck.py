@@ -1,0 +1,264 @@
+"""What counts as proof that an aggregate's newest state arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.groups import Bounds
+from outbox_kit.operations import stuck
+from outbox_kit.operations.stuck import Latest, Stuck, TopicState, unproven
+from outbox_kit.pipeline import Backfill
+from outbox_kit.progress import silent
+
+Deployed = Callable[..., Deployment]
+WHEN = datetime(2026, 11, 20, 18, 31, 38, 123456, tzinfo=UTC)
+EARLIER, SAME, LATER = "2026-11-20T18:31:38.123455Z", "2026-11-20T18:31:38.123456Z", "2026-11-20T18:31:39.000000Z"
+
+
+def row(key: str = "k", *events: str, gone: bool = False) -> dict[str, Any]:
+    return {"key": key, "created_at": WHEN, "event_ids": list(events or ("new",)), "gone": gone}
+
+
+def record(event_id: str = "old", event_time: str = EARLIER, *, live: bool = True) -> Latest:
+    return Latest("0001:1", event_id, event_time, live)
+
+
+@pytest.mark.parametrize(
+    ("rows", "latest", "kinds"),
+    [
+        ([row()], {}, ["missing"]),
+        ([row()], {"other": record("new")}, ["missing"]),
+        ([row()], {"k": record("new")}, []),
+        ([row("k", "first", "second")], {"k": record("second")}, []),
+        ([row()], {"k": record("old", EARLIER)}, ["stale"]),
+        ([row()], {"k": record("old", SAME)}, []),
+        ([row()], {"k": record("old", LATER)}, []),
+        ([row()], {"k": record("old", "")}, ["stale"]),
+        ([row()], {"k": record("old", "yesterday")}, ["stale"]),
+        ([row()], {"k": record("old", "2027-11-20T18:31:39")}, ["stale"]),
+        ([row(gone=True)], {}, []),
+        ([row(gone=True)], {"k": record("old")}, ["stale"]),
+        ([row(gone=True)], {"k": record("new", live=False)}, []),
+        ([row("a"), row("b"), row("c")], {"b": record("new")}, ["missing", "missing"]),
+    ],
+    ids=[
+        "no record",
+        "another key's record",
+        "its own event",
+        "an event of the same transaction",
+        "an older event",
+        "an event of the same time",
+        "a later event",
+        "no time",
+        "a time that cannot be read",
+        "a time without a zone",
+        "gone, and nothing on the topic: Kafka removes tombstones",
+        "gone, and an old state on the topic",
+        "gone, and its tombstone",
+        "several",
+    ],
+)
+def test_proof(rows: list[dict[str, Any]], latest: dict[str, Latest], kinds: list[str]) -> None:
+    assert [entry.kind for entry in unproven("book", rows, latest)] == kinds
+
+
+def test_what_is_listed() -> None:
+    assert unproven("book", [row()], {}) == [Stuck("book", "k", "missing", "new", WHEN.isoformat())]
+
+
+class _Record:
+    """A record as the consumer hands it out."""
+
+    def __init__(self, key: bytes | None, value: bytes | None, sequence: str, event: str) -> None:
+        self._key, self._value = key, value
+        self._headers = [("source_sequence", sequence.encode()), ("event_id", event.encode()), ("event_time", b"t")]
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list[list[_Record]]], TopicState]:
+    """A topic of one partition that grows by one batch with every look."""
+
+    def given(batches: list[list[_Record]]) -> TopicState:
+        ends = iter([sum(len(batch) for batch in batches[: number + 1]) for number in range(len(batches))])
+        remaining = iter(batches)
+        starts: list[int] = []
+
+        def read_each(_: object, __: str, at: dict[int, int], take: Callable[[_Record], None], **___: object) -> None:
+            starts.extend(at.values())
+            for found in next(remaining):
+                take(found)
+
+        monkeypatch.setattr(stuck.groups, "bounds", lambda *_: {0: Bounds(0, next(ends))})
+        monkeypatch.setattr(stuck, "read_each", read_each)
+        state = TopicState(deployed(), "library.book")
+        state.starts = starts  # type: ignore[attr-defined]
+        return state
+
+    return given
+
+
+def test_the_newest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+    """By sequence: a topic that grew has a key in two partitions, read in any order."""
+    state = topic(
+        [
+            [
+                _Record(b"a", b"x", "0001:2", "newer"),
+                _Record(b"a", b"x", "0001:1", "older"),
+                _Record(b"b", b"x", "0001:1", "first"),
+                _Record(b"b", None, "0001:1", "same sequence, later offset"),
+                _Record(None, b"x", "0001:1", "no key"),
+            ]
+        ]
+    )
+    state.read()
+    assert {key: record.event_id for key, record in state.latest.items()} == {
+        "a": "newer",
+        "b": "same sequence, later offset",
+    }
+    assert state.live() == {"a"}
+
+
+def test_a_topic_is_read_once_and_then_on(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+    state = topic([[_Record(b"a", b"x", "1", "1")], [_Record(b"b", b"x", "2", "2"), _Record(b"a", None, "3", "3")]])
+    state.read()
+    state.read()
+    assert state.live() == {"b"}
+    assert state.starts == [0, 1]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Outbox rows by aggregate type, and the keys of the business table at each look; the last is repeated."""
+
+    @contextmanager
+    def connected(_: object) -> Iterator[None]:
+        yield None
+
+    def given(rows: dict[str, list[dict[str, Any]]], *keys: set[str]) -> None:
+        looks = list(keys)
+        monkeypatch.setattr(stuck.postgres_client, "connected", connected)
+        monkeypatch.setattr(stuck.postgres_aggregates, "newest_events", lambda *given, **_: rows.get(given[2], []))
+        monkeypatch.setattr(
+            stuck.postgres_aggregates, "live_keys", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0]
+        )
+        monkeypatch.setattr(stuck, "AGAIN_EVERY_S", 0.01)
+
+    return given
+
+
+def with_backfill(deployment: Deployment) -> Deployment:
+    """Books only, which can be read from a business table."""
+    source = Backfill(table="library.book", key="id", query="select id as aggregate_id, payload from library.book")
+    return _loading(deployment, {"book": source})
+
+
+def without_backfill(deployment: Deployment) -> Deployment:
+    """Authors and books, of which there is no business table."""
+    return _loading(deployment, {"author": None, "book": None})
+
+
+def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Deployment:
+    known = deployment.pipeline.aggregates
+    aggregates = {name: known[name].model_copy(update={"backfill": source}) for name, source in sources.items()}
+    found = deployment.pipeline.model_copy(update={"aggregates": aggregates})
+    return Deployment(found, deployment.environment, deployment.templates, deployment.registry, deployment.connect)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "found"),
+    [
+        ([], [{"a"}], []),
+        ([], [{"a", "silent"}], [("silent", "missing")]),
+        ([], [set()], [("a", "ghost")]),
+        ([], [{"a", "removed"}, {"a"}], []),
+        ([], [set(), {"a"}], []),
+        ([row("k")], [{"a", "k"}], [("k", "missing")]),
+        # The outbox row decides: it is held against the topic already.
+        ([row("a", "e")], [set()], []),
+    ],
+    ids=[
+        "all there",
+        "an aggregate without a record",
+        "a record without an aggregate",
+        "removed while the topic was read",
+        "created while the topic was read",
+        "listed once",
+        "outbox row",
+    ],
+)
+def test_the_business_table_is_held_against_the_topic(
+    deployed: Deployed,
+    topic: Callable[[list[list[_Record]]], TopicState],
+    database: Callable[..., None],
+    rows: list[dict[str, Any]],
+    keys: list[set[str]],
+    found: list[tuple[str, str]],
+) -> None:
+    topic([[_Record(b"a", b"x", "1", "e")], *([[]] * 100)])
+    database({"book": rows}, *keys)
+    seen = stuck.find(with_backfill(deployed()), silent, older_than=0.05)
+    assert [(entry.key, entry.kind) for entry in seen] == found
+
+
+def test_an_aggregate_may_take_its_time_to_arrive(
+    deployed: Deployed, topic: Callable[[list[list[_Record]]], TopicState], database: Callable[..., None]
+) -> None:
+    topic([[], [], [_Record(b"late", b"x", "1", "e")]])
+    database({}, {"late"})
+    assert stuck.find(with_backfill(deployed()), silent, older_than=30) == []
+
+
+def test_where_nothing_can_tell_it_is_said(deployed: Deployed, database: Callable[..., None]) -> None:
+    database({}, set())
+    said: list[str] = []
+    assert stuck.find(without_backfill(deployed()), said.append, older_than=60) == []
+    assert [words for words in said if "nothing to compare with" in words]
+
+
+def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
+    with pytest.raises(RefusedError, match="aggregate author has no `backfill`") as refused:
+        stuck.resend(without_backfill(deployed()), [Stuck("author", "k", "missing")], silent)
+    assert "add backfill" in refused.value.hint
+
+
+def test_resend_by_aggregate_type_with_tombstones_for_ghosts(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, list[str], bool]] = []
+
+    def republish(_: Deployment, name: str, keys: list[str], __: object, *, tombstones: bool) -> int:
+        calls.append((name, keys, tombstones))
+        return len(keys)
+
+    monkeypatch.setattr(stuck.backfill, "republish", republish, raising=False)
+    found = [Stuck("book", "a", "missing"), Stuck("book", "b", "ghost")]
+    assert stuck.resend(with_backfill(deployed()), found, silent) == 2
+    assert calls == [("book", ["a", "b"], True)]
+
+
+def test_messages_stand_nowhere_to_compare_with(deployed: Callable[..., Deployment]) -> None:
+    deployment = deployed()
+    source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+    with pytest.raises(RefusedError, match="no outbox table"):
+        stuck.find(
+            replace(deployment, pipeline=deployment.pipeline.model_copy(update={"source": source})),
+            silent,
+            older_than=1,
+        )

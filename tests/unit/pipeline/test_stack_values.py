@@ -1,0 +1,75 @@
+"""Values of the running embedded stack in an environment file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Overrides, load_environment
+
+STACK = {
+    "postgres_host": "127.0.0.1",
+    "postgres_port": 40001,
+    "source_database": "library",
+    "target_database": "warehouse",
+    "admin_user": "outbox_admin",
+    "admin_password": "stack-s3cret",
+    "connector_user": "outbox_connector",
+    "materializer_user": "outbox_materializer",
+    "materializer_password": "stack-s3cret-2",
+    "kafka": "127.0.0.1:40002",
+    "registry": "http://127.0.0.1:40003/apis/ccompat/v7",
+    "connect": "http://127.0.0.1:40004",
+}
+
+
+def write_state(workspace: Path, state: object) -> None:
+    folder = workspace / "build" / "stack"
+    folder.mkdir(parents=True)
+    text = state if isinstance(state, str) else json.dumps(state)
+    (folder / "state.json").write_text(text, encoding="utf-8")
+
+
+def local(workspace: Path) -> Environment:
+    return load_environment("local", workspace / "connectors" / "library.yaml", Overrides(environ={}))
+
+
+def test_the_stack_is_not_up(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$") as caught:
+        local(workspace)
+    assert caught.value.hint == "start it with `outbox stack up`"
+
+
+def test_a_stopped_stack_is_not_up(workspace: Path) -> None:
+    write_state(workspace, {"parts": [], "environment": STACK})
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$"):
+        local(workspace)
+
+
+def test_values_of_the_stack(workspace: Path) -> None:
+    write_state(workspace, {"parts": ["postgres", "kafka"], "environment": STACK})
+    found = local(workspace)
+    assert found.source.port == 40001
+    assert found.source.admin.password.get_secret_value() == "stack-s3cret"
+    assert found.source.connector.password == "${env:OUTBOX_CONNECTOR_PASSWORD}"
+    assert found.kafka.bootstrap_servers == "127.0.0.1:40002"
+    assert found.registry.url == "http://127.0.0.1:40003/apis/ccompat/v7"
+    assert found.lock_folder == workspace / "build" / "stack"
+    assert "s3cret" not in repr(found)
+
+
+def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
+    write_state(workspace, {"parts": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
+    with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
+        local(workspace)
+    assert caught.value.hint == "it has: connect, kafka"
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", '{"parts": ["postgres"]}'])
+def test_a_state_file_that_cannot_be_used_is_explained(workspace: Path, state: str) -> None:
+    write_state(workspace, state)
+    with pytest.raises(ConfigurationError, match="stack"):
+        local(workspace)

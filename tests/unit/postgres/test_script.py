@@ -1,0 +1,209 @@
+"""The SQL for a DBA: what is in it, in which order, and that it is what `apply` runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from outbox_kit.pipeline import Backfill, Environment, Login, Pipeline, PostgresTarget
+from outbox_kit.postgres import apply as postgres_apply
+from outbox_kit.postgres import client, state
+from outbox_kit.postgres.script import script
+from outbox_kit.progress import silent
+
+TARGET = {"kind": "postgres", "host": "wh", "database": "warehouse", "user": "filler", "password": "target-secret"}
+
+
+def with_target(environment: Environment, **changes: object) -> Environment:
+    target = PostgresTarget.model_validate({**TARGET, "schema": "library", **changes})
+    return environment.model_copy(update={"targets": {"warehouse": target}})
+
+
+def with_verifier(environment: Environment) -> Environment:
+    login = Login.model_validate({"user": "checker", "password": "checker-secret"})
+    source = environment.source.model_copy(update={"verifier": login})
+    return environment.model_copy(update={"source": source})
+
+
+def with_field(library: Pipeline, field: str) -> Pipeline:
+    book = library.aggregates["book"].model_copy(update={"partition_field": field})
+    return library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
+
+
+def statements_of(text: str) -> list[str]:
+    """Paragraphs without their comments."""
+    paragraphs = [re.sub(r"^--.*\n?", "", part, flags=re.MULTILINE).strip() for part in text.strip().split("\n\n")]
+    return [part for part in paragraphs if part]
+
+
+def test_objects_come_in_the_only_safe_order(library: Pipeline, environment: Environment) -> None:
+    found = script(library, environment)
+    places = [found.index(words) for words in ("create table", "create publication", "pg_create_logical_replication")]
+    assert places == sorted(places)
+    assert "Made after the slot, rows written in between would be lost" in found
+
+
+class _Recorder:
+    """A connection that keeps what it is told to run."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.ran: list[str] = []
+
+    def execute(self, statement: Any, *_: object) -> _Recorder:  # noqa: ANN401 - text or composed
+        self.ran.append(statement if isinstance(statement, str) else statement.as_string(None))
+        return self
+
+    def fetchall(self) -> list[dict[str, int]]:
+        return [{"version": self.version}]
+
+    def transaction(self) -> _Recorder:
+        return self
+
+    def __enter__(self) -> _Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("version", "failover"), [(140000, False), (160009, False), (170000, True), (180001, True)])
+def test_it_is_what_apply_runs(library: Pipeline, environment: Environment, version: int, failover: bool) -> None:
+    """Byte for byte: a DBA who reads the script has read what the tool would do."""
+    nothing = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
+    connection: Any = _Recorder(version)
+    changes = state.diff(library, environment, nothing)
+    postgres_apply.apply(connection, library, environment, changes, silent)
+    made = [text for text in connection.ran if text not in (client.SERVER,) and not text.startswith("set local")]
+    assert [text.split()[0] for text in made] == ["create", "create", "grant", "grant", "create", "select"]
+    found = script(library, environment)
+    for text in made:
+        assert text in found
+    assert made[-1].endswith("false, false, true)") is failover
+
+
+def test_table_and_check_are_the_contracts(library: Pipeline, environment: Environment) -> None:
+    source = library.source.model_copy(
+        update={"table": 'o.Out"Box', "columns": library.source.columns.model_copy(update={"aggregate_id": "Key"})}
+    )
+    found = script(library.model_copy(update={"source": source}), environment)
+    assert 'create schema if not exists "o";' in found
+    assert 'create table "o"."Out""Box" (' in found
+    assert '"Key" text not null check ("Key" <> \'\'),' in found
+
+
+@pytest.mark.parametrize(("field", "made"), [("tenant", 1), ("aggregate_type", 0)])
+def test_a_partition_field_is_a_column(library: Pipeline, environment: Environment, field: str, made: int) -> None:
+    """Without it the first apply would make a table that the next one refuses."""
+    found = script(with_field(library, field), with_verifier(environment))
+    table = next(text for text in statements_of(found) if text.startswith("create table"))
+    assert table.count(f'  "{field}" text)') == made
+    assert table.count(f'"{field}"') == 1
+    assert re.search(rf'select \([^)]*"{field}"[^)]*\)', found), "the verifier samples it"
+
+
+def test_each_role_gets_what_it_needs_and_no_more(library: Pipeline, environment: Environment) -> None:
+    grants: dict[str, list[str]] = {}
+    for text in statements_of(script(library, with_target(with_verifier(environment)))):
+        match = re.fullmatch(r'(?:grant|alter role) (.*?)(?: to)? "?(\w+)"?(?: with ([\w ]+))?;', text)
+        if match and text.startswith("grant"):
+            grants.setdefault(match[2], []).append(match[1])
+    table = 'on "public"."outbox_event"'
+    assert grants == {
+        "owner": [
+            'connect on database "library"',
+            "pg_read_all_stats",
+            'usage on schema "public"',
+            'usage on schema "library"',
+            'select, update on "library"."author"',
+            'select, update on "library"."book"',
+        ],
+        "reader": ['connect on database "library"', 'usage on schema "public"', f"select {table}"],
+        "checker": [
+            'connect on database "library"',
+            "pg_read_all_stats",
+            'usage on schema "public"',
+            f'insert, delete, select ("id", "aggregate_type", "aggregate_id", "event_type", "created_at") {table}',
+        ],
+        "filler": ['connect on database "warehouse"', 'usage, create on schema "library"'],
+    }
+
+
+def test_who_may_replicate(library: Pipeline, environment: Environment) -> None:
+    found = script(library, with_target(with_verifier(environment)))
+    assert dict(re.findall(r'^alter role "(\w+)" with (.*);$', found, flags=re.MULTILINE)) == {
+        "owner": "login replication",
+        "reader": "login replication",
+        "checker": "login",
+        "filler": "login",
+    }
+
+
+def test_no_password_is_in_it(library: Pipeline, environment: Environment) -> None:
+    found = script(library, with_target(with_verifier(environment)))
+    for secret in ("owner-secret", "target-secret", "checker-secret", "${file:"):
+        assert secret not in found
+    assert "\\password ROLE" in found
+    assert not re.search(r"password\s+'", found, flags=re.IGNORECASE)
+
+
+def test_no_verifier_is_said(library: Pipeline, environment: Environment) -> None:
+    assert "-- No verifier: without source.verifier `outbox verify` logs in as the owner." in script(
+        library, environment
+    )
+    assert "No verifier" not in script(library, with_verifier(environment))
+
+
+@pytest.mark.parametrize(
+    ("target", "connect"),
+    [
+        ({}, "\\connect -reuse-previous=on 'host=wh port=5432 dbname=warehouse'"),
+        (
+            {"host": "db.example.internal", "port": 5433},
+            "\\connect -reuse-previous=on 'host=db.example.internal port=5433 dbname=warehouse'",
+        ),
+        ({"host": "db.example.internal", "port": 5433, "database": "library"}, None),
+        ({"database": "it's"}, "\\connect -reuse-previous=on 'host=wh port=5432 dbname=it\\\\\\'s'"),
+    ],
+)
+def test_another_database_is_connected_to(
+    library: Pipeline, environment: Environment, target: dict[str, Any], connect: str | None
+) -> None:
+    lines = script(library, with_target(environment, **target)).splitlines()
+    assert [line for line in lines if line.startswith("\\")] == ([connect] if connect else [])
+
+
+def test_a_backfill_needs_the_rows_lock(library: Pipeline, environment: Environment) -> None:
+    backfill = Backfill(table="shop.book", key="id", query="select 1")
+    book = library.aggregates["book"].model_copy(update={"backfill": backfill})
+    changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
+    found = script(changed, environment)
+    assert 'grant usage on schema "shop" to "owner";' in found
+    assert 'grant select, update on "shop"."book" to "owner";' in found
+    assert "shop" not in script(library, environment)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\n\\! id", 'x"; drop table t; --', "'; --"])
+def test_names_cannot_end_their_quotes(library: Pipeline, environment: Environment, name: str) -> None:
+    source = environment.source.model_copy(update={"database": name})
+    found = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
+    quoted = '"' + name.replace('"', '""') + '"'
+    rest = found.replace(quoted, "")
+    assert not re.search(r"^(b|drop|\\!)", rest, flags=re.MULTILINE)
+
+
+def test_messages_have_no_table_and_need_no_right_to_one(library: Pipeline, environment: Environment) -> None:
+    source = library.source.model_copy(update={"message_prefix": "outbox"})
+    found = script(library.model_copy(update={"source": source}), with_verifier(environment))
+    assert "outbox_event" not in found
+    assert "grant insert" not in found
+    assert "select, update" not in found, "there is no backfill"
+    assert "-- No table: services write messages" in found
+    assert 'create publication "library_outbox";' in found
+    assert "Its canary is a message, which every role may write." in found
+
+
+def test_what_the_verifiers_delete_means_is_said(library: Pipeline, environment: Environment) -> None:
+    assert "it may delete any row" in script(library, with_verifier(environment))

@@ -1,0 +1,27 @@
+"""docs/comparison.md names a test for every feature: each is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(("| feature", "| # |"))]
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
+
+
+def test_every_row_names_a_test() -> None:
+    assert len(ROWS) == 23 + 11
+    assert [row for row in ROWS if not re.search(r"`tests/[\w/]+\.py(::\w+)?` \|$", row)] == []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_named_test_is_there(name: str) -> None:
+    path, _, function = name.partition("::")
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert function in tests if function else any(each.startswith("test_") for each in tests)

@@ -1,0 +1,64 @@
+"""What verify says of the schema registry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from outbox_kit.checking import Status, judge
+from outbox_kit.pipeline import Lock, Pipeline
+from outbox_kit.registry import checks
+from outbox_kit.registry.checks import Look
+from outbox_kit.registry.client import SchemaVersion
+from outbox_kit.registry.state import ActualSubject, desired_subjects
+
+BOOK = "library.book-value"
+
+
+@pytest.fixture
+def look(library: Pipeline, lock: Lock) -> Look:
+    """A registry as apply leaves it."""
+    subjects = desired_subjects(library)
+    actual = {}
+    for subject in subjects:
+        newest = lock.schemas[subject.aggregate_type][0]
+        actual[subject.name] = ActualSubject(SchemaVersion(newest.version, newest.id, subject.text), "BACKWARD")
+    return Look(subjects, actual, lock)
+
+
+def not_well(look: Look) -> dict[str, str]:
+    return {check.id: check.seen for check in judge(checks.RULES, look) if check.status is not Status.PASS}
+
+
+def test_a_deployed_registry_passes(look: Look) -> None:
+    assert not_well(look) == {}
+    assert [check.id for check in judge(checks.RULES, look)] == [each.id for each in checks.RULES]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"latest": SchemaVersion(1, 7, '{"type":"record","name":"Book","fields":[]}')},
+            {"registry.schemas": f"not the file's schema: {BOOK}"},
+        ),
+        ({"latest": None}, {"registry.schemas": f"not the file's schema: {BOOK}"}),
+        ({"compatibility": "NONE"}, {"registry.compatibility": f"{BOOK} is NONE, not BACKWARD"}),
+        ({"compatibility": None}, {"registry.compatibility": f"{BOOK} is None, not BACKWARD"}),
+    ],
+)
+def test_each_fault_is_named_by_its_check_alone(
+    look: Look, changes: dict[str, object], expected: dict[str, str]
+) -> None:
+    actual = {**look.actual, BOOK: replace(look.actual[BOOK], **changes)}  # type: ignore[arg-type]
+    assert not_well(replace(look, actual=actual)) == expected
+
+
+def test_an_id_that_nobody_locked(look: Look) -> None:
+    """A registry that lost its content gives the same schema another id."""
+    latest = look.actual[BOOK].latest
+    assert latest is not None
+    actual = {**look.actual, BOOK: replace(look.actual[BOOK], latest=replace(latest, id=70))}
+    assert not_well(replace(look, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
+    assert "registry.ids" in not_well(replace(look, lock=None))

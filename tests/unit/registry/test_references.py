@@ -1,0 +1,132 @@
+"""Types that aggregates share: a subject each, registered first, and named by version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.changes import Change
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Aggregate, HttpService, Pipeline
+from outbox_kit.registry import apply as registry_apply
+from outbox_kit.registry.client import Reference, RegistryClient
+from outbox_kit.registry.state import Subject, desired_references, desired_subjects, written_out
+
+Serve = Callable[[Script], ScriptedServer]
+MONEY = {"type": "record", "name": "Money", "namespace": "t", "fields": [{"name": "cents", "type": "long"}]}
+PRICE = {"type": "record", "name": "Price", "namespace": "t", "fields": [{"name": "money", "type": "t.Money"}]}
+ORDER = {"type": "record", "name": "Order", "namespace": "t", "fields": [{"name": "price", "type": "t.Price"}]}
+
+
+@pytest.fixture
+def shop(library: Pipeline, tmp_path: Path) -> Callable[..., Pipeline]:
+    """A pipeline whose aggregates share types."""
+    for name, schema in (("money", MONEY), ("price", PRICE), ("order", ORDER)):
+        (tmp_path / f"{name}.avsc").write_text(json.dumps(schema))
+    references = [tmp_path / "price.avsc", tmp_path / "money.avsc"]
+
+    def aggregate(**more: Any) -> Aggregate:  # noqa: ANN401 - fields of the model
+        return Aggregate(schema=tmp_path / "order.avsc", references=references, **more)
+
+    def made(**rules: str) -> Pipeline:
+        aggregates = {name: aggregate(compatibility=rule) for name, rule in rules.items()}
+        return library.model_copy(update={"aggregates": aggregates})
+
+    return made
+
+
+def test_each_type_is_one_subject_after_those_that_it_uses(shop: Callable[..., Pipeline]) -> None:
+    found = desired_references(shop(order="FULL", offer="FULL"))
+    assert [(subject.name, subject.uses, subject.compatibility) for subject in found] == [
+        ("t.Money", (), "FULL"),
+        ("t.Price", ("t.Money",), "FULL"),
+    ]
+    assert "cents" in found[1].text, "compared with every type in it"
+    assert "cents" not in found[1].by_name, "registered with types by name"
+
+
+def test_the_aggregate_names_what_it_uses_itself(shop: Callable[..., Pipeline]) -> None:
+    order, canary = desired_subjects(shop(order="FULL"))
+    assert (order.name, order.uses) == ("library.order-value", ("t.Price",))
+    assert "cents" in order.text
+    assert (canary.by_name, canary.uses) == ("", ())
+
+
+def test_two_rules_for_one_type_are_refused(shop: Callable[..., Pipeline]) -> None:
+    with pytest.raises(ConfigurationError, match=r"type t\.Money of aggregate offer .* \(NONE\) .* \(FULL\)"):
+        desired_references(shop(order="FULL", offer="NONE"))
+
+
+def version(subject: str, schema: object, *references: Reference, number: int = 1) -> tuple[int, object]:
+    return 200, {
+        "subject": subject,
+        "version": number,
+        "id": 40 + number,
+        "schema": json.dumps(schema),
+        "references": [vars(entry) for entry in references],
+    }
+
+
+def test_a_version_is_read_with_every_type_in_its_text(serve: Serve) -> None:
+    price, money = Reference("t.Price", "t.Price", 2), Reference("t.Money", "t.Money", 1)
+    server = serve([version("o", ORDER, price), version("t.Price", PRICE, money, number=2), version("t.Money", MONEY)])
+    client = RegistryClient(HttpService(url=server.url))
+    found = written_out(client, client.latest("o"))
+    assert found is not None
+    assert found.references == (price,)
+    assert json.loads(found.text)["fields"][0]["type"]["fields"][0]["type"]["fields"] == [
+        {"name": "cents", "type": "long"}
+    ]
+    assert [request.path.split("?")[0] for request in server.seen] == [
+        "/subjects/o/versions/latest",
+        "/subjects/t.Price/versions/2",
+        "/subjects/t.Money/versions/1",
+    ]
+
+
+def test_a_schema_is_registered_with_the_newest_version_of_what_it_uses(serve: Serve) -> None:
+    price = Reference("t.Money", "t.Money", 3)
+    server = serve(
+        [
+            version("t.Money", MONEY, number=3),
+            (200, {"id": 50}),
+            version("t.Price", PRICE, price),
+            version("t.Money", MONEY, number=3),
+        ]
+    )
+    text = json.dumps({**PRICE, "fields": [{"name": "money", "type": MONEY}]})
+    subject = Subject("t.Price", "t.Price", text, "FULL", json.dumps(PRICE), ("t.Money",))
+    change = Change("registry", "schema t.Price", "create", "why")
+    registry_apply.apply(RegistryClient(HttpService(url=server.url)), [subject], [change], lambda _: None)
+    assert server.seen[1].body == {
+        "schema": json.dumps(PRICE),
+        "schemaType": "AVRO",
+        "references": [{"name": "t.Money", "subject": "t.Money", "version": 3}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((200, {"subject": "a", "version": 2, "id": 7, "schema": '"string"'}), 2),
+        ((404, {"error_code": 40403, "message": "Schema not found"}), None),
+        ((404, {"error_code": 40401, "message": "Subject not found"}), None),
+    ],
+)
+def test_lookup_tells_the_version_of_a_known_schema(
+    serve: Serve, answer: tuple[int, object], expected: int | None
+) -> None:
+    server = serve([answer])
+    assert RegistryClient(HttpService(url=server.url)).lookup("a", '"string"') == expected
+    assert (server.seen[0].method, server.seen[0].path.split("?")[0]) == ("POST", "/subjects/a")
+
+
+def test_delete_is_a_soft_deletion(serve: Serve) -> None:
+    server = serve([(200, [1, 2])])
+    RegistryClient(HttpService(url=server.url)).delete("a")
+    assert [(request.method, request.path) for request in server.seen] == [("DELETE", "/subjects/a")]

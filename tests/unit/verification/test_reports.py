@@ -1,0 +1,171 @@
+"""Reports: JSON, JUnit XML, HTML, drift; and the page of all checks."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from outbox_kit.checking import Check, Severity, Status
+from outbox_kit.verification import Drift, Report, catalogue, to_html, to_json, to_junit
+from outbox_kit.verification.html import STAGES, stage_of
+from outbox_kit.verification.report import worst
+
+PASSED = Check("kafka.topics", Status.PASS, "all 5", "all 5")
+FAILED = Check("postgres.slot", Status.FAIL, "no slot <x> & \x1b[31m", "pgoutput", "`outbox apply --recover`")
+WARNED = Check("postgres.free-slots", Status.WARN, "10 of 10", "one free", "drop slots", Severity.WARNING)
+UNKNOWN = Check("connect.workers", Status.UNKNOWN, "no worker is listed", "every worker", "list them")
+REPORT = Report("library", "local", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), [FAILED, WARNED, PASSED, UNKNOWN])
+
+
+def test_words() -> None:
+    assert REPORT.words == "1 failed, 1 warned, 1 unknown, 1 passed"
+    assert REPORT.failed
+    assert not Report("p", "e", REPORT.at, [PASSED, WARNED, UNKNOWN]).failed
+    assert worst([]) is Status.PASS
+
+
+def test_json() -> None:
+    document = json.loads(json.dumps(to_json([FAILED])))
+    assert document["format"] == 1
+    assert document["checks"] == [
+        {
+            "id": "postgres.slot",
+            "status": "fail",
+            "seen": FAILED.seen,
+            "expected": "pgoutput",
+            "remedy": "`outbox apply --recover`",
+            "severity": "error",
+        }
+    ]
+
+
+def test_junit() -> None:
+    root = ElementTree.fromstring(to_junit(REPORT))  # noqa: S314 - our own
+    counts = {"tests": "4", "failures": "1", "errors": "0", "skipped": "1"}
+    assert root.tag == "testsuites"
+    assert root.attrib == counts
+    (suite,) = root
+    assert suite.attrib == {"name": "outbox verify library local", "timestamp": "2026-01-02T03:04:05+00:00", **counts}
+    cases = {case.get("name"): case for case in suite}
+    assert list(cases) == [check.id for check in REPORT.checks]
+    assert {case.tag for case in suite} == {"testcase"}
+    assert all(case.get("classname") == f"outbox.{str(case.get('name')).split('.')[0]}" for case in suite)
+    assert [[child.tag for child in case] for case in suite] == [["failure"], ["system-out"], [], ["skipped"]]
+    failure = cases["postgres.slot"][0]
+    assert failure.get("message") == "no slot <x> & [31m"
+    assert failure.text == "seen: no slot <x> & [31m\nexpected: pgoutput\nremedy: `outbox apply --recover`"
+    assert cases["connect.workers"][0].get("message") == "no worker is listed"
+
+
+class Page(HTMLParser):
+    """Tags that are still open, what is loaded, the boxes, and the text."""
+
+    EMPTY = ("meta", "rect", "path")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.boxes: dict[str, str] = {}
+        self.rows: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.loaded += [str(found[key]) for key in ("src", "href") if key in found]
+        if tag == "script":
+            self.loaded.append("script")
+        if found.get("class") == "stage":
+            self.boxes[str(found["data-stage"])] = str(found["data-status"])
+        if tag == "tr" and "id" in found:
+            self.rows.append(str(found["id"]))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html() -> None:
+    text = to_html(REPORT)
+    page = Page(text)
+    assert page.open == []
+    assert page.loaded == []
+    assert not re.search(r"https?://|url\((?!#)|@import", text)
+    assert page.boxes == {
+        "outbox table": "pass",
+        "slot": "fail",
+        "connector": "unknown",
+        "topics": "pass",
+        "registry": "pass",
+    }
+    assert page.rows == ["postgres.slot", "postgres.free-slots", "connect.workers", "kafka.topics"], "worst first"
+    assert "<x>" not in text
+    assert "no slot &lt;x&gt; &amp;" in text
+    assert "library in local: 1 failed, 1 warned, 1 unknown, 1 passed" in page.text
+
+
+def test_a_page_of_every_check_names_what_is_broken_in_its_box() -> None:
+    checks = [Check(name, Status.PASS, "s", "e") for name in catalogue.IDS if name != "path.schema-ids"]
+    page = Page(to_html(Report("p", "e", REPORT.at, [*checks, Check("path.schema-ids", Status.FAIL, "s", "e", "r")])))
+    assert page.boxes == dict.fromkeys(STAGES, "pass") | {"registry": "fail"}
+    assert set(page.rows) == set(catalogue.IDS)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "stage"),
+    [
+        ("postgres.table", "outbox table"),
+        ("postgres.slot-moving", "slot"),
+        ("postgres.publication", "slot"),
+        ("connect.running", "connector"),
+        ("path.wal-sender-timeout", "connector"),
+        ("path.partitions", "topics"),
+        ("canary.delivered", "topics"),
+        ("path.schema-ids", "registry"),
+    ],
+)
+def test_stages(identifier: str, stage: str) -> None:
+    assert stage_of(identifier) == stage
+    assert all(stage_of(each) for each in catalogue.IDS)
+
+
+def test_drift_prints_changes_only() -> None:
+    drift = Drift()
+    assert drift.changes([PASSED, FAILED]) == [f"postgres.slot: pass → fail: {FAILED.seen}"]
+    assert drift.changes([PASSED, FAILED]) == []
+    mended = Check("postgres.slot", Status.PASS, "pgoutput", "pgoutput")
+    assert drift.changes([PASSED, mended]) == ["postgres.slot: fail → pass: pgoutput"]
+    assert drift.changes([UNKNOWN, mended]) == ["connect.workers: pass → unknown: no worker is listed"]
+
+
+# --- the page of all checks
+
+
+def test_the_page_is_up_to_date(repository: Path) -> None:
+    found = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert found == catalogue.page(), "run: python -m outbox_kit.verification.catalogue > docs/verify.md"
+
+
+def test_ids_are_unique_and_say_where() -> None:
+    assert len(catalogue.IDS) == len(set(catalogue.IDS))
+    assert len(catalogue.IDS) >= 30
+    systems = ("postgres", "kafka", "registry", "connect", "path", "canary")
+    assert [name for name in catalogue.IDS if not re.fullmatch(rf"({'|'.join(systems)})\.[a-z-]+", name)] == []
+
+
+def test_every_check_says_what_it_guards_and_what_to_do() -> None:
+    assert [rule.id for rule in catalogue.RULES if not rule.guards or not rule.remedy] == []
