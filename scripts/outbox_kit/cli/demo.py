@@ -37,6 +37,8 @@ def demo(
     else:
         for table in report.tables():
             print_table(table.heads, table.rows, title=table.title)
+    for reason in report.mismatches:
+        say(f"does not match: {reason}")
     say(f"match: {'true' if report.match else 'false'} (build/demo/result.json)")
     if keep:
         say(NEXT.format(outbox=".venv/bin/outbox"))

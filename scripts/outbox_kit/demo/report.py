@@ -43,11 +43,17 @@ class DemoReport:
 
         False before the first comparison: nothing has been proved by then.
         """
-        return (
-            bool(self.comparisons)
-            and all(comparison.match for comparison in self.comparisons)
-            and self.dead_letters == self.dead_letters_expected
-        )
+        return not self.mismatches
+
+    @property
+    def mismatches(self) -> list[str]:
+        """Why `match` is false, a line each."""
+        if not self.comparisons:
+            return ["no target was compared"]
+        found = [each.words() for each in self.comparisons if not each.match]
+        if self.dead_letters != self.dead_letters_expected:
+            found.append(f"{self.dead_letters} dead letters, expected {self.dead_letters_expected}")
+        return found
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -34,6 +34,11 @@ def test_match_needs_every_comparison() -> None:
 
 def test_nothing_compared_is_no_match() -> None:
     assert not report().match
+    assert report().mismatches == ["no target was compared"]
+
+
+def test_what_does_not_match_is_told() -> None:
+    assert replace(report(EQUAL, UNEQUAL), dead_letters=7).mismatches == [UNEQUAL.words(), "7 dead letters, expected 2"]
 
 
 @pytest.mark.parametrize("found", [0, 1, 3])
