@@ -58,6 +58,16 @@ class SkippedChangesTest {
     assertThrows(DataException.class, () -> router.apply(change("r")));
   }
 
+  /** Debezium has none today; nobody has said that it may be dropped. */
+  @Test
+  void unknownOperationsAreNotAmongThem() {
+    OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
+    assertEquals(
+        "The outbox table public.outbox_event had a change with op=x; only inserts can be routed."
+            + " Make the publication insert-only (with (publish='insert')).",
+        assertThrows(DataException.class, () -> router.apply(change("x"))).getMessage());
+  }
+
   @ParameterizedTest
   @CsvSource({"warn, WARN", "error, ERROR"})
   void updatesAreLoggedOnceAtThatLevel(String value, String level) {

@@ -13,6 +13,8 @@ final class RowOperations {
   private static final String CREATE = "c";
   private static final String READ = "r";
   private static final String UPDATE = "u";
+  private static final String DELETE = "d";
+  private static final String TRUNCATE = "t";
 
   /** Values of {@code table.op.invalid.behavior}. */
   static final String FATAL = "fatal";
@@ -54,11 +56,15 @@ final class RowOperations {
     }
     if (UPDATE.equals(operation)) {
       if (behavior.equals(FATAL)) {
-        throw change(operation, "table.op.invalid.behavior=warn");
+        throw change(operation, ", or set table.op.invalid.behavior=warn to skip such changes");
       }
       log(place);
-    } else if (!ignoresDeletes) {
-      throw change(operation, "deleted.rows=ignore");
+    } else if (DELETE.equals(operation) || TRUNCATE.equals(operation)) {
+      if (!ignoresDeletes) {
+        throw change(operation, ", or set deleted.rows=ignore to skip such changes");
+      }
+    } else {
+      throw change(operation, "");
     }
   }
 
@@ -97,8 +103,8 @@ final class RowOperations {
             + " had a change with op="
             + operation
             + "; only inserts can be routed. Make the publication insert-only (with"
-            + " (publish='insert')), or set "
+            + " (publish='insert'))"
             + skip
-            + " to skip such changes.");
+            + ".");
   }
 }
