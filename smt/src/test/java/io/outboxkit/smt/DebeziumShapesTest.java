@@ -17,8 +17,7 @@ class DebeziumShapesTest {
 
   @Test
   void heartbeatsHaveTheNameWeKnow() {
-    assertEquals(
-        Records.HEARTBEAT, SCHEMAS.heartbeatValueSchema(SchemaNameAdjuster.NO_OP).name());
+    assertEquals(Records.HEARTBEAT, SCHEMAS.heartbeatValueSchema(SchemaNameAdjuster.NO_OP).name());
   }
 
   @Test
