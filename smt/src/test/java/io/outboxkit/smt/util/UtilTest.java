@@ -6,9 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
-import java.util.Random;
-import java.util.UUID;
-import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -74,18 +71,6 @@ class UtilTest {
   @Test
   void nullTakesNoBytes() {
     assertEquals(0, Utf8.length((String) null));
-  }
-
-  @Test
-  void partitionsAreThoseOfKafka() {
-    Random random = new Random(3);
-    for (int i = 0; i < 2000; i++) {
-      String key = new UUID(random.nextLong(), random.nextLong()).toString();
-      int partitions = 1 + random.nextInt(64);
-      assertEquals(
-          BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), partitions),
-          Partitions.of(key, partitions));
-    }
   }
 
   @ParameterizedTest
