@@ -71,7 +71,9 @@ unit:
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
 
-test-full: test ## The long ones too.
+test-full: test ## The long ones too: the transforms' properties with more tries, mutation testing of the transforms.
+	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
+	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
 bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py

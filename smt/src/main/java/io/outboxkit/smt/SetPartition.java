@@ -71,7 +71,7 @@ public final class SetPartition<R extends ConnectRecord<R>>
 
   private FieldPath field;
   private Integer partitions;
-  private final Map<String, Integer> partitionsByTopic = new HashMap<>();
+  private Map<String, Integer> partitionsByTopic;
 
   /**
    * @throws ConfigException naming the option, its value, why it cannot be and what can
@@ -81,10 +81,7 @@ public final class SetPartition<R extends ConnectRecord<R>>
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
     field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
     partitions = config.getInt(ConfigName.PARTITIONS);
-    partitionsByTopic.clear();
-    List<String> entries = config.getList(ConfigName.TOPIC_PARTITIONS);
-    NamedValues.parse(ConfigName.TOPIC_PARTITIONS, entries)
-        .forEach((topic, count) -> partitionsByTopic.put(topic, count(entries, count)));
+    partitionsByTopic = counts(config.getList(ConfigName.TOPIC_PARTITIONS));
     if (partitions == null && partitionsByTopic.isEmpty()) {
       throw new ConfigException(
           ConfigName.PARTITIONS,
@@ -131,6 +128,13 @@ public final class SetPartition<R extends ConnectRecord<R>>
               + " a partition, for those Kafka's producer has a serializer.");
     }
     return Partitions.of(bytes, count);
+  }
+
+  private static Map<String, Integer> counts(List<String> entries) {
+    Map<String, Integer> counts = new HashMap<>();
+    NamedValues.parse(ConfigName.TOPIC_PARTITIONS, entries)
+        .forEach((topic, count) -> counts.put(topic, count(entries, count)));
+    return counts;
   }
 
   private static int count(List<String> entries, String count) {

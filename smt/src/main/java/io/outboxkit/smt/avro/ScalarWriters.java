@@ -87,6 +87,10 @@ final class ScalarWriters {
         // Not getFloatValue: the parser would keep the float, and hand it, or an internal error, to
         // the next branch of a union when this one refuses the number as too large.
         float value = Float.parseFloat(json.getText());
+        if (value == 0 && json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+          // -0 is an integer, and integers have one zero; so it is with double.
+          value = 0;
+        }
         if (!Float.isFinite(value)) {
           throw mismatch("a number out of range");
         }

@@ -58,11 +58,6 @@ public final class FieldPath {
     throw new ConfigException(option, text, "must be " + ALLOWED);
   }
 
-  /** Whether the path leads into the record's value, which tombstones do not have. */
-  public boolean isInValue() {
-    return root.equals(VALUE);
-  }
-
   /**
    * What stands there. Null if the field is null, or there is no such header, or no key.
    *
