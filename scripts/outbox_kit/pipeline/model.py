@@ -338,11 +338,11 @@ class Pipeline(Model):
             raise ValueError(msg)
         return self
 
-    def _text_type(self, names: Iterable[str]) -> str:
+    def _text_type(self, names: Iterable[str]) -> Literal["text", "jsonb"]:
         return "text" if any(self.aggregates[name].payload == "text" for name in names) else "jsonb"
 
     @property
-    def payload_type(self) -> str:
+    def payload_type(self) -> Literal["bytea", "text", "jsonb"]:
         """Type of the payload column that `apply` makes."""
         binary = any(entry.is_binary for entry in self.aggregates.values())
         return "bytea" if binary else self._text_type(self.aggregates)
