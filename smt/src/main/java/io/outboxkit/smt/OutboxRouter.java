@@ -18,11 +18,12 @@ import org.apache.kafka.connect.transforms.Transformation;
 /**
  * Debezium's change events of a transactional outbox, rows of its table or messages of its prefix,
  * to the records of docs/contract.md, in one pass: topic by aggregate type, key, partition,
- * headers, and a value that is Avro in Confluent wire format ({@code byte[]} with schema BYTES) or
- * a tombstone (null with null schema).
+ * headers, and a value ({@code byte[]} with schema BYTES: Avro in Confluent wire format, or text)
+ * or a tombstone (null with null schema).
  *
  * <p>Heartbeats pass as they are. Records that neither are the outbox's nor named in {@code
- * pass.through} are refused with a {@link DataException}. The incoming record is never changed.
+ * pass.through} are refused with a {@link DataException}; changes of the outbox table that are no
+ * inserts may be skipped by option. The incoming record is never changed.
  */
 public final class OutboxRouter<R extends ConnectRecord<R>>
     implements Transformation<R>, Versioned {
@@ -54,6 +55,9 @@ public final class OutboxRouter<R extends ConnectRecord<R>>
     OutboxRow row = envelopes.read(record);
     if (row == null) {
       return record;
+    }
+    if (row == OutboxRow.SKIPPED) {
+      return null;
     }
     try {
       return router.route(record, row);

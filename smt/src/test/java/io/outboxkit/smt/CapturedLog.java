@@ -24,7 +24,11 @@ final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
   }
 
   long warnings() {
-    return events.stream().filter(event -> event.getLevel() == Level.WARN).count();
+    return count(Level.WARN);
+  }
+
+  long count(Level level) {
+    return events.stream().filter(event -> event.getLevel() == level).count();
   }
 
   @Override

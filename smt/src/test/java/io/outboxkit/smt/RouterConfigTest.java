@@ -22,6 +22,11 @@ class RouterConfigTest {
   private static final String PASS_THROUGH =
       "must be a list of transactions, schema-changes, messages, table:<schema.table>";
 
+  private static final String AGGREGATE_KEYS =
+      "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
+          + " .tombstone.event.types, .schema.versions, .schema.V and .schema.V.id with V one of"
+          + " their versions";
+
   static Stream<Arguments> options() {
     return Stream.of(
         missing(
@@ -126,15 +131,11 @@ class RouterConfigTest {
         invalid(
             "aggregate.note.partition",
             "region",
-            "not an option of any of the aggregates [note]; theirs are aggregate.T.topic,"
-                + " .partitions, .partition.field, .schema.versions, .schema.V and .schema.V.id"
-                + " with V one of their versions"),
+            "not an option of any of the aggregates [note]; theirs are " + AGGREGATE_KEYS),
         invalid(
             "aggregate.author.topic",
             "library.author",
-            "not an option of any of the aggregates [note]; theirs are aggregate.T.topic,"
-                + " .partitions, .partition.field, .schema.versions, .schema.V and .schema.V.id"
-                + " with V one of their versions"));
+            "not an option of any of the aggregates [note]; theirs are " + AGGREGATE_KEYS));
   }
 
   private static Arguments missing(String name, String message) {

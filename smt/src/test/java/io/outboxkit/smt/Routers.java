@@ -1,9 +1,13 @@
 package io.outboxkit.smt;
 
+import io.outboxkit.smt.avro.AvroOutput;
+import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.avro.PayloadException;
 import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.io.DecoderFactory;
@@ -38,13 +42,37 @@ public final class Routers {
     return props;
   }
 
-  /** As {@link #props}, with further settings as name, value, name, value. */
+  /** As {@link #props}, with further settings as name, value, name, value; null takes one out. */
   public static Map<String, String> props(String... more) {
     Map<String, String> props = props();
     for (int i = 0; i < more.length; i += 2) {
-      props.put(more[i], more[i + 1]);
+      if (more[i + 1] == null) {
+        props.remove(more[i]);
+      } else {
+        props.put(more[i], more[i + 1]);
+      }
     }
     return props;
+  }
+
+  /** Settings of a second, newer schema version of {@code note}, with further ones. */
+  public static String[] twoVersions(String... more) {
+    String[] versions = {
+      "aggregate.note.schema.versions",
+      "2,1",
+      "aggregate.note.schema.2",
+      NOTE_V2,
+      "aggregate.note.schema.2.id",
+      Integer.toString(NOTE_V2_ID)
+    };
+    return Stream.of(versions, more).flatMap(Stream::of).toArray(String[]::new);
+  }
+
+  /** The Avro body of the value that the JSON text is by the schema. */
+  public static byte[] body(String schema, String json) throws PayloadException {
+    AvroOutput out = new AvroOutput();
+    new JsonAvroEncoder(new Schema.Parser().parse(schema)).encode(json, out);
+    return out.toByteArray();
   }
 
   public static OutboxRouter<SourceRecord> router(String... more) {

@@ -16,7 +16,7 @@ import org.apache.avro.Schema;
  *
  * <p>Strict, so that nothing changes on the way in silence: unknown fields, repeated fields,
  * missing fields without a default, numbers out of range, digits that would be cut off are all
- * refused.
+ * refused. Only {@link UnknownFields#IGNORE} makes an exception.
  *
  * <p>Not thread-safe: writers keep scratch space.
  */
@@ -41,7 +41,14 @@ public final class JsonAvroEncoder {
    *     stands
    */
   public JsonAvroEncoder(Schema schema) {
-    this.root = new WriterCompiler().compile(schema);
+    this(schema, UnknownFields.REFUSE);
+  }
+
+  /**
+   * As {@link #JsonAvroEncoder(Schema)}, with another word on fields that the schema does not have.
+   */
+  public JsonAvroEncoder(Schema schema, UnknownFields unknownFields) {
+    this.root = new WriterCompiler(unknownFields).compile(schema);
   }
 
   /**

@@ -16,7 +16,10 @@ import org.apache.avro.generic.GenericDatumWriter;
 import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.EncoderFactory;
 
-/** JSON objects as records. Fields come in any order; missing ones take the schema's default. */
+/**
+ * JSON objects as records. Fields come in any order; missing ones take the schema's default;
+ * unknown ones are refused or skipped.
+ */
 final class RecordWriter extends ValueWriter {
   /**
    * @param defaultBytes the default in Avro binary; null if the field has none
@@ -25,9 +28,11 @@ final class RecordWriter extends ValueWriter {
 
   private final Map<String, Field> byName = new HashMap<>();
   private final List<Field> inOrder = new ArrayList<>();
+  private final UnknownFields unknownFields;
 
-  RecordWriter(Schema schema) {
+  RecordWriter(Schema schema, UnknownFields unknownFields) {
     super("record " + schema.getFullName());
+    this.unknownFields = unknownFields;
   }
 
   void addField(Schema.Field field, ValueWriter writer) {
@@ -62,8 +67,8 @@ final class RecordWriter extends ValueWriter {
     for (String name = json.nextFieldName(); name != null; name = json.nextFieldName()) {
       Field field = byName.get(name);
       if (field == null) {
-        throw new PayloadException(
-            "unknown field " + Names.shown(name) + ", " + expected() + " has none of that name");
+        skipUnknown(name, json);
+        continue;
       }
       if (out.hasField(frame, field.index())) {
         throw new PayloadException("field \"" + field.name() + "\" is there twice");
@@ -79,6 +84,15 @@ final class RecordWriter extends ValueWriter {
       ordered &= field.index() == written++;
     }
     return ordered && written == inOrder.size();
+  }
+
+  private void skipUnknown(String name, JsonParser json) throws IOException, PayloadException {
+    if (unknownFields == UnknownFields.REFUSE) {
+      throw new PayloadException(
+          "unknown field " + Names.shown(name) + ", " + expected() + " has none of that name");
+    }
+    json.nextToken();
+    json.skipChildren();
   }
 
   private void putInSchemaOrder(AvroOutput out, int frame, int start) throws PayloadException {

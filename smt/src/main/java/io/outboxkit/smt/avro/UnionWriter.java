@@ -4,19 +4,35 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.util.TokenBuffer;
 import java.io.IOException;
-import java.util.List;
+import java.util.Arrays;
 import java.util.stream.Collectors;
 
 /**
  * JSON values as unions, without a tag that names the branch: the first branch, in the order of the
- * schema, that takes the value.
+ * schema, that takes the value. Where unknown fields are ignored, any record takes any object that
+ * has its required fields; so the branches that know all the fields are asked first.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
 
-  UnionWriter(List<ValueWriter> branches) {
-    super(branches.stream().map(ValueWriter::expected).collect(Collectors.joining(" or ")));
-    this.branches = branches.toArray(new ValueWriter[0]);
+  /** What a structure is tried on, one row of branches after the other. */
+  private final ValueWriter[][] tries;
+
+  UnionWriter(ValueWriter[] branches) {
+    this(branches, new ValueWriter[][] {branches});
+  }
+
+  /**
+   * @param strict the same branches, refusing what they do not know
+   */
+  UnionWriter(ValueWriter[] branches, ValueWriter[] strict) {
+    this(branches, new ValueWriter[][] {strict, branches});
+  }
+
+  private UnionWriter(ValueWriter[] branches, ValueWriter[][] tries) {
+    super(Arrays.stream(branches).map(ValueWriter::expected).collect(Collectors.joining(" or ")));
+    this.branches = branches;
+    this.tries = tries;
   }
 
   @Override
@@ -46,7 +62,7 @@ final class UnionWriter extends ValueWriter {
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
     for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-      if (tried(i, json, out)) {
+      if (tried(branches, i, json, out)) {
         return;
       }
     }
@@ -60,11 +76,13 @@ final class UnionWriter extends ValueWriter {
     try (TokenBuffer tokens = new TokenBuffer(json)) {
       tokens.forceUseOfBigDecimal(true);
       tokens.copyCurrentStructure(json);
-      for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-        try (JsonParser again = tokens.asParser()) {
-          again.nextToken();
-          if (tried(i, again, out)) {
-            return;
+      for (ValueWriter[] writers : tries) {
+        for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
+          try (JsonParser again = tokens.asParser()) {
+            again.nextToken();
+            if (tried(writers, i, again, out)) {
+              return;
+            }
           }
         }
       }
@@ -72,7 +90,7 @@ final class UnionWriter extends ValueWriter {
     throw PayloadException.mismatch(expected(), token);
   }
 
-  private boolean tried(int branch, JsonParser json, AvroOutput out)
+  private static boolean tried(ValueWriter[] writers, int branch, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     if (!out.mayTryBranch()) {
       throw new PayloadException("too many ways to read the unions of the schema");
@@ -81,7 +99,7 @@ final class UnionWriter extends ValueWriter {
     int openSlots = out.openSlots();
     try {
       out.writeInt(branch);
-      branches[branch].write(json, out);
+      writers[branch].write(json, out);
       return true;
     } catch (PayloadException e) {
       out.rollback(position, openSlots);

@@ -1,8 +1,6 @@
 package io.outboxkit.smt.avro;
 
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.avro.LogicalType;
@@ -31,6 +29,17 @@ final class WriterCompiler {
   /** Records by full name: a record may hold itself. */
   private final Map<String, RecordWriter> records = new HashMap<>();
 
+  private final UnknownFields unknownFields;
+
+  /** Compiles what unions try first; null where that is what this one compiles. */
+  private final WriterCompiler strict;
+
+  WriterCompiler(UnknownFields unknownFields) {
+    this.unknownFields = unknownFields;
+    this.strict =
+        unknownFields == UnknownFields.IGNORE ? new WriterCompiler(UnknownFields.REFUSE) : null;
+  }
+
   ValueWriter compile(Schema schema) {
     requireValidLogicalType(schema);
     return switch (schema.getType()) {
@@ -55,7 +64,7 @@ final class WriterCompiler {
     if (known != null) {
       return known;
     }
-    RecordWriter writer = new RecordWriter(schema);
+    RecordWriter writer = new RecordWriter(schema, unknownFields);
     records.put(schema.getFullName(), writer);
     for (Schema.Field field : schema.getFields()) {
       writer.addField(field, compile(field.schema()));
@@ -64,11 +73,18 @@ final class WriterCompiler {
   }
 
   private ValueWriter unionWriter(Schema schema) {
-    List<ValueWriter> branches = new ArrayList<>();
-    for (Schema branch : schema.getTypes()) {
-      branches.add(compile(branch));
+    ValueWriter[] branches = branchesOf(schema);
+    return strict == null
+        ? new UnionWriter(branches)
+        : new UnionWriter(branches, strict.branchesOf(schema));
+  }
+
+  private ValueWriter[] branchesOf(Schema union) {
+    ValueWriter[] branches = new ValueWriter[union.getTypes().size()];
+    for (int i = 0; i < branches.length; i++) {
+      branches[i] = compile(union.getTypes().get(i));
     }
-    return new UnionWriter(branches);
+    return branches;
   }
 
   private static ValueWriter intWriter(Schema schema) {

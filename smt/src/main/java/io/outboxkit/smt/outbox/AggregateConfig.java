@@ -1,6 +1,10 @@
 package io.outboxkit.smt.outbox;
 
+import io.outboxkit.smt.avro.AvroBodyChecker;
+import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.avro.UnknownFields;
+import io.outboxkit.smt.outbox.SchemaVersions.Version;
 import io.outboxkit.smt.util.TopicNames;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -8,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Function;
 import org.apache.avro.Schema;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
@@ -23,10 +28,24 @@ final class AggregateConfig {
   private static final String VERSION_LABEL = "[A-Za-z0-9_-]+";
 
   private static final String VERSIONS = "versions";
+
+  /** Last part of the key of the payload's format. */
+  static final String FORMAT = "payload.format";
+
+  private static final String REFUSE = "refuse";
+  private static final String IGNORE = "ignore";
   private static final int MAX_SHOWN = 60;
+  private static final String OPTIONS =
+      "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
+          + " .tombstone.event.types, .schema.versions, .schema.V and .schema.V.id with V one of"
+          + " their versions";
 
   private final Map<String, Object> props;
   private final Set<String> used = new TreeSet<>();
+  private final Set<String> withoutSchemas = new TreeSet<>();
+
+  /** One for all: a router encodes one payload at a time. */
+  private final AvroOutput out = new AvroOutput();
 
   AggregateConfig(Map<String, Object> props) {
     this.props = props;
@@ -44,22 +63,101 @@ final class AggregateConfig {
   private AggregateRoute route(String type) {
     String prefix = PREFIX + type + ".";
     String partitionField = text(prefix + "partition.field", null);
+    PayloadFormat format = format(prefix + FORMAT);
+    PayloadEncoder payloads = encoder(format, prefix, type);
+    Set<String> tombstones = tombstoneTypes(prefix + "tombstone.event.types");
     return new AggregateRoute(
         type,
         topic(prefix + "topic"),
         number(prefix + "partitions", 1, "the partition count of the topic, an integer above 0"),
         partitionField,
-        versions(prefix + "schema."));
+        format,
+        tombstones.isEmpty() ? payloads : new TombstoneTypes(tombstones, payloads));
+  }
+
+  private PayloadFormat format(String name) {
+    String code = text(name, PayloadFormat.JSON.code());
+    PayloadFormat format = PayloadFormat.of(code);
+    if (format == null) {
+      throw new ConfigException(name, code, "must be one of: " + PayloadFormat.ALL);
+    }
+    return format;
+  }
+
+  private PayloadEncoder encoder(PayloadFormat format, String prefix, String type) {
+    if (!format.hasSchemas()) {
+      withoutSchemas.add(prefix + "schema.");
+    }
+    boolean ignored = ignoresUnknown(prefix + "unknown.fields", format);
+    return switch (format) {
+      case JSON -> jsonPayloads(versions(prefix + "schema."), type, ignored);
+      case AVRO -> new AvroPayloads(checkers(prefix, type));
+      case CONFLUENT_AVRO -> new ConfluentAvroPayloads(checkers(prefix, type));
+      case TEXT -> new TextPayloads();
+    };
+  }
+
+  private boolean ignoresUnknown(String name, PayloadFormat format) {
+    String value = text(name, null);
+    if (value == null) {
+      return false;
+    }
+    if (format != PayloadFormat.JSON) {
+      throw new ConfigException(
+          name, value, "only payload.format=json has fields to look for; leave it out");
+    }
+    if (!value.equals(IGNORE) && !value.equals(REFUSE)) {
+      throw new ConfigException(name, value, "must be one of: " + REFUSE + ", " + IGNORE);
+    }
+    return value.equals(IGNORE);
+  }
+
+  private PayloadEncoder jsonPayloads(
+      List<Version<Schema>> versions, String type, boolean ignored) {
+    PayloadEncoder whole = jsonPayloads(versions, type, UnknownFields.REFUSE);
+    return ignored
+        ? new LenientPayloads(whole, jsonPayloads(versions, type, UnknownFields.IGNORE))
+        : whole;
+  }
+
+  private PayloadEncoder jsonPayloads(
+      List<Version<Schema>> versions, String type, UnknownFields unknown) {
+    return new JsonPayloads(
+        with(versions, type, schema -> new JsonAvroEncoder(schema, unknown)), out);
+  }
+
+  private SchemaVersions<AvroBodyChecker> checkers(String prefix, String type) {
+    return with(versions(prefix + "schema."), type, AvroBodyChecker::new);
+  }
+
+  private static <C> SchemaVersions<C> with(
+      List<Version<Schema>> versions, String type, Function<Schema, C> codec) {
+    return new SchemaVersions<>(
+        type,
+        versions.stream()
+            .map(v -> new Version<>(v.label(), v.id(), codec.apply(v.codec())))
+            .toList());
+  }
+
+  private Set<String> tombstoneTypes(String name) {
+    String value = text(name, "");
+    Set<String> types = new TreeSet<>();
+    for (Object type : (List<?>) ConfigDef.parseType(name, value, ConfigDef.Type.LIST)) {
+      if (((String) type).isEmpty() || !types.add((String) type)) {
+        throw new ConfigException(name, value, "must be a list of event types, each once");
+      }
+    }
+    return types;
   }
 
   private String topic(String name) {
     return TopicNames.require(name, required(name, "name the topic of this aggregate type"));
   }
 
-  private List<AggregateRoute.SchemaVersion> versions(String prefix) {
+  private List<Version<Schema>> versions(String prefix) {
     String name = prefix + VERSIONS;
     String value = required(name, "list the schema versions, newest first, such as 2,1");
-    List<AggregateRoute.SchemaVersion> versions = new ArrayList<>();
+    List<Version<Schema>> versions = new ArrayList<>();
     Set<String> labels = new TreeSet<>();
     for (Object item : (List<?>) ConfigDef.parseType(name, value, ConfigDef.Type.LIST)) {
       String label = (String) item;
@@ -75,19 +173,25 @@ final class AggregateConfig {
     return versions;
   }
 
-  private AggregateRoute.SchemaVersion version(String prefix, String label) {
+  private Version<Schema> version(String prefix, String label) {
     String name = prefix + label;
     String json = required(name, "set the Avro schema of this version as JSON text");
     int id = number(name + ".id", 0, "the registry's id of this schema, an integer of 0 or more");
     try {
       Schema schema = new Schema.Parser().parse(json);
-      return new AggregateRoute.SchemaVersion(label, id, new JsonAvroEncoder(schema));
+      requireValid(schema);
+      return new Version<>(label, id, schema);
     } catch (RuntimeException e) {
       // Not only AvroRuntimeException: a name that is defined nowhere is a NullPointerException
       // (1.12.2).
       throw new ConfigException(
           name, shortened(json), "must be an Avro schema as JSON text: " + e.getMessage());
     }
+  }
+
+  /** In every format: a logical type that is not valid where it stands is a mistake. */
+  private static void requireValid(Schema schema) {
+    new JsonAvroEncoder(schema);
   }
 
   private int number(String name, int least, String allowed) {
@@ -123,13 +227,13 @@ final class AggregateConfig {
   private void refuseUnusedKeys(List<String> types) {
     for (String name : new TreeSet<>(props.keySet())) {
       if (name.startsWith(PREFIX) && !used.contains(name)) {
+        boolean textHasNone = withoutSchemas.stream().anyMatch(name::startsWith);
         throw new ConfigException(
             name,
             shortened(String.valueOf(props.get(name))),
-            "not an option of any of the aggregates "
-                + types
-                + "; theirs are aggregate.T.topic, .partitions, .partition.field, .schema.versions,"
-                + " .schema.V and .schema.V.id with V one of their versions");
+            textHasNone
+                ? "payload.format=text has no schema; leave it out, or set payload.format=json"
+                : "not an option of any of the aggregates " + types + "; theirs are " + OPTIONS);
       }
     }
   }

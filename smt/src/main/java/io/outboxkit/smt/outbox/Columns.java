@@ -1,6 +1,8 @@
 package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
@@ -10,7 +12,9 @@ import org.apache.kafka.connect.errors.DataException;
  * The outbox table's columns, resolved once per table schema.
  *
  * @param schema the row schema that this was resolved from
+ * @param schemaVersion null if no option names such a column
  * @param headers null if the table has no such column
+ * @param placed those that become headers by themselves
  */
 record Columns(
     Schema schema,
@@ -18,9 +22,14 @@ record Columns(
     Field key,
     Field aggregateType,
     Field eventType,
+    Field schemaVersion,
     Field payload,
     Field timestamp,
-    Field headers) {
+    Field headers,
+    List<Placed> placed) {
+
+  /** A column and the name of its header. */
+  record Placed(Field column, String header) {}
 
   /**
    * @throws DataException if the table lacks a column or has it with a type that cannot be used
@@ -33,9 +42,13 @@ record Columns(
         required(schema, config, ConfigName.KEY_FIELD),
         required(schema, config, ConfigName.ROUTE_BY_FIELD),
         required(schema, config, ConfigName.TYPE_FIELD),
-        json(required(schema, config, ConfigName.PAYLOAD_FIELD), config),
+        config.getString(ConfigName.SCHEMA_VERSION_FIELD) == null
+            ? null
+            : required(schema, config, ConfigName.SCHEMA_VERSION_FIELD),
+        payload(required(schema, config, ConfigName.PAYLOAD_FIELD), config),
         required(schema, config, ConfigName.TIMESTAMP_FIELD),
-        json(schema.field(headers), config));
+        json(schema.field(headers), config),
+        placed(schema, config));
   }
 
   /**
@@ -62,8 +75,8 @@ record Columns(
             + column.name()
             + " is of type "
             + typeOf(column)
-            + "; text, uuid and whole"
-            + " numbers can be used as key, id, type or partition field.");
+            + "; text, uuid, whole numbers and booleans can be used as key, id, type, schema"
+            + " version, partition field or header.");
   }
 
   private static Field required(Schema schema, RouterConfig config, String option) {
@@ -78,6 +91,45 @@ record Columns(
               + "; set "
               + option
               + " to the column that holds it.");
+    }
+    return column;
+  }
+
+  private static List<Placed> placed(Schema schema, RouterConfig config) {
+    List<Placed> placed = new ArrayList<>();
+    for (Placements.Entry entry : config.placements().entries()) {
+      Field column = schema.field(entry.column());
+      if (column != null) {
+        placed.add(new Placed(column, entry.header()));
+      } else if (!config.placements().lenient()) {
+        throw new DataException(
+            "Table "
+                + config.table()
+                + " has no column "
+                + entry.column()
+                + ", which "
+                + ConfigName.PLACEMENT
+                + " names; set "
+                + ConfigName.PLACEMENT_MISSING
+                + "=ignore to do without.");
+      }
+    }
+    return List.copyOf(placed);
+  }
+
+  private static Field payload(Field column, RouterConfig config) {
+    if (!config.payloadIsBinary()) {
+      return json(column, config);
+    }
+    if (column.schema().type() != Schema.Type.BYTES || column.schema().name() != null) {
+      throw new DataException(
+          "Column "
+              + column.name()
+              + " of table "
+              + config.table()
+              + " is of type "
+              + typeOf(column)
+              + "; for Avro it has to be bytea, with binary.handling.mode=bytes on the connector.");
     }
     return column;
   }

@@ -2,9 +2,10 @@ package io.outboxkit.smt.outbox;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
+import io.outboxkit.smt.util.Bytes;
 import io.outboxkit.smt.util.Sha256;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import org.apache.kafka.connect.header.ConnectHeaders;
@@ -22,8 +23,9 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
   /** Longest text kept among coordinates: they have to be sendable whatever the row holds. */
   private static final int MAX_COORDINATE = 255;
 
-  static DeadLetter whole(OutboxRow row) {
-    ByteArrayOutputStream value = new ByteArrayOutputStream();
+  static DeadLetter whole(OutboxRow row, RowHeaders rowHeaders) {
+    // Not straight to bytes: the generator that writes those fails on half a surrogate pair.
+    StringWriter value = new StringWriter();
     try (JsonGenerator json = JSON.createGenerator(value)) {
       json.writeStartObject();
       row.columns().writeFields(json, JSON);
@@ -32,7 +34,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    return new DeadLetter(row.key(), value.toByteArray(), headersOf(row));
+    return new DeadLetter(row.key(), utf8(value.toString()), headersOf(row, rowHeaders));
   }
 
   static DeadLetter coordinates(OutboxRow row) {
@@ -40,7 +42,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     String key = limited(row.key());
     String aggregateType = limited(row.aggregateType());
     String eventType = limited(row.eventType());
-    ByteArrayOutputStream value = new ByteArrayOutputStream();
+    StringWriter value = new StringWriter();
     try (JsonGenerator json = JSON.createGenerator(value)) {
       json.writeStartObject();
       json.writeStringField("id", id);
@@ -60,29 +62,35 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     }
     return new DeadLetter(
         key,
-        value.toByteArray(),
+        utf8(value.toString()),
         RecordHeaders.of(id, eventType, aggregateType, row.eventTime(), row.sequence()));
   }
 
-  private static void writePayloadHash(JsonGenerator json, String payload) throws IOException {
-    byte[] bytes = payload == null ? null : payload.getBytes(StandardCharsets.UTF_8);
+  private static void writePayloadHash(JsonGenerator json, Object payload) throws IOException {
+    byte[] bytes = payload instanceof String text ? utf8(text) : Bytes.of(payload);
     json.writeStringField("payload_sha256", bytes == null ? null : Sha256.hex(bytes));
     json.writeNumberField("payload_bytes", bytes == null ? 0 : bytes.length);
   }
 
-  private static ConnectHeaders headersOf(OutboxRow row) {
+  private static ConnectHeaders headersOf(OutboxRow row, RowHeaders rowHeaders) {
     ConnectHeaders headers = RecordHeaders.of(row);
+    row.columns().addPlacedTo(headers);
     try {
-      RowHeaders.addTo(headers, row.headers());
-      return headers;
+      ConnectHeaders all = headers.duplicate();
+      rowHeaders.addTo(all, row.headers());
+      return all;
     } catch (InvalidRowException e) {
-      return RecordHeaders.of(row);
+      return headers;
     }
+  }
+
+  private static byte[] utf8(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
   }
 
   private static String limited(String text) {
     return text == null || text.length() <= MAX_COORDINATE
         ? text
-        : "sha256:" + Sha256.hex(text.getBytes(StandardCharsets.UTF_8));
+        : "sha256:" + Sha256.hex(utf8(text));
   }
 }

@@ -15,8 +15,6 @@ public final class EnvelopeReader {
   private static final String NOTIFICATION = "io.debezium.connector.common.Notification";
   private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
 
-  private static final String CREATE = "c";
-  private static final String READ = "r";
   private static final String MESSAGE = "m";
 
   private final RouterConfig config;
@@ -24,6 +22,7 @@ public final class EnvelopeReader {
   private final String messagePrefix;
   private final MessageReader messages;
   private final PassThrough passThrough;
+  private final RowOperations operations;
   private final EventTime eventTime = new EventTime();
 
   // The schemas of the last record: Debezium makes new ones only when the table changes.
@@ -36,15 +35,20 @@ public final class EnvelopeReader {
     this.messagePrefix = config.messagePrefix();
     this.messages = new MessageReader(config);
     this.passThrough = config.passThrough();
+    this.operations = new RowOperations(config);
   }
 
   /**
-   * The outbox row or message in the record, or null if the record is to pass as it is.
+   * The outbox row or message in the record; null if the record is to pass as it is, {@link
+   * OutboxRow#SKIPPED} if it is to be dropped.
    *
    * @throws DataException if the record is neither: the message names the topic and what to set
    */
   public OutboxRow read(ConnectRecord<?> record) {
     if (record.value() == null) {
+      if (operations.ignoresDeletes() && table != null && PassThrough.isOfTable(record, table)) {
+        return OutboxRow.SKIPPED;
+      }
       passThrough.requireTombstone(record);
       return null;
     }
@@ -74,7 +78,10 @@ public final class EnvelopeReader {
       passThrough.requireTable(record, schemaName + "." + tableName);
       return null;
     }
-    requireInsert(operation);
+    if (!operations.isInsert(operation)) {
+      operations.requireSkippable(operation, () -> sequenceOf(source, known));
+      return OutboxRow.SKIPPED;
+    }
     Struct after = (Struct) EnvelopeFields.get(envelope, known.after());
     if (after == null) {
       throw new DataException("An insert into " + table + " came without its row (after).");
@@ -91,34 +98,38 @@ public final class EnvelopeReader {
       return null;
     }
     Struct source = (Struct) envelope.get(known.source());
-    Long lsn = (Long) EnvelopeFields.get(source, known.lsn());
-    String sequence = (String) EnvelopeFields.get(source, known.sequence());
     return messages.read(
         message.get("content"),
         // Debezium leaves out the transaction of messages that belong to none
         // (PgOutputMessageDecoder).
         EnvelopeFields.get(source, known.transaction()) != null,
-        SourceSequence.format(config.sourceEpoch(), sequence, lsn),
-        lsn,
+        sequenceOf(source, known),
+        (Long) EnvelopeFields.get(source, known.lsn()),
         commitMillis(source, known));
   }
 
   private OutboxRow row(Struct after, Columns at, Struct source, EnvelopeFields known) {
-    Long lsn = (Long) EnvelopeFields.get(source, known.lsn());
-    String sequence = (String) EnvelopeFields.get(source, known.sequence());
     return new OutboxRow(
-        new TableColumns(after),
+        new TableColumns(after, at),
         Columns.text(after, at.id()),
         Columns.text(after, at.key()),
         Columns.text(after, at.aggregateType()),
         Columns.text(after, at.eventType()),
-        Columns.text(after, at.payload()),
+        at.schemaVersion() == null ? null : Columns.text(after, at.schemaVersion()),
+        after.getWithoutDefault(at.payload().name()),
         at.headers() == null ? null : Columns.text(after, at.headers()),
         eventTime.format(
             after.getWithoutDefault(at.timestamp().name()), at.timestamp().schema().name()),
-        SourceSequence.format(config.sourceEpoch(), sequence, lsn),
-        lsn,
+        sequenceOf(source, known),
+        (Long) EnvelopeFields.get(source, known.lsn()),
         commitMillis(source, known));
+  }
+
+  private String sequenceOf(Struct source, EnvelopeFields known) {
+    return SourceSequence.format(
+        config.sourceEpoch(),
+        (String) EnvelopeFields.get(source, known.sequence()),
+        (Long) EnvelopeFields.get(source, known.lsn()));
   }
 
   /** Debezium fills source.ts_* with the commit time of the transaction. */
@@ -138,27 +149,6 @@ public final class EnvelopeReader {
         && table.startsWith(schemaName)
         && table.charAt(schemaName.length()) == '.'
         && table.endsWith(tableName);
-  }
-
-  private void requireInsert(String operation) {
-    if (CREATE.equals(operation) || READ.equals(operation) && config.routesSnapshotRows()) {
-      return;
-    }
-    if (READ.equals(operation)) {
-      throw new DataException(
-          "A snapshot read rows of "
-              + table
-              + " (op=r). Snapshots bring old states back: they read in no order of commits. Use"
-              + " snapshot.mode=no_data, and write what was there before into the outbox; or"
-              + " set snapshot.rows=route if you know that each aggregate has one row.");
-    }
-    throw new DataException(
-        "The outbox table "
-            + table
-            + " had a change with op="
-            + operation
-            + "; only inserts can be routed. Make the publication insert-only (with"
-            + " (publish='insert')).");
   }
 
   private void requireMetadataAllowed(ConnectRecord<?> record, String name) {

@@ -20,12 +20,14 @@ public final class InvalidRows {
   private final boolean deadLetters;
   private final String topic;
   private final int maxRecordBytes;
+  private final RowHeaders rowHeaders;
   private final Set<Reason> warned = EnumSet.noneOf(Reason.class);
 
   public InvalidRows(RouterConfig config) {
     this.deadLetters = config.deadLetters();
     this.topic = config.deadLetterTopic();
     this.maxRecordBytes = config.maxRecordBytes();
+    this.rowHeaders = new RowHeaders(config.takenHeaders());
   }
 
   /**
@@ -46,7 +48,7 @@ public final class InvalidRows {
     }
     log(row, why);
     boolean tooLarge = why.reason() == Reason.RECORD_TOO_LARGE;
-    DeadLetter whole = tooLarge ? null : DeadLetter.whole(row);
+    DeadLetter whole = tooLarge ? null : DeadLetter.whole(row, rowHeaders);
     // What is wrong with a row must not keep its dead letter from being too large as well.
     return whole != null && sizeOf(whole, row, why) <= maxRecordBytes
         ? newRecord(record, whole, row, why)

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.Map;
+import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
  * The content of an outbox message.
@@ -13,7 +14,8 @@ import java.util.Map;
  * @param content its bytes
  * @param problem why it cannot be an event; null if it can
  */
-record MessageColumns(Map<String, Member> members, byte[] content, InvalidRowException problem)
+record MessageColumns(
+    Map<String, Member> members, byte[] content, InvalidRowException problem, Placements placements)
     implements RowColumns {
 
   /**
@@ -42,6 +44,19 @@ record MessageColumns(Map<String, Member> members, byte[] content, InvalidRowExc
     // Unlike a table, every message can have other members: a missing one is this message's fault.
     Member member = members.get(column);
     return member == null || !member.isText() ? null : textOf(member);
+  }
+
+  @Override
+  public void addPlacedTo(ConnectHeaders headers) {
+    for (Placements.Entry entry : placements.entries()) {
+      Member member = members == null ? null : members.get(entry.column());
+      RecordHeaders.add(headers, entry.header(), textOf(member));
+    }
+  }
+
+  @Override
+  public boolean payloadIsJson() {
+    return true;
   }
 
   /** The member as text; null for JSON null and for none of that name. */

@@ -6,6 +6,8 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import io.outboxkit.smt.outbox.MessageColumns.Member;
 import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
+import io.outboxkit.smt.util.Bytes;
+import io.outboxkit.smt.util.Utf8;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
@@ -30,6 +32,8 @@ final class MessageReader {
   private final String payload;
   private final String timestamp;
   private final String headers;
+  private final Placements placements;
+  private final String schemaVersion;
   private final List<String> texts;
   private final EventTime eventTime = new EventTime();
 
@@ -41,6 +45,8 @@ final class MessageReader {
     this.payload = config.getString(ConfigName.PAYLOAD_FIELD);
     this.timestamp = config.getString(ConfigName.TIMESTAMP_FIELD);
     this.headers = config.getString(ConfigName.HEADERS_FIELD);
+    this.placements = config.placements();
+    this.schemaVersion = config.getString(ConfigName.SCHEMA_VERSION_FIELD);
     this.texts = List.of(id, key, aggregateType, eventType, timestamp);
   }
 
@@ -62,12 +68,13 @@ final class MessageReader {
       problem = transactional ? misfit(members) : notTransactional();
     }
     return new OutboxRow(
-        new MessageColumns(parsed ? members : null, bytes, problem),
+        new MessageColumns(parsed ? members : null, bytes, problem, placements),
         text(members, id),
         text(members, key),
         text(members, aggregateType),
         text(members, eventType),
-        parsed ? json(members, payload) : new String(bytes, StandardCharsets.UTF_8),
+        schemaVersion == null ? null : text(members, schemaVersion),
+        parsed ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
         json(members, headers),
         eventTime.format(text(members, timestamp), null),
         sequence,
@@ -128,12 +135,40 @@ final class MessageReader {
       if (member == null) {
         return missing(name);
       }
-      if (!member.isText()) {
-        return invalid("\"" + name + "\" must be a string");
+      InvalidRowException problem = notText(name, member);
+      if (problem != null) {
+        return problem;
+      }
+    }
+    if (members.get(schemaVersion) != null) {
+      InvalidRowException problem = notText(schemaVersion, members.get(schemaVersion));
+      if (problem != null) {
+        return problem;
+      }
+    }
+    for (Placements.Entry entry : placements.entries()) {
+      Member member = members.get(entry.column());
+      if (member == null && !placements.lenient()) {
+        return missing(entry.column());
+      }
+      if (member != null && Utf8.holdsHalfPair(member.text())) {
+        return halfPair(entry.column());
       }
     }
     // A message that forgot its payload must not delete the aggregate.
     return members.containsKey(payload) ? null : missing(payload);
+  }
+
+  private static InvalidRowException notText(String name, Member member) {
+    if (!member.isText()) {
+      return invalid("\"" + name + "\" must be a string");
+    }
+    // As key it would become a question mark, and two aggregates one.
+    return Utf8.holdsHalfPair(member.text()) ? halfPair(name) : null;
+  }
+
+  private static InvalidRowException halfPair(String name) {
+    return invalid("\"" + name + "\" holds half a surrogate pair");
   }
 
   private static InvalidRowException missing(String name) {
@@ -162,17 +197,18 @@ final class MessageReader {
     return member == null ? null : member.json();
   }
 
+  /** Unlike a column of a row: there is no SQL NULL here, and JSON null takes its place. */
+  private String payload(Map<String, Member> members) {
+    Member member = members.get(payload);
+    return member == null || member.token() == JsonToken.VALUE_NULL ? null : member.json();
+  }
+
   private static byte[] bytesOf(Object content) {
-    if (content instanceof byte[] bytes) {
-      return bytes;
-    }
-    if (content instanceof ByteBuffer buffer) {
-      byte[] bytes = new byte[buffer.remaining()];
-      buffer.duplicate().get(bytes);
-      return bytes;
-    }
     if (content == null) {
       return new byte[0];
+    }
+    if (content instanceof byte[] || content instanceof ByteBuffer) {
+      return Bytes.of(content);
     }
     throw new DataException(
         "The content of a logical decoding message came as text; set binary.handling.mode=bytes on"

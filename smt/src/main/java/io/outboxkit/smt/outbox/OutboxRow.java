@@ -7,7 +7,10 @@ package io.outboxkit.smt.outbox;
  * @param columns the whole row or message
  * @param id the event's id
  * @param key the aggregate's id
- * @param payload JSON text; null for SQL NULL. Of a message that is no JSON object, its content
+ * @param schemaVersion label of the schema version that the payload was written by; null if the row
+ *     names none, or there is no such column
+ * @param payload text, or bytes as array or buffer, as the column is; null for SQL NULL and for
+ *     JSON null in a message. Of a message that is no JSON object, its content
  * @param headers JSON text; null for SQL NULL or no such column
  * @param eventTime UTC with six fraction digits; null if the column holds no such time
  * @param sequence see {@link SourceSequence}
@@ -20,9 +23,15 @@ public record OutboxRow(
     String key,
     String aggregateType,
     String eventType,
-    String payload,
+    String schemaVersion,
+    Object payload,
     String headers,
     String eventTime,
     String sequence,
     Long lsn,
-    Long commitMillis) {}
+    Long commitMillis) {
+
+  /** In place of a row: a change of the outbox table from which nothing follows. */
+  public static final OutboxRow SKIPPED =
+      new OutboxRow(null, null, null, null, null, null, null, null, null, null, null, null);
+}

@@ -82,10 +82,8 @@ public final class PassThrough {
    * table is recognised by the name of the key schema or, failing that, of the topic.
    */
   void requireTombstone(ConnectRecord<?> record) {
-    String keySchema = record.keySchema() == null ? null : record.keySchema().name();
     for (String table : tables) {
-      if (endsWithName(keySchema, table + KEY_SCHEMA_SUFFIX)
-          || endsWithName(record.topic(), table)) {
+      if (isOfTable(record, table)) {
         return;
       }
     }
@@ -94,6 +92,13 @@ public final class PassThrough {
         "a record without a value (Debezium sends one after a delete)",
         "set pass.through=table:<schema.table> for its table, or tombstones.on.delete=false on the"
             + " connector");
+  }
+
+  /** Whether a record without a value is one of that table. */
+  static boolean isOfTable(ConnectRecord<?> record, String table) {
+    String keySchema = record.keySchema() == null ? null : record.keySchema().name();
+    return endsWithName(keySchema, table + KEY_SCHEMA_SUFFIX)
+        || endsWithName(record.topic(), table);
   }
 
   static DataException refused(ConnectRecord<?> record, String what, String remedy) {

@@ -7,6 +7,7 @@ public enum Reason {
   MESSAGE_INVALID("message-invalid"),
   MESSAGE_NOT_TRANSACTIONAL("message-not-transactional"),
   PAYLOAD_INVALID("payload-invalid"),
+  SCHEMA_VERSION_UNKNOWN("schema-version-unknown"),
   UNKNOWN_AGGREGATE_TYPE("unknown-aggregate-type"),
   EMPTY_KEY("empty-key"),
   EMPTY_EVENT_ID("empty-event-id"),

@@ -17,6 +17,17 @@ final class RecordHeaders {
   static final Set<String> NAMES =
       Set.of(EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE);
 
+  /** Names that nothing else may take, whatever it comes from. */
+  static final Set<String> RESERVED =
+      Set.of(
+          EVENT_ID,
+          EVENT_TYPE,
+          AGGREGATE_TYPE,
+          EVENT_TIME,
+          SOURCE_SEQUENCE,
+          InvalidRows.REASON_HEADER,
+          InvalidRows.MESSAGE_HEADER);
+
   private RecordHeaders() {}
 
   /** The five headers, without those whose value is null. */

@@ -1,14 +1,10 @@
 package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.util.TopicNames;
-import java.util.List;
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
-import org.apache.kafka.common.config.ConfigDef.Range;
-import org.apache.kafka.common.config.ConfigDef.Type;
-import org.apache.kafka.common.config.ConfigDef.ValidString;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
@@ -26,141 +22,26 @@ public final class RouterConfig extends AbstractConfig {
     String PAYLOAD_FIELD = "table.field.event.payload";
     String TIMESTAMP_FIELD = "table.field.event.timestamp";
     String HEADERS_FIELD = "table.field.event.headers";
+    String SCHEMA_VERSION_FIELD = "table.field.event.schema.version";
+    String PLACEMENT = "table.fields.additional.placement";
+    String PLACEMENT_MISSING = "table.field.additional.missing";
     String ROUTE_BY_FIELD = "route.by.field";
     String AGGREGATES = "aggregates";
     String SOURCE_EPOCH = "source.epoch";
     String INVALID_ROWS = "invalid.rows";
     String DEAD_LETTER_TOPIC = "dead.letter.topic";
     String SNAPSHOT_ROWS = "snapshot.rows";
+    String INVALID_OPERATIONS = "table.op.invalid.behavior";
+    String DELETED_ROWS = "deleted.rows";
     String MAX_RECORD_BYTES = "max.record.bytes";
     String PASS_THROUGH = "pass.through";
+    String CLOUDEVENTS_SOURCE = "cloudevents.source";
   }
 
-  private static final String DEAD_LETTER = "dead-letter";
-  private static final String FAIL = "fail";
-  private static final String ROUTE = "route";
+  public static final ConfigDef CONFIG_DEF = RouterOptions.DEFINITION;
 
-  public static final ConfigDef CONFIG_DEF = optionsOf(columnsOf(new ConfigDef()));
-
-  private static ConfigDef columnsOf(ConfigDef definition) {
-    definition.define(
-        ConfigName.TABLE,
-        Type.STRING,
-        null,
-        new TableNameValidator(),
-        Importance.HIGH,
-        "The outbox table as schema.table; for a partitioned table its root. Required unless"
-            + " message.prefix is set.");
-    definition.define(
-        ConfigName.MESSAGE_PREFIX,
-        Type.STRING,
-        null,
-        Importance.HIGH,
-        "Prefix of the logical decoding messages that are events too: transactional ones, whose"
-            + " content is a JSON object with the columns of the outbox table.");
-    column(definition, ConfigName.ID_FIELD, "id", "the event's unique id", "the header event_id");
-    column(
-        definition, ConfigName.KEY_FIELD, "aggregate_id", "the aggregate's id", "the record key");
-    column(
-        definition,
-        ConfigName.TYPE_FIELD,
-        "event_type",
-        "the event's type",
-        "the header event_type");
-    column(
-        definition,
-        ConfigName.PAYLOAD_FIELD,
-        "payload",
-        "the JSON state after the event (jsonb, json or text)",
-        "the record value; SQL NULL or JSON null becomes a tombstone");
-    column(
-        definition,
-        ConfigName.TIMESTAMP_FIELD,
-        "created_at",
-        "the time of the event (timestamptz, or timestamp in UTC)",
-        "the header event_time");
-    column(
-        definition,
-        ConfigName.HEADERS_FIELD,
-        "headers",
-        "a JSON object of further headers; the table may be without it",
-        "one header per field");
-    column(
-        definition,
-        ConfigName.ROUTE_BY_FIELD,
-        "aggregate_type",
-        "the aggregate's type, which picks the topic",
-        "the header aggregate_type");
-    return definition;
-  }
-
-  private static void column(
-      ConfigDef definition, String name, String column, String content, String becomes) {
-    definition.define(
-        name,
-        Type.STRING,
-        column,
-        new ConfigDef.NonEmptyString(),
-        Importance.LOW,
-        "Column of " + content + "; becomes " + becomes + ".");
-  }
-
-  private static ConfigDef optionsOf(ConfigDef definition) {
-    return definition
-        .define(
-            ConfigName.AGGREGATES,
-            Type.LIST,
-            ConfigDef.NO_DEFAULT_VALUE,
-            new AggregateListValidator(),
-            Importance.HIGH,
-            "The aggregate types to route. Each has keys of its own, see below.")
-        .define(
-            ConfigName.SOURCE_EPOCH,
-            Type.INT,
-            1,
-            Range.between(0, 0xFFFF),
-            Importance.MEDIUM,
-            "First part of the header source_sequence;"
-                + " to be raised when the server's log positions start again lower.")
-        .define(
-            ConfigName.INVALID_ROWS,
-            Type.STRING,
-            DEAD_LETTER,
-            ValidString.in(DEAD_LETTER, FAIL),
-            Importance.MEDIUM,
-            "What happens to a row that cannot be routed:"
-                + " dead-letter writes it to dead.letter.topic, fail stops the task.")
-        .define(
-            ConfigName.DEAD_LETTER_TOPIC,
-            Type.STRING,
-            null,
-            Importance.MEDIUM,
-            "Topic of rows that cannot be routed; required with invalid.rows=dead-letter.")
-        .define(
-            ConfigName.SNAPSHOT_ROWS,
-            Type.STRING,
-            FAIL,
-            ValidString.in(FAIL, ROUTE),
-            Importance.LOW,
-            "What happens to rows that a Debezium snapshot read (op=r):"
-                + " fail stops the task, route treats them as inserts.")
-        .define(
-            ConfigName.MAX_RECORD_BYTES,
-            Type.INT,
-            1_000_000,
-            Range.atLeast(1),
-            Importance.MEDIUM,
-            "Most bytes of key, value and headers together; a larger row counts as invalid. Keep it"
-                + " below the producer's max.request.size and the topics' max.message.bytes.")
-        .define(
-            ConfigName.PASS_THROUGH,
-            Type.LIST,
-            List.of(),
-            new PassThrough.Validator(),
-            Importance.LOW,
-            "Other records to let through as they are: transactions, schema-changes, messages,"
-                + " table:<schema.table>. Heartbeats always pass, anything else is refused.");
-  }
+  private final Map<String, AggregateRoute> routes;
+  private final Placements placements;
 
   /**
    * @param props the transform's properties, as Connect hands them over
@@ -168,6 +49,7 @@ public final class RouterConfig extends AbstractConfig {
    */
   public RouterConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
+    OtherOptions.refuse(originals(), CONFIG_DEF.names());
     requireSource();
     if (deadLetters()) {
       requireDeadLetterTopic(getString(ConfigName.DEAD_LETTER_TOPIC));
@@ -178,6 +60,14 @@ public final class RouterConfig extends AbstractConfig {
           getList(ConfigName.PASS_THROUGH),
           "table:" + table() + " is the outbox table itself; name other tables only");
     }
+    placements =
+        Placements.of(
+            ConfigName.PLACEMENT,
+            getList(ConfigName.PLACEMENT),
+            getString(ConfigName.PLACEMENT_MISSING).equals(RouterOptions.IGNORE));
+    requireOtherNamesThanCloudEvents();
+    routes = new AggregateConfig(originals()).routes(getList(ConfigName.AGGREGATES));
+    requireOneColumnType();
   }
 
   /** Null if only messages are events. */
@@ -196,7 +86,7 @@ public final class RouterConfig extends AbstractConfig {
 
   /** Whether invalid rows are written to {@link #deadLetterTopic}; otherwise they stop the task. */
   public boolean deadLetters() {
-    return getString(ConfigName.INVALID_ROWS).equals(DEAD_LETTER);
+    return getString(ConfigName.INVALID_ROWS).equals(RouterOptions.DEAD_LETTER);
   }
 
   public String deadLetterTopic() {
@@ -204,7 +94,7 @@ public final class RouterConfig extends AbstractConfig {
   }
 
   public boolean routesSnapshotRows() {
-    return getString(ConfigName.SNAPSHOT_ROWS).equals(ROUTE);
+    return getString(ConfigName.SNAPSHOT_ROWS).equals(RouterOptions.ROUTE);
   }
 
   public int maxRecordBytes() {
@@ -215,9 +105,69 @@ public final class RouterConfig extends AbstractConfig {
     return PassThrough.of(getList(ConfigName.PASS_THROUGH));
   }
 
+  /** Whether rows that were deleted or truncated are skipped; otherwise they stop the task. */
+  boolean ignoresDeletes() {
+    return getString(ConfigName.DELETED_ROWS).equals(RouterOptions.IGNORE);
+  }
+
+  Placements placements() {
+    return placements;
+  }
+
+  /** Null if records are to have no headers of CloudEvents. */
+  CloudEventHeaders cloudEvents() {
+    String source = getString(ConfigName.CLOUDEVENTS_SOURCE);
+    return source == null ? null : new CloudEventHeaders(source);
+  }
+
+  /** Names of headers that a row may not set, each with what it is. */
+  Map<String, String> takenHeaders() {
+    Map<String, String> taken = new HashMap<>();
+    RecordHeaders.NAMES.forEach(name -> taken.put(name, "a header of the contract"));
+    placements.entries().forEach(e -> taken.put(e.header(), "set by " + ConfigName.PLACEMENT));
+    if (cloudEvents() != null) {
+      CloudEventHeaders.NAMES.forEach(name -> taken.put(name, "a header of CloudEvents"));
+    }
+    return taken;
+  }
+
   /** Where each listed aggregate type goes. */
-  public Map<String, AggregateRoute> routes() {
-    return new AggregateConfig(originals()).routes(getList(ConfigName.AGGREGATES));
+  Map<String, AggregateRoute> routes() {
+    return routes;
+  }
+
+  /** Whether the payload column is to be bytea; otherwise jsonb, json or text. */
+  boolean payloadIsBinary() {
+    return routes.values().iterator().next().format().isBinary();
+  }
+
+  private void requireOtherNamesThanCloudEvents() {
+    for (Placements.Entry entry : placements.entries()) {
+      if (cloudEvents() != null && CloudEventHeaders.NAMES.contains(entry.header())) {
+        throw new ConfigException(
+            ConfigName.PLACEMENT,
+            getList(ConfigName.PLACEMENT),
+            entry.header() + " is a header of CloudEvents; choose another name");
+      }
+    }
+  }
+
+  /** All aggregates share the payload column, and messages have JSON in its place. */
+  private void requireOneColumnType() {
+    for (AggregateRoute route : routes.values()) {
+      String name = AggregateConfig.PREFIX + route.type() + "." + AggregateConfig.FORMAT;
+      if (route.format().isBinary() != payloadIsBinary()) {
+        throw new ConfigException(
+            name,
+            route.format().code(),
+            "the payload column cannot be bytea for one aggregate and text for another; use json"
+                + " and text, or avro and confluent-avro");
+      }
+      if (route.format().isBinary() && messagePrefix() != null) {
+        throw new ConfigException(
+            name, route.format().code(), "messages hold JSON; use json or text, or no messages");
+      }
+    }
   }
 
   private void requireSource() {
@@ -242,38 +192,5 @@ public final class RouterConfig extends AbstractConfig {
           "required with invalid.rows=dead-letter; name a topic or set invalid.rows=fail");
     }
     TopicNames.require(ConfigName.DEAD_LETTER_TOPIC, topic);
-  }
-
-  private static final class TableNameValidator implements ConfigDef.Validator {
-    @Override
-    public void ensureValid(String name, Object value) {
-      String table = (String) value;
-      if (table != null && !table.matches("[^.]+\\..+")) {
-        throw new ConfigException(name, value, "must be schema.table, such as public.outbox_event");
-      }
-    }
-
-    @Override
-    public String toString() {
-      return "schema.table";
-    }
-  }
-
-  private static final class AggregateListValidator implements ConfigDef.Validator {
-    @Override
-    public void ensureValid(String name, Object value) {
-      List<?> types = (List<?>) value;
-      if (types == null || types.isEmpty() || types.contains("")) {
-        throw new ConfigException(name, value, "must list one or more aggregate types");
-      }
-      if (types.stream().distinct().count() < types.size()) {
-        throw new ConfigException(name, value, "must list each aggregate type once");
-      }
-    }
-
-    @Override
-    public String toString() {
-      return "list of one or more, each once";
-    }
   }
 }

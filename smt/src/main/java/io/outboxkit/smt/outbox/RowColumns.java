@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
 
 /** Everything that an event brought, whether it came as a row or as a message. */
 interface RowColumns {
@@ -21,6 +22,15 @@ interface RowColumns {
    * @throws DataException if no event could have it
    */
   String partitionText(String column, String aggregateType);
+
+  /**
+   * Adds the columns that {@code table.fields.additional.placement} names, as text, but those that
+   * are null.
+   */
+  void addPlacedTo(ConnectHeaders headers);
+
+  /** Whether the payload is known to be JSON, because nothing else could be stored there. */
+  boolean payloadIsJson();
 
   /** Writes all of it into a JSON object that is open in the generator. */
   void writeFields(JsonGenerator json, JsonFactory factory) throws IOException;

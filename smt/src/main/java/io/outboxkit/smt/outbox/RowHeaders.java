@@ -6,10 +6,12 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import io.outboxkit.smt.util.Names;
+import io.outboxkit.smt.util.Utf8;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.util.HashSet;
+import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
@@ -17,16 +19,23 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 final class RowHeaders {
   private static final JsonFactory JSON = new JsonFactory();
 
-  private RowHeaders() {}
+  private final Map<String, String> taken;
+
+  /**
+   * @param taken names that a row may not set, each with what they are
+   */
+  RowHeaders(Map<String, String> taken) {
+    this.taken = Map.copyOf(taken);
+  }
 
   /**
    * Adds the row's headers: strings as they are, anything else as compact JSON text.
    *
    * @param json the column's text; null or JSON null adds nothing
-   * @throws InvalidRowException if the text is no JSON object, or repeats a name, or takes a name
-   *     of the contract
+   * @throws InvalidRowException if the text is no JSON object, or repeats a name, or takes one that
+   *     is taken, or holds what is no UTF-8
    */
-  static void addTo(ConnectHeaders headers, String json) throws InvalidRowException {
+  void addTo(ConnectHeaders headers, String json) throws InvalidRowException {
     if (json == null) {
       return;
     }
@@ -48,20 +57,25 @@ final class RowHeaders {
     }
   }
 
-  private static void addFields(ConnectHeaders headers, JsonParser parser)
+  private void addFields(ConnectHeaders headers, JsonParser parser)
       throws IOException, InvalidRowException {
     Set<String> seen = new HashSet<>();
     for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
       if (name.isEmpty()) {
         throw invalid("a header has no name");
       }
-      if (RecordHeaders.NAMES.contains(name)) {
-        throw invalid("\"" + name + "\" is a header of the contract and cannot be set by a row");
+      String owner = taken.get(name);
+      if (owner != null) {
+        throw invalid("\"" + name + "\" is " + owner + " and cannot be set by a row");
       }
       if (!seen.add(name)) {
         throw invalid(Names.shown(name) + " is there twice");
       }
-      RecordHeaders.add(headers, name, value(parser));
+      String value = value(parser);
+      if (Utf8.holdsHalfPair(name) || Utf8.holdsHalfPair(value)) {
+        throw invalid("a name or a value holds half a surrogate pair");
+      }
+      RecordHeaders.add(headers, name, value);
     }
   }
 

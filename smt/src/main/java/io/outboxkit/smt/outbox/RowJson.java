@@ -83,9 +83,14 @@ final class RowJson {
     }
   }
 
+  /** Whether the column is json or jsonb. */
+  static boolean isJson(Schema schema) {
+    return JSON_COLUMN.equals(schema.name());
+  }
+
   private static boolean isJson(Schema schema, String text, JsonFactory factory)
       throws IOException {
-    if (!JSON_COLUMN.equals(schema.name())) {
+    if (!isJson(schema)) {
       return false;
     }
     try (JsonParser parser = factory.createParser(text)) {

@@ -13,11 +13,16 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 public final class RowRouter {
   private final Map<String, AggregateRoute> routes;
   private final int maxRecordBytes;
-  private final PayloadEncoder payloads = new PayloadEncoder();
+  private final RowHeaders rowHeaders;
+
+  /** Null if the records are not to have any. */
+  private final CloudEventHeaders cloudEvents;
 
   public RowRouter(RouterConfig config) {
     this.routes = config.routes();
     this.maxRecordBytes = config.maxRecordBytes();
+    this.rowHeaders = new RowHeaders(config.takenHeaders());
+    this.cloudEvents = config.cloudEvents();
   }
 
   /**
@@ -31,9 +36,13 @@ public final class RowRouter {
     AggregateRoute route = routeOf(row);
     requireComplete(row);
     ConnectHeaders headers = RecordHeaders.of(row);
-    RowHeaders.addTo(headers, row.headers());
+    row.columns().addPlacedTo(headers);
+    rowHeaders.addTo(headers, row.headers());
     Integer partition = partition(route, row);
-    byte[] value = payloads.encode(route, row.payload());
+    byte[] value = route.payloads().encode(row);
+    if (cloudEvents != null) {
+      cloudEvents.addTo(headers, row, value == null ? null : route.payloads().contentType(row));
+    }
     requireSize(row.key(), value, headers);
     return record.newRecord(
         route.topic(),

@@ -1,6 +1,9 @@
 package io.outboxkit.smt.util;
 
-/** UTF-8 lengths and bytes without the String and the array that {@code getBytes} makes. */
+/**
+ * UTF-8 lengths and bytes without the String and the array that {@code getBytes} makes, and without
+ * the question mark that Java puts in place of what it cannot encode or decode.
+ */
 public final class Utf8 {
   private Utf8() {}
 
@@ -68,5 +71,61 @@ public final class Utf8 {
         target[at++] = (byte) (0x80 | codePoint & 0x3F);
       }
     }
+  }
+
+  /** Whether the text holds half a surrogate pair, which no UTF-8 can express. */
+  public static boolean holdsHalfPair(String text) {
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (Character.isSurrogate(c)) {
+        boolean pair =
+            Character.isHighSurrogate(c)
+                && i + 1 < text.length()
+                && Character.isLowSurrogate(text.charAt(i + 1));
+        if (!pair) {
+          return true;
+        }
+        i++;
+      }
+    }
+    return false;
+  }
+
+  /** Whether the bytes from {@code from} to below {@code to} are UTF-8 text (RFC 3629). */
+  public static boolean isValid(byte[] bytes, int from, int to) {
+    int i = from;
+    while (i < to) {
+      int length = sequence(bytes, i, to);
+      if (length == 0) {
+        return false;
+      }
+      i += length;
+    }
+    return true;
+  }
+
+  /** Bytes of the character at {@code i}; 0 if there is none. */
+  private static int sequence(byte[] bytes, int i, int to) {
+    int first = bytes[i];
+    if (first >= 0) {
+      return 1;
+    }
+    int lead = first & 0xFF;
+    if (lead < 0xC2 || lead > 0xF4) {
+      return 0;
+    }
+    int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (to - i < length) {
+      return 0;
+    }
+    int second = bytes[i + 1] & 0xFF;
+    // The second byte tells overlong forms, surrogates, and what is above U+10FFFF.
+    int least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    int most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    boolean valid = second >= least && second <= most;
+    for (int k = 2; valid && k < length; k++) {
+      valid = (bytes[i + k] & 0xC0) == 0x80;
+    }
+    return valid ? length : 0;
   }
 }

@@ -1,0 +1,204 @@
+package io.outboxkit.smt;
+
+import static io.outboxkit.smt.Routers.headers;
+import static io.outboxkit.smt.Routers.router;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.SchemaBuilder;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** table.fields.additional.placement: columns that become headers. */
+class HeaderColumnsTest {
+  private static final String PLACEMENT = "table.fields.additional.placement";
+  private static final String MISSING = "table.field.additional.missing";
+  private static final String TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+  static Stream<Arguments> columns() {
+    return Stream.of(
+        arguments("region:header", "region", Schema.STRING_SCHEMA, "eu", "eu"),
+        arguments(" region : header : where ", "where", Schema.STRING_SCHEMA, "eu", "eu"),
+        arguments("region:header", "region", Schema.STRING_SCHEMA, "", ""),
+        arguments("region:header", "region", Schema.STRING_SCHEMA, "Zürich 😀", "Zürich 😀"),
+        arguments("region:header", "region", Schema.OPTIONAL_STRING_SCHEMA, null, null),
+        arguments("region:header", "region", Schema.INT16_SCHEMA, (short) 7, "7"),
+        arguments("region:header", "region", Schema.INT64_SCHEMA, Long.MIN_VALUE, "" + Long.MIN_VALUE),
+        arguments("region:header", "region", Schema.BOOLEAN_SCHEMA, true, "true"),
+        arguments("region:header", "region", OutboxEvents.json(), "{\"a\": 1.50}", "{\"a\": 1.50}"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("columns")
+  void becomeHeaders(String option, String name, Schema column, Object value, String header) {
+    SourceRecord out =
+        router(PLACEMENT, option)
+            .apply(OutboxEvents.insert().column("region", column, value).record());
+    assertEquals("library.note", out.topic());
+    assertEquals(header, headers(out).get(name));
+    assertEquals(header == null ? 5 : 6, headers(out).size());
+  }
+
+  /** SQL NULL where the column has a default in the database. */
+  @Test
+  void nullIsNotTheDefault() {
+    Schema withDefault = SchemaBuilder.string().optional().defaultValue("eu").build();
+    SourceRecord out =
+        router(PLACEMENT, "region:header")
+            .apply(OutboxEvents.insert().column("region", withDefault, null).record());
+    assertFalse(headers(out).containsKey("region"));
+  }
+
+  @Test
+  void severalKeepTheirOrderBeforeTheHeadersOfTheRow() {
+    SourceRecord out =
+        router(PLACEMENT, "seq:header:number,event_type:header:eventType")
+            .apply(OutboxEvents.insert().with("headers", "{\"a\": \"b\"}").record());
+    List<String> names = new ArrayList<>(headers(out).keySet());
+    assertEquals(List.of("number", "eventType", "a"), names.subList(5, 8));
+    assertEquals("7", headers(out).get("number"));
+    assertEquals("NoteWritten", headers(out).get("eventType"));
+  }
+
+  @Test
+  void tombstonesAndDeadLettersHaveThemToo() {
+    OutboxRouter<SourceRecord> router = router(PLACEMENT, "seq:header");
+    SourceRecord tombstone = router.apply(OutboxEvents.insert().payload(null).record());
+    assertNull(tombstone.value());
+    assertEquals("7", headers(tombstone).get("seq"));
+    SourceRecord letter = router.apply(OutboxEvents.insert().with("headers", "[]").record());
+    assertEquals("headers-invalid", headers(letter).get("dead_letter_reason"));
+    assertEquals("7", headers(letter).get("seq"));
+  }
+
+  @Test
+  void rowMayNotSetTheSameHeader() {
+    SourceRecord out =
+        router(PLACEMENT, "seq:header")
+            .apply(OutboxEvents.insert().with("headers", "{\"seq\": \"8\"}").record());
+    assertEquals("headers-invalid", headers(out).get("dead_letter_reason"));
+    assertEquals(
+        "headers: \"seq\" is set by table.fields.additional.placement and cannot be set by a row",
+        headers(out).get("dead_letter_message"));
+  }
+
+  @Test
+  void theyCountForTheSizeOfTheRecord() {
+    SourceRecord out =
+        router(PLACEMENT, "region:header", "max.record.bytes", "1000")
+            .apply(
+                OutboxEvents.insert()
+                    .column("region", Schema.STRING_SCHEMA, "x".repeat(1000))
+                    .record());
+    assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
+    assertFalse(headers(out).containsKey("region"));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", "error"})
+  void missingColumnsFail(String policy) {
+    OutboxRouter<SourceRecord> router =
+        policy.isEmpty()
+            ? router(PLACEMENT, "region:header")
+            : router(PLACEMENT, "region:header", MISSING, policy);
+    assertEquals(
+        "Table public.outbox_event has no column region, which table.fields.additional.placement"
+            + " names; set table.field.additional.missing=ignore to do without.",
+        assertThrows(DataException.class, () -> router.apply(OutboxEvents.insert().record()))
+            .getMessage());
+  }
+
+  @Test
+  void missingColumnsMayBeIgnored() {
+    SourceRecord out =
+        router(PLACEMENT, "region:header,seq:header", MISSING, "ignore")
+            .apply(OutboxEvents.insert().record());
+    assertEquals("7", headers(out).get("seq"));
+    assertEquals(6, headers(out).size());
+  }
+
+  @Test
+  void typesWithoutAPlainTextFail() {
+    OutboxRouter<SourceRecord> router = router(PLACEMENT, "ratio:header");
+    SourceRecord row = OutboxEvents.insert().column("ratio", Schema.FLOAT64_SCHEMA, 0.5).record();
+    assertEquals(
+        "Column ratio is of type FLOAT64; text, uuid, whole numbers and booleans can be used as"
+            + " key, id, type, schema version, partition field or header.",
+        assertThrows(DataException.class, () -> router.apply(row)).getMessage());
+  }
+
+  static Stream<Arguments> messages() {
+    return Stream.of(
+        arguments(", \"region\": \"eu\"", "error", "eu", null),
+        arguments(", \"region\": 1.50", "error", "1.50", null),
+        arguments(", \"region\": {\"a\": 1}", "error", "{\"a\": 1}", null),
+        arguments(", \"region\": null", "error", null, null),
+        arguments("", "ignore", null, null),
+        arguments("", "error", null, "message: the object has no \"region\""),
+        arguments(
+            ", \"region\": \"\\ud83d\"",
+            "ignore",
+            null,
+            "message: \"region\" holds half a surrogate pair"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("messages")
+  void membersOfMessagesBecomeHeaders(
+      String member, String missing, String header, String refusal) {
+    String content =
+        "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
+            + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": null"
+            + member
+            + "}";
+    Map<String, String> headers =
+        headers(
+            router(PLACEMENT, "region:header", MISSING, missing, "message.prefix", "outbox")
+                .apply(
+                    OutboxEvents.message(
+                        "outbox", content.getBytes(StandardCharsets.UTF_8), true)));
+    assertEquals(refusal, headers.get("dead_letter_message"));
+    if (refusal == null) {
+      assertEquals(header, headers.get("region"));
+    }
+  }
+
+  /** W3C Trace Context, from the headers column or from columns of their own: not touched. */
+  @Test
+  void traceHeadersArriveAsTheyWere() {
+    String state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
+    SourceRecord ofJson =
+        router()
+            .apply(
+                OutboxEvents.insert()
+                    .with(
+                        "headers",
+                        "{\"traceparent\": \"" + TRACE + "\", \"tracestate\": \"" + state + "\"}")
+                    .record());
+    SourceRecord ofColumns =
+        router(PLACEMENT, "traceparent:header,state:header:tracestate")
+            .apply(
+                OutboxEvents.insert()
+                    .column("traceparent", Schema.OPTIONAL_STRING_SCHEMA, TRACE)
+                    .column("state", Schema.OPTIONAL_STRING_SCHEMA, state)
+                    .record());
+    for (SourceRecord out : List.of(ofJson, ofColumns)) {
+      assertEquals(TRACE, headers(out).get("traceparent"));
+      assertEquals(state, headers(out).get("tracestate"));
+    }
+  }
+}

@@ -1,0 +1,297 @@
+package io.outboxkit.smt;
+
+import static io.outboxkit.smt.Routers.NOTE_V1;
+import static io.outboxkit.smt.Routers.NOTE_V1_ID;
+import static io.outboxkit.smt.Routers.NOTE_V2;
+import static io.outboxkit.smt.Routers.NOTE_V2_ID;
+import static io.outboxkit.smt.Routers.body;
+import static io.outboxkit.smt.Routers.headers;
+import static io.outboxkit.smt.Routers.router;
+import static io.outboxkit.smt.Routers.twoVersions;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.outboxkit.smt.util.Sha256;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.stream.Stream;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** aggregate.T.payload.format: Avro and text that come ready in the payload column. */
+class PayloadFormatsTest {
+  private static final String FORMAT = "aggregate.note.payload.format";
+  private static final byte[] V1 = avro(NOTE_V1, "{\"text\": \"hello\"}");
+  private static final byte[] V2 = avro(NOTE_V2, "{\"text\": \"hello\", \"stars\": 5}");
+
+  private static byte[] avro(String schema, String json) {
+    try {
+      return body(schema, json);
+    } catch (Exception e) {
+      throw new AssertionError(e);
+    }
+  }
+
+  private static byte[] framed(int id, byte[] body) {
+    return ByteBuffer.allocate(5 + body.length).put((byte) 0).putInt(id).put(body).array();
+  }
+
+  private static OutboxEvents row(Object payload) {
+    return OutboxEvents.insert().column("payload", Schema.OPTIONAL_BYTES_SCHEMA, payload);
+  }
+
+  private static OutboxRouter<SourceRecord> binary(String format, String... more) {
+    String[] all = Arrays.copyOf(more, more.length + 2);
+    all[more.length] = FORMAT;
+    all[more.length + 1] = format;
+    return router(twoVersions(all));
+  }
+
+  private static OutboxRouter<SourceRecord> text(String... more) {
+    String[] without = {
+      FORMAT,
+      "text",
+      "aggregate.note.schema.versions",
+      null,
+      "aggregate.note.schema.1",
+      null,
+      "aggregate.note.schema.1.id",
+      null
+    };
+    return router(Stream.of(without, more).flatMap(Stream::of).toArray(String[]::new));
+  }
+
+  static Stream<Arguments> avroBodies() {
+    return Stream.of(arguments(V1, NOTE_V1_ID), arguments(V2, NOTE_V2_ID));
+  }
+
+  @ParameterizedTest
+  @MethodSource("avroBodies")
+  void avroIsFramedWithTheIdOfTheNewestVersionThatReadsItWhole(byte[] body, int id) {
+    SourceRecord out = binary("avro").apply(row(body).record());
+    assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
+    assertArrayEquals(framed(id, body), (byte[]) out.value());
+  }
+
+  @ParameterizedTest
+  @MethodSource("avroBodies")
+  void confluentAvroIsPassedOn(byte[] body, int id) {
+    SourceRecord out = binary("confluent-avro").apply(row(framed(id, body)).record());
+    assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
+    assertArrayEquals(framed(id, body), (byte[]) out.value());
+  }
+
+  /** Debezium hands bytea over as a buffer, which may be a part of a larger one. */
+  @ParameterizedTest
+  @ValueSource(strings = {"avro", "confluent-avro"})
+  void buffersAreTakenFromWhereTheyStand(String format) {
+    byte[] payload = format.equals("avro") ? V1 : framed(NOTE_V1_ID, V1);
+    byte[] larger = ("<<" + "x".repeat(payload.length) + ">>").getBytes(StandardCharsets.UTF_8);
+    System.arraycopy(payload, 0, larger, 2, payload.length);
+    ByteBuffer buffer = ByteBuffer.wrap(larger, 2, payload.length).slice();
+    SourceRecord out = binary(format).apply(row(buffer).record());
+    assertArrayEquals(framed(NOTE_V1_ID, V1), (byte[]) out.value());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"avro", "confluent-avro"})
+  void sqlNullIsATombstone(String format) {
+    SourceRecord out = binary(format).apply(row(null).record());
+    assertNull(out.value());
+    assertNull(out.valueSchema());
+    assertEquals("note-1", out.key());
+  }
+
+  static Stream<Arguments> misfits() {
+    String avro = "the payload fits no schema version of note (2, 1); by version 2, ";
+    return Stream.of(
+        arguments("avro", new byte[0], avro + "text: the bytes end within the value"),
+        arguments("avro", new byte[] {4, 'a'}, avro + "text: the bytes end within the value"),
+        arguments(
+            "avro",
+            new byte[] {2, (byte) 0xFF, 2},
+            avro + "text: expected string, found bytes that are not UTF-8"),
+        arguments(
+            "avro",
+            new byte[] {2, 'a', 2, 9},
+            avro + "payload: 1 bytes after the end of the Avro value"),
+        arguments(
+            "confluent-avro",
+            new byte[0],
+            "the payload is not in Confluent wire format: 0x00 and 4 bytes of schema id in front"),
+        arguments(
+            "confluent-avro",
+            V1,
+            "the payload is not in Confluent wire format: 0x00 and 4 bytes of schema id in front"),
+        arguments(
+            "confluent-avro",
+            framed(77, V1),
+            "the payload has schema id 77, expected 12 (version 2) or 16909060 (version 1)"),
+        arguments(
+            "confluent-avro",
+            framed(NOTE_V2_ID, V1),
+            "the payload does not fit schema version 2, whose id it has; stars: the bytes end"
+                + " within the value"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("misfits")
+  void whatDoesNotDecodeBecomesADeadLetter(String format, byte[] payload, String message)
+      throws Exception {
+    SourceRecord out = binary(format).apply(row(payload).record());
+    assertEquals("library.dead-letter", out.topic());
+    assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
+    assertEquals(message, headers(out).get("dead_letter_message"));
+    assertArrayEquals(
+        payload, new ObjectMapper().readTree((byte[]) out.value()).get("payload").binaryValue());
+  }
+
+  @Test
+  void coordinatesOfALargeOneHaveTheHashOfItsBytes() throws Exception {
+    byte[] payload = avro(NOTE_V1, "{\"text\": \"" + "x".repeat(2000) + "\"}");
+    SourceRecord out =
+        binary("avro", "max.record.bytes", "1000").apply(row(ByteBuffer.wrap(payload)).record());
+    assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
+    var letter = new ObjectMapper().readTree((byte[]) out.value());
+    assertEquals(Sha256.hex(payload), letter.get("payload_sha256").asText());
+    assertEquals(payload.length, letter.get("payload_bytes").asInt());
+  }
+
+  static Stream<Arguments> namedVersions() {
+    byte[] both = avro(NOTE_V1, "{\"text\": \"\"}");
+    return Stream.of(
+        arguments("avro", "1", both, HexFormat.of().formatHex(framed(NOTE_V1_ID, both)), null),
+        arguments(
+            "avro",
+            "2",
+            V1,
+            null,
+            "the payload does not fit schema version 2 of note, which the row names; stars: the"
+                + " bytes end within the value"),
+        arguments(
+            "confluent-avro",
+            "1",
+            framed(NOTE_V1_ID, V1),
+            HexFormat.of().formatHex(framed(NOTE_V1_ID, V1)),
+            null),
+        arguments(
+            "confluent-avro",
+            "2",
+            framed(NOTE_V1_ID, V1),
+            null,
+            "the payload has schema id 16909060, expected 12 (version 2)"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("namedVersions")
+  void versionThatTheRowNamesIsTheOnlyOne(
+      String format, String version, byte[] payload, String value, String message) {
+    SourceRecord out =
+        binary(format, "table.field.event.schema.version", "version")
+            .apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
+    assertEquals(message, headers(out).get("dead_letter_message"));
+    if (value != null) {
+      assertEquals(value, HexFormat.of().formatHex((byte[]) out.value()));
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"avro", "confluent-avro"})
+  void columnHasToBeBytea(String format) {
+    DataException e =
+        assertThrows(
+            DataException.class, () -> binary(format).apply(OutboxEvents.insert().record()));
+    assertEquals(
+        "Column payload of table public.outbox_event is of type STRING (io.debezium.data.Json); for"
+            + " Avro it has to be bytea, with binary.handling.mode=bytes on the connector.",
+        e.getMessage());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"{\"text\": 1, \"text\": 2}", "<note/>", "", " ", "null", "ü€😀"})
+  void textIsPassedOnAsItIs(String payload) {
+    SourceRecord out =
+        text()
+            .apply(
+                OutboxEvents.insert()
+                    .column("payload", Schema.OPTIONAL_STRING_SCHEMA, payload)
+                    .record());
+    assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
+    assertEquals(payload, new String((byte[]) out.value(), StandardCharsets.UTF_8));
+  }
+
+  @Test
+  void sqlNullIsATombstoneOfText() {
+    SourceRecord out = text().apply(OutboxEvents.insert().payload(null).record());
+    assertNull(out.value());
+    assertNull(out.valueSchema());
+  }
+
+  @Test
+  void textThatIsNoUtf8IsInvalid() {
+    SourceRecord out = text().apply(OutboxEvents.insert().payload("a\ud83d").record());
+    assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
+    assertEquals(
+        "the payload holds half a surrogate pair, which is no UTF-8",
+        headers(out).get("dead_letter_message"));
+  }
+
+  @Test
+  void textOfBytesIsRefused() {
+    assertEquals(
+        "Column payload of table public.outbox_event is of type BYTES; it has to be jsonb, json or"
+            + " text.",
+        assertThrows(DataException.class, () -> text().apply(row(V1).record())).getMessage());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"{\"a\" : 1.50}", "\"text\"", "7"})
+  void textOfAMessageIsTheJsonInIt(String payload) {
+    SourceRecord out = text("message.prefix", "outbox").apply(message(payload));
+    assertEquals(payload, new String((byte[]) out.value(), StandardCharsets.UTF_8));
+  }
+
+  @Test
+  void jsonNullInAMessageIsATombstoneOfText() {
+    SourceRecord out = text("message.prefix", "outbox").apply(message("null"));
+    assertNull(out.value());
+    assertNull(out.valueSchema());
+  }
+
+  private static SourceRecord message(String payload) {
+    String content =
+        "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
+            + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": "
+            + payload
+            + "}";
+    return OutboxEvents.message("outbox", content.getBytes(StandardCharsets.UTF_8), true);
+  }
+
+  /** One aggregate as Avro, another as the JSON that it is, from one table. */
+  @Test
+  void aggregatesMayDiffer() {
+    OutboxRouter<SourceRecord> router =
+        router(
+            "aggregates", "note,page",
+            "aggregate.page.topic", "library.page",
+            "aggregate.page.partitions", "1",
+            "aggregate.page.payload.format", "text");
+    SourceRecord page = router.apply(OutboxEvents.insert().with("aggregate_type", "page").record());
+    assertEquals(
+        "{\"text\": \"hello\"}", new String((byte[]) page.value(), StandardCharsets.UTF_8));
+    assertEquals(0, ((byte[]) router.apply(OutboxEvents.insert().record()).value())[0]);
+  }
+}

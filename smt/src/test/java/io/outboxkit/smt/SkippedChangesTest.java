@@ -1,0 +1,109 @@
+package io.outboxkit.smt;
+
+import static io.outboxkit.smt.Routers.router;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.util.stream.Stream;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.log4j.Level;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** table.op.invalid.behavior and deleted.rows: changes of the outbox that a publication lets in. */
+class SkippedChangesTest {
+  private static final String UPDATES = "table.op.invalid.behavior";
+  private static final String DELETES = "deleted.rows";
+
+  private static SourceRecord change(String operation) {
+    return OutboxEvents.insert().operation(operation).payload("{\"text\": \"secret\"}").record();
+  }
+
+  static Stream<Arguments> skipped() {
+    return Stream.of(
+        arguments(UPDATES, "warn", "u"),
+        arguments(UPDATES, "error", "u"),
+        arguments(DELETES, "ignore", "d"),
+        arguments(DELETES, "ignore", "t"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("skipped")
+  void areDropped(String option, String value, String operation) {
+    OutboxRouter<SourceRecord> router = router(option, value);
+    assertNull(router.apply(change(operation)));
+    assertNotNull(router.apply(change("c")), "inserts go on");
+  }
+
+  @ParameterizedTest
+  @CsvSource({"u, deleted.rows, ignore", "d, " + UPDATES + ", warn", "t, " + UPDATES + ", warn"})
+  void oneOptionDoesNotStandForTheOther(String operation, String option, String value) {
+    OutboxRouter<SourceRecord> router = router(option, value);
+    assertThrows(DataException.class, () -> router.apply(change(operation)));
+  }
+
+  /** Snapshots have an option of their own. */
+  @Test
+  void snapshotRowsAreNotAmongThem() {
+    OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
+    assertThrows(DataException.class, () -> router.apply(change("r")));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"warn, WARN", "error, ERROR"})
+  void updatesAreLoggedOnceAtThatLevel(String value, String level) {
+    try (CapturedLog log = new CapturedLog()) {
+      OutboxRouter<SourceRecord> router = router(UPDATES, value);
+      router.apply(change("u"));
+      router.apply(change("u"));
+      assertEquals(1, log.count(Level.toLevel(level)));
+      assertEquals(1, log.count(Level.DEBUG));
+      assertTrue(
+          log.text()
+              .startsWith(
+                  "An update of a row of public.outbox_event at "
+                      + OutboxEvents.SEQUENCE
+                      + " is skipped (table.op.invalid.behavior="
+                      + value
+                      + "): only inserts are events."),
+          log.text());
+      assertFalse(log.text().contains("secret"));
+    }
+  }
+
+  @ParameterizedTest
+  @CsvSource({
+    "library.public.outbox_event, library.public.outbox_event.Key",
+    "renamed, library.public.outbox_event.Key"
+  })
+  void whatDebeziumSendsAfterADeleteIsDroppedWithIt(String topic, String keySchema) {
+    SourceRecord after = Records.tombstone(topic, keySchema);
+    assertNull(router(DELETES, "ignore").apply(after));
+    assertThrows(DataException.class, () -> router(UPDATES, "warn").apply(after));
+  }
+
+  @Test
+  void tombstonesOfOtherTablesAreNot() {
+    SourceRecord other =
+        Records.tombstone("library.public.my_outbox_event", "library.public.my_outbox_event.Key");
+    assertThrows(DataException.class, () -> router(DELETES, "ignore").apply(other));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"u", "d", "t"})
+  void changesOfOtherTablesAreNot(String operation) {
+    SourceRecord other =
+        OutboxEvents.insert().table("public", "author").operation(operation).record();
+    OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
+    assertThrows(DataException.class, () -> router.apply(other));
+  }
+}

@@ -1,0 +1,99 @@
+package io.outboxkit.smt;
+
+import static io.outboxkit.smt.Routers.NOTE_V1;
+import static io.outboxkit.smt.Routers.NOTE_V1_ID;
+import static io.outboxkit.smt.Routers.NOTE_V2;
+import static io.outboxkit.smt.Routers.NOTE_V2_ID;
+import static io.outboxkit.smt.Routers.headers;
+import static io.outboxkit.smt.Routers.router;
+import static io.outboxkit.smt.Routers.twoVersions;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.util.stream.Stream;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** aggregate.T.unknown.fields. */
+class UnknownFieldsTest {
+  private static final String OPTION = "aggregate.note.unknown.fields";
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", "refuse"})
+  void areRefusedByDefault(String option) {
+    SourceRecord out =
+        router(OPTION, option)
+            .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": 1}").record());
+    assertEquals(
+        "the payload fits no schema version of note (1); by version 1, payload: unknown field"
+            + " \"stars\", record Note has none of that name",
+        headers(out).get("dead_letter_message"));
+  }
+
+  static Stream<String> unknown() {
+    return Stream.of(
+        "{\"stars\": 1, \"text\": \"hello\"}",
+        "{\"text\": \"hello\", \"x\": {\"text\": [1, {\"text\": 2}]}}",
+        "{\"x\": [], \"text\": \"hello\", \"y\": \"\\ud83d\", \"z\": 1e999999999}",
+        "{\"x\": 1, \"x\": 2, \"text\": \"hello\"}",
+        "{\"text\": \"hello\", \"Text\": null, \"\": true}");
+  }
+
+  @ParameterizedTest
+  @MethodSource("unknown")
+  void areLeftOutWithIgnore(String payload) throws Exception {
+    SourceRecord out =
+        router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
+    assertEquals("{\"text\": \"hello\"}", Routers.decode(out, NOTE_V1, NOTE_V1_ID).toString());
+  }
+
+  static Stream<Arguments> stillInvalid() {
+    return Stream.of(
+        arguments("{\"x\": 1}", "text: expected string, the field is missing and has no default"),
+        arguments("{\"x\": 1, \"text\": 2}", "text: expected string, found number"),
+        arguments(
+            "{\"text\": \"a\", \"text\": \"b\", \"x\": 1}",
+            "payload: field \"text\" is there twice"),
+        arguments(
+            "{\"text\": \"a\", \"x\": {\"y\"}}",
+            "payload: not readable as JSON at line 1, column 24"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("stillInvalid")
+  void ignoringThemExcusesNothingElse(String payload, String message) {
+    SourceRecord out =
+        router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
+    assertEquals(
+        "the payload fits no schema version of note (1); by version 1, " + message,
+        headers(out).get("dead_letter_message"));
+  }
+
+  /** The newest version that ignores the field must not go before an older one that keeps it. */
+  @Test
+  void aFieldThatSomeVersionKnowsIsKept() throws Exception {
+    String removed =
+        "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
+            + "{\"name\":\"text\",\"type\":\"string\"}]}";
+    OutboxRouter<SourceRecord> router =
+        router(
+            twoVersions(
+                OPTION,
+                "ignore",
+                "aggregate.note.schema.2",
+                removed,
+                "aggregate.note.schema.1",
+                NOTE_V2));
+    SourceRecord older =
+        router.apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": 1}").record());
+    assertEquals(
+        "{\"text\": \"a\", \"stars\": 1}", Routers.decode(older, NOTE_V2, NOTE_V1_ID).toString());
+    SourceRecord newer =
+        router.apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"x\": 1}").record());
+    assertEquals("{\"text\": \"a\"}", Routers.decode(newer, removed, NOTE_V2_ID).toString());
+  }
+}
