@@ -175,8 +175,10 @@ def test_unknown_fields_are_left_out_where_the_file_says_so_and_refused_elsewher
     typed: Typed, source_dsn: str
 ) -> None:
     key = str(uuid4())
-    known = insert(source_dsn, TYPED, "book", key, to_json(book(key)))
-    more = insert(source_dsn, TYPED, "book", key, to_json(book(key, colour="blue", sizes={"a": [1, {"b": None}]})))
+    payload = book(key)
+    known = insert(source_dsn, TYPED, "book", key, to_json(payload))
+    payload |= {"colour": "blue", "sizes": {"a": [1, {"b": None}]}}
+    more = insert(source_dsn, TYPED, "book", key, to_json(payload))
     refused = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "colour": "blue"}')
     first, second = (arrived(typed.deployment, "typed.book", 4, event) for event in (known, more))
     assert second.value() == first.value()
@@ -194,7 +196,7 @@ def test_text_is_passed_on_byte_by_byte(typed: Typed, source_dsn: str, payload: 
     message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", payload))
     assert message.value() == payload.encode()
     assert message.partition() == murmur2_partition(b"n", 2)
-    assert headers(message)["content-type"] == "text/plain"
+    assert headers(message)["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_no_text_is_a_tombstone(typed: Typed, source_dsn: str) -> None:
@@ -238,7 +240,7 @@ def test_a_row_over_the_limit_leaves_coordinates_and_a_hash_and_the_task_lives_o
 
 
 def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
-    """Names, order of none, each once, all text; positions that are those of the row in the log."""
+    """Each once, all text; the position is that of the row in the log."""
     key = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         position = sql.SQL("select (pg_current_wal_insert_lsn() - '0/0')::bigint")
@@ -270,7 +272,7 @@ def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
     assert sequence is not None
     assert int(sequence[1], 16) == lock.source_epoch
     assert before[0] <= int(sequence[3], 16) < after[0]
-    assert int(sequence[2], 16) < int(sequence[3], 16)
+    assert 0 < int(sequence[2], 16) <= int(sequence[3], 16)
     assert found == {
         "event_id": event,
         "event_type": "BookLent",
@@ -371,7 +373,9 @@ def test_bodies_that_no_consumer_could_read_are_dead_letters(bodies: Deployment,
 
 def test_the_canary_is_avro_where_the_column_is_bytea(bodies: Deployment) -> None:
     found = verify(bodies, silent)
-    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
+    # Whether another test has left dead letters is not its business.
+    wrong = {check.id for check in found if check.status in (Status.FAIL, Status.WARN)}
+    assert wrong <= {"kafka.dead-letters"}
     canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
@@ -408,30 +412,31 @@ def test_updated_and_deleted_rows_stop_the_task_until_the_file_lets_them_pass(
     deployment = deploy("mended")
     table = "public.mended_event"
 
-    def row(key: str) -> str:
+    def row() -> str:
+        key = str(uuid4())
         return insert(source_dsn, table, "book", key, to_json(book(key)))
 
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication mended_p set (publish = 'insert, update, delete, truncate')")
-        sent = [row("a")]
+        sent = [row()]
         arrived(deployment, "mended.book", 4, sent[0])
-        connection.execute(f"update {table} set payload = null where aggregate_id = 'a'")
-        sent.append(row("b"))
+        connection.execute(f"update {table} set payload = null where id = %s", (sent[0],))
+        sent.append(row())
         words = failure(deployment)
-        assert "table.op.invalid.behavior" in words
-        assert "update" in words.lower()
+        assert f"The outbox table {table} had a change with op=u" in words
+        assert "table.op.invalid.behavior=warn" in words
         assert [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)] == sent[:1]
 
         allow(project, "mended", updated_rows="warn")
         arrived(deployment, "mended.book", 4, sent[1])
-        connection.execute(f"delete from {table} where aggregate_id = 'a'")
-        sent.append(row("c"))
-        assert "deleted.rows" in failure(deployment)
+        connection.execute(f"delete from {table} where id = %s", (sent[0],))
+        sent.append(row())
+        assert "deleted.rows=ignore" in failure(deployment)
 
         allow(project, "mended", deleted_rows="ignore")
         arrived(deployment, "mended.book", 4, sent[2])
         connection.execute(f"truncate {table}")
-        sent.append(row("d"))
+        sent.append(row())
         arrived(deployment, "mended.book", 4, sent[3])
     found = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
     assert sorted(found) == sorted(sent)
@@ -466,11 +471,13 @@ def test_set_partition_behind_event_router(deploy: Deploy, project: Path, source
     (project / "connectors" / "templates" / "eventrouter-placed.json.j2").write_text(PLACED)
     deployment = deploy("placed", connector={"name": "placed", "template": "eventrouter-placed"})
     keys = [str(uuid4()) for _ in range(24)]
-    for kind in ("book", "author"):
-        for key in keys:
-            insert(source_dsn, "public.placed_event", kind, key, "{}")
-            last = insert(source_dsn, "public.placed_event", kind, key, None)
-        arrived(deployment, f"placed.{kind}", 4, last)
+    statement = "insert into public.placed_event (aggregate_type, aggregate_id, event_type, payload)"
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        for kind in ("book", "author"):
+            for payload in ("{}", None):
+                rows = "select %s, key, 'Changed', %s::jsonb from unnest(%s::text[]) as key"
+                connection.execute(f"{statement} {rows}", (kind, payload, keys))
+            arrived(deployment, f"placed.{kind}", 4, insert(source_dsn, "public.placed_event", kind, keys[0], None))
     for kind, count in (("book", 4), ("author", 2)):
         found = records(deployment, f"placed.{kind}", 4)
         placed = {(message.key(), message.partition(), message.value() is None) for message in found}

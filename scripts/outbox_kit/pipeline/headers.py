@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 CONTRACT = ("event_id", "event_type", "aggregate_type", "event_time", "source_sequence")
 """Headers of every record (docs/contract.md)."""
 
+DEAD_LETTER = ("dead_letter_reason", "dead_letter_message")
+
 CLOUDEVENTS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
 """Those that `source.cloudevents_source` adds: CloudEvents' binary mode of Kafka."""
 
@@ -24,6 +26,7 @@ SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 def refuse_names(columns: Mapping[str, str]) -> None:
     """Header names by column: each once, none of the contract's. Raises ValueError."""
     _refuse_taken(columns, CONTRACT, "every record has a header of that name")
+    _refuse_taken(columns, DEAD_LETTER, "dead letters have a header of that name")
     counts = Counter(columns.values())
     for column, name in columns.items():
         if NAME.fullmatch(name) is None:

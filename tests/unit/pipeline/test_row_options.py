@@ -82,7 +82,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     *(
         ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", f"'{name}', the header of column")
-        for name in ("event_id", "source_sequence", "", "a b", "a:b", "a,b", "${env}")
+        for name in ("event_id", "source_sequence", "dead_letter_reason", "", "a b", "a:b", "a,b", "${env}")
     ),
     (
         {f"{SOURCE}/header_columns": {"tenant": "t", "region": "t"}},
@@ -190,6 +190,7 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {**HEADER_COLUMNS, f"{SOURCE}/schema_version_column": "version", f"{SOURCE}/cloudevents_source": "/library"},
         {
             f"{OUTBOX}table.fields.additional.placement": "tenant:header:tenant,region:header:x-region",
+            f"{OUTBOX}table.field.additional.missing": "ignore",
             f"{OUTBOX}table.field.event.schema.version": "version",
             f"{OUTBOX}cloudevents.source": "/library",
         },
