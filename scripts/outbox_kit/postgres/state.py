@@ -25,8 +25,9 @@ COLUMN_TYPES = {
 
 # By the type that `apply` gives the payload column: those that do as well.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# format_type writes a length behind it.
+# As format_type writes them, with a length. What Debezium hands over as neither text nor whole number is no header.
 VERSION_TYPES = re.compile(r"text|character varying(\(\d+\))?|smallint|integer|bigint")
+NO_HEADER_TYPES = re.compile(r"(numeric|real|double precision|money|bytea|bit|point)\b.*|.*\[\]")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
     for name in source.header_columns:
         if name not in columns:
             yield f"{name}, one of the header_columns, is missing"
+        elif NO_HEADER_TYPES.fullmatch(columns[name]):
+            yield f"{name}, one of the header_columns, is {columns[name]}, which is not passed on as text"
 
 
 def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSource | None) -> None:
