@@ -13,7 +13,10 @@ from tests.integration.test_records import book, send
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres.client import connected
+from outbox_kit.postgres.removal import wait_given_up
 from outbox_kit.stack import Stack
+from outbox_kit.waiting import Seen, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
 # A parameter that the kit fills, a `%` that is none, and a comment that must not eat what follows.
@@ -48,6 +51,24 @@ def listed(pipeline: Deployment) -> Listed:
     return keys
 
 
+def stop(pipeline: Deployment) -> None:
+    """Nothing that is sent from now on arrives: Connect says STOPPED while the task still hands over its last rows."""
+    connect_apply.stop(pipeline.connect, NAME)
+    with connected(pipeline.environment.source) as connection:
+        wait_given_up(connection, pipeline.pipeline.source.slot)
+
+
+def wait_old_enough(pipeline: Deployment) -> None:
+    """Wait until each row is older than `listed` asks by default."""
+    query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
+    with connected(pipeline.environment.source) as connection:
+
+        def look() -> Seen[bool]:
+            return Seen(connection.execute(query).fetchall()[0]["old"] or None, "a row is younger")
+
+        wait_for("the newest row to be 0.1 s old", look, seconds=10, every=0.02)
+
+
 def keep(dsn: str, *keys: str) -> None:
     """The business table holds exactly these."""
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -64,11 +85,12 @@ def test_rows_that_have_not_arrived_are_listed_until_they_have(
     for key in (old, gone):
         arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
     assert listed(1, "1") == {new: "missing"}
-    connect_apply.stop(pipeline.connect, NAME)
+    stop(pipeline)
     send(source_dsn, "book", old, book(old, pages=2), table=TABLE)
     send(source_dsn, "book", new, book(new), table=TABLE)
     send(source_dsn, "book", gone, None, table=TABLE)
     send(source_dsn, "book", never, None, table=TABLE)
+    wait_old_enough(pipeline)
     # `never` has no state anywhere: the topic says the same as the database.
     assert listed(1) == {old: "stale", new: "missing", gone: "stale"}
     # What the business table alone misses is waited for as long as that, so it misses nothing here.
@@ -77,6 +99,7 @@ def test_rows_that_have_not_arrived_are_listed_until_they_have(
     pipeline.connect.resume(NAME)
     connect_apply.wait_running(pipeline.connect, NAME)
     arrived(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
+    wait_old_enough(pipeline)
     assert listed(0) == {}
 
 

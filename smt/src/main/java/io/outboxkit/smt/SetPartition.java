@@ -44,9 +44,9 @@ public final class SetPartition<R extends ConnectRecord<R>>
               "key",
               new FieldPath.Validator(),
               Importance.HIGH,
-              "The field whose hash picks the partition: a string, uuid, number, boolean or bytes."
-                  + " It must never change during the life of a key, or a tombstone misses the"
-                  + " records before it.")
+              "The field whose hash picks the partition: a string, uuid, boolean, bytes, or a"
+                  + " number of type int16, int32, int64, float32 or float64. It must never change"
+                  + " during the life of a key, or a tombstone misses the records before it.")
           .define(
               ConfigName.PARTITIONS,
               Type.INT,
@@ -127,7 +127,8 @@ public final class SetPartition<R extends ConnectRecord<R>>
               + record.topic()
               + " is of type "
               + FieldPath.typeOf(value)
-              + "; a string, uuid, number, boolean or bytes can pick a partition.");
+              + "; a string, uuid, boolean, bytes, int16, int32, int64, float32 or float64 can pick"
+              + " a partition, for those Kafka's producer has a serializer.");
     }
     return Partitions.of(bytes, count);
   }

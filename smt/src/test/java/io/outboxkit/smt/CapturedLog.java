@@ -7,12 +7,17 @@ import org.apache.log4j.Level;
 import org.apache.log4j.Logger;
 import org.apache.log4j.spi.LoggingEvent;
 
-/** Everything the transforms log while it is open. */
-final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
+/** Everything that the classes below a package log while it is open: ours, unless told another. */
+public final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
   private final List<LoggingEvent> events = new ArrayList<>();
-  private final Logger logger = Logger.getLogger("io.outboxkit");
+  private final Logger logger;
 
   CapturedLog() {
+    this("io.outboxkit");
+  }
+
+  public CapturedLog(String packageName) {
+    logger = Logger.getLogger(packageName);
     logger.setLevel(Level.TRACE);
     logger.addAppender(this);
   }
@@ -23,7 +28,7 @@ final class CapturedLog extends AppenderSkeleton implements AutoCloseable {
     return text.toString();
   }
 
-  long warnings() {
+  public long warnings() {
     return count(Level.WARN);
   }
 

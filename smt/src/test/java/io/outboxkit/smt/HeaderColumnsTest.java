@@ -37,9 +37,11 @@ class HeaderColumnsTest {
         arguments("region:header", "region", Schema.STRING_SCHEMA, "Zürich 😀", "Zürich 😀"),
         arguments("region:header", "region", Schema.OPTIONAL_STRING_SCHEMA, null, null),
         arguments("region:header", "region", Schema.INT16_SCHEMA, (short) 7, "7"),
-        arguments("region:header", "region", Schema.INT64_SCHEMA, Long.MIN_VALUE, "" + Long.MIN_VALUE),
+        arguments(
+            "region:header", "region", Schema.INT64_SCHEMA, Long.MIN_VALUE, "" + Long.MIN_VALUE),
         arguments("region:header", "region", Schema.BOOLEAN_SCHEMA, true, "true"),
-        arguments("region:header", "region", OutboxEvents.json(), "{\"a\": 1.50}", "{\"a\": 1.50}"));
+        arguments(
+            "region:header", "region", OutboxEvents.json(), "{\"a\": 1.50}", "{\"a\": 1.50}"));
   }
 
   @ParameterizedTest

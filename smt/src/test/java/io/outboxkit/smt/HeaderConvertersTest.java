@@ -22,9 +22,14 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** What header converters of Connect, at the writing and at the reading end, make of our headers. */
+/**
+ * What header converters of Connect, at the writing and at the reading end, make of our headers.
+ */
 class HeaderConvertersTest {
   private static final String TOPIC = "library.note";
+
+  /** By SimpleHeaderConverter: it stops at the colon, and takes the digits before it. */
+  private static final List<String> MISREAD = List.of("source_sequence", "ce_specversion");
 
   private static HeaderConverter string() {
     return configured(new StringConverter(), Map.of());
@@ -75,8 +80,7 @@ class HeaderConvertersTest {
   void headersOfTheContractComeBackAsTheTextTheyWere(HeaderConverter converter) {
     for (SourceRecord record : records()) {
       for (Header header : record.headers()) {
-        // "1.0" of CloudEvents is the one that cannot: see below.
-        if (!header.key().equals("ce_specversion")) {
+        if (!(converter instanceof SimpleHeaderConverter && MISREAD.contains(header.key()))) {
           assertEquals(header.value(), roundTrip(converter, header).value(), header.key());
         }
       }
@@ -98,13 +102,19 @@ class HeaderConvertersTest {
   void bytesAreQuotedWithJsonConverter() {
     Header id = records().get(0).headers().lastWithName("event_id");
     assertEquals(
-        "\"" + OutboxEvents.ID + "\"",
-        new String(bytes(json(false), id), StandardCharsets.UTF_8));
+        "\"" + OutboxEvents.ID + "\"", new String(bytes(json(false), id), StandardCharsets.UTF_8));
     assertEquals(
         "{\"schema\":{\"type\":\"string\",\"optional\":false},\"payload\":\""
             + OutboxEvents.ID
             + "\"}",
         new String(bytes(json(true), id), StandardCharsets.UTF_8));
+  }
+
+  /** Its bytes are right, but a worker that reads them back with it has 1, as a number. */
+  @Test
+  void simpleHeaderConverterReadsTheEpochOnly() {
+    Header sequence = records().get(0).headers().lastWithName("source_sequence");
+    assertEquals((byte) 1, roundTrip(simple(), sequence).value());
   }
 
   /** Why docs/smt.md asks for StringConverter: this one reads text as whatever it looks like. */

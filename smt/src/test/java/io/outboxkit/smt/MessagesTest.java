@@ -170,6 +170,10 @@ class MessagesTest {
             with("aggregate_id", "1.5"),
             "message-invalid",
             "message: \"aggregate_id\" must be a string"),
+        arguments(
+            with("aggregate_id", "\"\\\\ud83d\""),
+            "message-invalid",
+            "message: \"aggregate_id\" holds half a surrogate pair"),
         arguments(with("id", "null"), "empty-event-id", "the event id is null or empty"),
         arguments(with("aggregate_id", "\"\""), "empty-key", "the aggregate id is null or empty"),
         arguments(

@@ -7,15 +7,15 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /** What Debezium sends besides rows of tables. */
-final class Records {
-  static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
-  static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
-  static final String SCHEMA_CHANGE = "io.debezium.connector.postgresql.SchemaChangeValue";
-  static final String NOTIFICATION = "io.debezium.connector.common.Notification";
+public final class Records {
+  public static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
+  public static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
+  public static final String SCHEMA_CHANGE = "io.debezium.connector.postgresql.SchemaChangeValue";
+  public static final String NOTIFICATION = "io.debezium.connector.common.Notification";
 
   private Records() {}
 
-  static SourceRecord heartbeat() {
+  public static SourceRecord heartbeat() {
     Struct key =
         new Struct(
                 SchemaBuilder.struct()
@@ -35,20 +35,20 @@ final class Records {
   }
 
   /** A struct of this schema name with one field. */
-  static SourceRecord named(String topic, String schemaName) {
+  public static SourceRecord named(String topic, String schemaName) {
     Schema schema =
         SchemaBuilder.struct().name(schemaName).field("status", Schema.STRING_SCHEMA).build();
     return record(topic, null, null, schema, new Struct(schema).put("status", "BEGIN"));
   }
 
   /** What follows a delete: a key and no value. */
-  static SourceRecord tombstone(String topic, String keySchemaName) {
+  public static SourceRecord tombstone(String topic, String keySchemaName) {
     Schema schema =
         SchemaBuilder.struct().name(keySchemaName).field("id", Schema.INT64_SCHEMA).build();
     return record(topic, schema, new Struct(schema).put("id", 1L), null, null);
   }
 
-  static SourceRecord record(
+  public static SourceRecord record(
       String topic, Schema keySchema, Object key, Schema valueSchema, Object value) {
     return new SourceRecord(
         Map.of("server", "library"),

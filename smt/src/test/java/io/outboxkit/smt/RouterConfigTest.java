@@ -71,6 +71,157 @@ class RouterConfigTest {
         invalid("table.field.event.key", "", "String must be non-empty"));
   }
 
+  static Stream<Arguments> furtherOptions() {
+    String placement = "table.fields.additional.placement";
+    String syntax = "must be column:header or column:header:name of the header";
+    return Stream.of(
+        invalid("table.field.event.schema.version", "", "String must be non-empty"),
+        invalid("table.op.invalid.behavior", "skip", "String must be one of: fatal, error, warn"),
+        invalid("deleted.rows", "warn", "String must be one of: fail, ignore"),
+        invalid("table.field.additional.missing", "warn", "String must be one of: error, ignore"),
+        invalid(placement, "type", syntax),
+        invalid(placement, "type:", syntax),
+        invalid(placement, ":header", syntax),
+        invalid(placement, "type:header:", syntax),
+        invalid(placement, "type:header:a:b", syntax),
+        invalid(placement, "type:haeder", "the placement must be header"),
+        invalid(placement, "type:Header", "the placement must be header"),
+        invalid(
+            placement,
+            "type:envelope",
+            "the value is the payload alone; put the column into the payload, or use header"),
+        invalid(
+            placement,
+            "region:partition",
+            "set aggregate.T.partition.field to the column instead, whose hash picks the"
+                + " partition"),
+        invalid(placement, "type:header:event_type", ofTheContract("event_type")),
+        invalid(placement, "source_sequence:header", ofTheContract("source_sequence")),
+        invalid(placement, "why:header:dead_letter_reason", ofTheContract("dead_letter_reason")),
+        arguments(
+            placement,
+            "a:header:x,b:header:x",
+            "Invalid value [a:header:x, b:header:x] for configuration"
+                + " table.fields.additional.placement: must name each header once; x is there"
+                + " twice"),
+        invalid("cloudevents.source", "", URI),
+        invalid("cloudevents.source", "the library", URI),
+        invalid("cloudevents.source", "http://[", URI));
+  }
+
+  private static final String URI =
+      "must be a URI reference, such as /library or https://example.org/library";
+
+  private static String ofTheContract(String header) {
+    return header + " is a header of the contract; leave the column out, or choose another name";
+  }
+
+  /** Names that are no option: mistyped, or EventRouter's. */
+  static Stream<Arguments> otherNames() {
+    String topics = "not an option of OutboxRouter; set aggregate.T.topic for each aggregate type";
+    return Stream.of(
+        invalid(
+            "invalid.row",
+            "fail",
+            "not an option of OutboxRouter; the options are " + OutboxRouter.CONFIG_DEF.names()),
+        invalid("route.topic.replacement", "x.${routedByValue}", topics + " instead"),
+        invalid("route.topic.regex", "(.*)", topics + " instead"),
+        invalid(
+            "table.expand.json.payload",
+            "true",
+            "not an option of OutboxRouter; set aggregate.T.schema.* instead: values are Avro by"
+                + " declared schemas"),
+        invalid(
+            "route.tombstone.on.empty.payload",
+            "true",
+            "not an option of OutboxRouter; leave it out: SQL NULL and JSON null are always"
+                + " tombstones, blank text never"),
+        invalid(
+            "tracing.span.context.field",
+            "tracingspancontext",
+            "not an option of OutboxRouter; write traceparent into the headers column, or place a"
+                + " column of it with table.fields.additional.placement=traceparent:header"));
+  }
+
+  static Stream<Arguments> payloadKeys() {
+    return Stream.of(
+        invalid(
+            "aggregate.note.payload.format",
+            "protobuf",
+            "must be one of: json, avro, confluent-avro, text"),
+        invalid("aggregate.note.unknown.fields", "drop", "must be one of: refuse, ignore"),
+        invalid(
+            "aggregate.note.tombstone.event.types",
+            "Gone,Gone",
+            "must be a list of event types, each once"),
+        invalid(
+            "aggregate.note.tombstone.event.types",
+            "Gone,,Away",
+            "must be a list of event types, each once"));
+  }
+
+  static Stream<Arguments> combinations() {
+    String format = "aggregate.note.payload.format";
+    return Stream.of(
+        arguments(
+            new String[] {format, "text", "aggregate.note.schema.1", null},
+            "Invalid value 16909060 for configuration aggregate.note.schema.1.id:"
+                + " payload.format=text has no schema; leave it out, or set payload.format=json"),
+        arguments(
+            new String[] {format, "avro", "aggregate.note.unknown.fields", "ignore"},
+            "Invalid value ignore for configuration aggregate.note.unknown.fields: only"
+                + " payload.format=json has fields to look for; leave it out"),
+        arguments(
+            new String[] {format, "avro", "message.prefix", "outbox"},
+            "Invalid value avro for configuration aggregate.note.payload.format: messages hold"
+                + " JSON; use json or text, or no messages"),
+        arguments(
+            new String[] {
+              "aggregates", "note,page",
+              "aggregate.page.topic", "p",
+              "aggregate.page.partitions", "1",
+              "aggregate.page.payload.format", "confluent-avro",
+              "aggregate.page.schema.versions", "1",
+              "aggregate.page.schema.1", "\"string\"",
+              "aggregate.page.schema.1.id", "1"
+            },
+            "Invalid value confluent-avro for configuration aggregate.page.payload.format: the"
+                + " payload column cannot be bytea for one aggregate and text for another; use"
+                + " json and text, or avro and confluent-avro"),
+        arguments(
+            new String[] {format, "avro", "aggregate.note.schema.1.id", null},
+            "Invalid value null for configuration aggregate.note.schema.1.id: required; set the"
+                + " registry's id of this schema, an integer of 0 or more"),
+        arguments(
+            new String[] {
+              "cloudevents.source", "/x", "table.fields.additional.placement", "s:header:ce_source"
+            },
+            "Invalid value [s:header:ce_source] for configuration"
+                + " table.fields.additional.placement: ce_source is a header of CloudEvents; choose"
+                + " another name"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("combinations")
+  void whatDoesNotGoTogetherIsRefused(String[] more, String message) {
+    assertEquals(message, refusal(props(more)));
+  }
+
+  /** Connect's own keys of a transform, and EventRouter's options that mean the same here. */
+  @Test
+  void theseAreOptions() {
+    configured(
+            props(
+                "type", "x",
+                "predicate", "p",
+                "negate", "false",
+                "plugin.version", "[0.1.0]",
+                "table.fields.additional.placement", "region:header,seq:header:ce_id",
+                "table.field.additional.missing", "ignore",
+                "table.op.invalid.behavior", "error"))
+        .close();
+  }
+
   static Stream<Arguments> aggregateKeys() {
     return Stream.of(
         missing(
@@ -148,7 +299,14 @@ class RouterConfigTest {
   }
 
   @ParameterizedTest
-  @MethodSource({"options", "aggregateKeys", "schemaKeys"})
+  @MethodSource({
+    "options",
+    "furtherOptions",
+    "otherNames",
+    "payloadKeys",
+    "aggregateKeys",
+    "schemaKeys"
+  })
   void misconfigurationIsRefused(String name, String value, String message) {
     Map<String, String> props = props();
     if (value == null) {

@@ -7,10 +7,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import io.apicurio.registry.utils.converter.AvroConverter;
+import io.debezium.converters.BinaryDataConverter;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.connect.converters.ByteArrayConverter;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.json.JsonConverter;
@@ -99,6 +101,10 @@ class SetTombstoneTest {
         arguments(new JsonConverter(), Map.of("schemas.enable", "true")),
         arguments(new JsonConverter(), Map.of("schemas.enable", "false")),
         arguments(new StringConverter(), Map.of()),
+        arguments(new ByteArrayConverter(), Map.of()),
+        arguments(
+            new BinaryDataConverter(),
+            Map.of("delegate.converter.type", JsonConverter.class.getName())),
         arguments(
             new AvroConverter<>(),
             Map.of("apicurio.registry.url", "http://127.0.0.1:1/not-asked")));

@@ -84,7 +84,9 @@ final class ScalarWriters {
       @Override
       void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
         requireNumber(json);
-        float value = json.getFloatValue();
+        // Not getFloatValue: the parser would keep the float, and hand it, or an internal error, to
+        // the next branch of a union when this one refuses the number as too large.
+        float value = Float.parseFloat(json.getText());
         if (!Float.isFinite(value)) {
           throw mismatch("a number out of range");
         }

@@ -3,6 +3,7 @@ package io.outboxkit.smt.util;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.UUID;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.common.utils.Utils;
 
 /** The partition that Kafka's Java producer picks for a key. */
@@ -41,6 +42,9 @@ public final class Partitions {
       byte[] bytes = new byte[buffer.remaining()];
       buffer.duplicate().get(bytes);
       return bytes;
+    }
+    if (key instanceof Bytes bytes) {
+      return bytes.get();
     }
     if (key instanceof Boolean bool) {
       return new byte[] {(byte) (bool ? 1 : 0)};

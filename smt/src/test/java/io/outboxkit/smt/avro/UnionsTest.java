@@ -32,6 +32,11 @@ class UnionsTest {
         arguments("[\"int\",\"long\"]", "5000000000", "5000000000"),
         arguments("[\"null\",\"int\",\"double\"]", "1.5", "1.5"),
         arguments("[\"double\",\"long\"]", "5", "5.0"),
+        // A branch that refused the number must leave nothing of its reading to the next one.
+        arguments("[\"float\",\"double\"]", "3.5e38", "3.5E38"),
+        arguments("[\"float\",\"double\"]", "1e39", "1.0E39"),
+        arguments("[\"int\",\"float\",\"double\"]", "0.5", "0.5"),
+        arguments(SHAPES, "{\"height\": -0.0, \"width\": 1}", "{\"width\": 1.0, \"height\": -0.0}"),
         arguments("[\"int\",\"string\",\"boolean\"]", "true", "true"),
         arguments(
             "[{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\"]},\"string\"]", "\"B\"", "B"),
@@ -68,6 +73,10 @@ class UnionsTest {
             "[\"int\",\"long\"]",
             "9223372036854775808",
             "payload: expected int or long, found number"),
+        arguments(
+            "[\"float\",{\"type\":\"bytes\",\"logicalType\":\"decimal\",\"precision\":4}]",
+            "1e39",
+            "payload: expected float or decimal(4,0), found number"),
         arguments(
             SHAPES,
             "{\"radius\": 1, \"width\": 1}",

@@ -6,9 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
-import java.util.Random;
-import java.util.UUID;
-import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -32,23 +29,48 @@ class UtilTest {
   @ValueSource(strings = {"\ud83d", "\ude00", "a\ud83db", "\ud83d\ud83d", "\ude00\ud83d"})
   void halfSurrogatePairsHaveNoUtf8(String text) {
     assertEquals(-1, Utf8.length(text.toCharArray(), 0, text.length()));
+    assertTrue(Utf8.holdsHalfPair(text));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", "a", "é€", "😀", "a😀😀b"})
+  void wholeTextsHoldNoHalfPair(String text) {
+    assertFalse(Utf8.holdsHalfPair(text));
+  }
+
+  /** Every sequence of up to four bytes around the edges of UTF-8, as the JDK sees it. */
+  @Test
+  void validUtf8IsThatOfTheJdk() {
+    int[] edges = {
+      0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1,
+      0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF
+    };
+    int count = edges.length * edges.length * edges.length * edges.length;
+    for (int i = 0; i < count; i++) {
+      byte[] bytes = new byte[4];
+      int rest = i;
+      for (int k = 0; k < bytes.length; k++) {
+        bytes[k] = (byte) edges[rest % edges.length];
+        rest /= edges.length;
+      }
+      int to = 1 + i % bytes.length;
+      byte[] part = java.util.Arrays.copyOf(bytes, to);
+      assertEquals(isUtf8(part), Utf8.isValid(bytes, 0, to), () -> java.util.Arrays.toString(part));
+    }
+  }
+
+  private static boolean isUtf8(byte[] bytes) {
+    try {
+      StandardCharsets.UTF_8.newDecoder().decode(java.nio.ByteBuffer.wrap(bytes));
+      return true;
+    } catch (java.nio.charset.CharacterCodingException e) {
+      return false;
+    }
   }
 
   @Test
   void nullTakesNoBytes() {
     assertEquals(0, Utf8.length((String) null));
-  }
-
-  @Test
-  void partitionsAreThoseOfKafka() {
-    Random random = new Random(3);
-    for (int i = 0; i < 2000; i++) {
-      String key = new UUID(random.nextLong(), random.nextLong()).toString();
-      int partitions = 1 + random.nextInt(64);
-      assertEquals(
-          BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), partitions),
-          Partitions.of(key, partitions));
-    }
   }
 
   @ParameterizedTest

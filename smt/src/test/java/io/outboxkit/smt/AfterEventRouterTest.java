@@ -1,0 +1,145 @@
+package io.outboxkit.smt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import io.debezium.transforms.outbox.EventRouter;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.transforms.Transformation;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** The small transforms behind Debezium's own EventRouter. */
+class AfterEventRouterTest {
+  private static final String[] COUNT = {"topic.partitions", "library.note:7", "partitions", "3"};
+
+  private static SourceRecord routed(OutboxEvents event, String... more) {
+    Map<String, String> props = new HashMap<>();
+    props.put("table.field.event.key", "aggregate_id");
+    props.put("route.by.field", "aggregate_type");
+    props.put("route.topic.replacement", "library.${routedByValue}");
+    props.put(
+        "table.fields.additional.placement",
+        "event_type:header,aggregate_type:header,region:header");
+    return with(new EventRouter<>(), props, more).apply(event.record());
+  }
+
+  private static OutboxEvents event() {
+    return OutboxEvents.insert().column("region", Schema.STRING_SCHEMA, "eu");
+  }
+
+  private static SetPartition<SourceRecord> setPartition(String field) {
+    return with(new SetPartition<>(), new HashMap<>(Map.of("field", field)), COUNT);
+  }
+
+  private static SetTombstone<SourceRecord> setTombstone(String... props) {
+    return with(new SetTombstone<>(), new HashMap<>(), props);
+  }
+
+  private static <T extends Transformation<SourceRecord>> T with(
+      T transform, Map<String, String> props, String... more) {
+    for (int i = 0; i < more.length; i += 2) {
+      props.put(more[i], more[i + 1]);
+    }
+    transform.configure(props);
+    return transform;
+  }
+
+  private static int byKafka(String key) {
+    return BuiltInPartitioner.partitionForKey(key.getBytes(StandardCharsets.UTF_8), 7);
+  }
+
+  static Stream<Arguments> paths() {
+    return Stream.of(arguments("key", "note-1"), arguments("header.region", "eu"));
+  }
+
+  /** Values, EventRouter's tombstones and ours, the last in either order. */
+  @ParameterizedTest
+  @MethodSource("paths")
+  void setPartitionPlacesValuesAndTombstonesAlike(String path, String text) {
+    SetPartition<SourceRecord> place = setPartition(path);
+    SetTombstone<SourceRecord> bury = setTombstone("payload.field", "value");
+    SourceRecord alive = routed(event());
+    SourceRecord gone = routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
+    SourceRecord half = routed(event().payload("null"));
+    for (SourceRecord placed :
+        List.of(
+            place.apply(alive),
+            place.apply(gone),
+            place.apply(bury.apply(half)),
+            bury.apply(place.apply(half)))) {
+      assertEquals(byKafka(text), placed.kafkaPartition());
+    }
+  }
+
+  @Test
+  void setPartitionReadsExpandedPayloads() {
+    SourceRecord record =
+        routed(
+            event().payload("{\"shelf\": {\"id\": \"a7\"}}"), "table.expand.json.payload", "true");
+    assertEquals(byKafka("a7"), setPartition("value.shelf.id").apply(record).kafkaPartition());
+  }
+
+  @Test
+  void setPartitionSaysThatATombstoneHasNoValue() {
+    SourceRecord gone = routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
+    SetPartition<SourceRecord> place = setPartition("value.shelf.id");
+    assertEquals(
+        "Field value.shelf.id cannot be read: a record on topic library.note has no value, it is a"
+            + " tombstone. Name a field of the key or a header instead, or put this transform"
+            + " before the one that makes tombstones.",
+        assertThrows(DataException.class, () -> place.apply(gone)).getMessage());
+  }
+
+  static Stream<Arguments> tombstones() {
+    return Stream.of(
+        arguments(routed(event().payload(null)), new String[] {"payload.field", "value"}),
+        arguments(routed(event().payload("null")), new String[] {"payload.field", "value"}),
+        arguments(
+            routed(event().with("event_type", "NoteDeleted")),
+            new String[] {"type.field", "header.event_type", "types", "NoteDeleted"}));
+  }
+
+  /** EventRouter leaves the first with its schema, and the second as the text null. */
+  @ParameterizedTest
+  @MethodSource("tombstones")
+  void setTombstoneMakesRealOnes(SourceRecord record, String... props) {
+    SourceRecord gone = setTombstone(props).apply(record);
+    assertNull(gone.value());
+    assertNull(gone.valueSchema());
+    assertEquals("note-1", gone.key());
+    assertEquals(OutboxEvents.ID, gone.headers().lastWithName("id").value());
+  }
+
+  @Test
+  void parsePayloadReadsWhatWasNotExpanded() {
+    ParsePayload<SourceRecord> parse =
+        with(
+            new ParsePayload<>(),
+            new HashMap<>(),
+            "field",
+            "value",
+            "aggregates",
+            "note",
+            "aggregate.note.schema.versions",
+            "1",
+            "aggregate.note.schema.1",
+            Routers.NOTE_V1);
+    SourceRecord parsed = parse.apply(routed(event()));
+    assertEquals("hello", ((Struct) parsed.value()).getString("text"));
+    assertEquals("Note", parsed.valueSchema().name());
+  }
+}

@@ -1,0 +1,168 @@
+package io.outboxkit.smt.avro;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.Random;
+import java.util.stream.Stream;
+import org.apache.avro.Schema;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Which bytes are a value of a schema. */
+class AvroBodyCheckerTest {
+  private static final String ENUM = "{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\",\"B\"]}";
+  private static final String FIXED = "{\"type\":\"fixed\",\"name\":\"F\",\"size\":3}";
+  private static final String INTS = "{\"type\":\"array\",\"items\":\"int\"}";
+  private static final String MAP = "{\"type\":\"map\",\"values\":\"boolean\"}";
+  private static final String NULLS = "{\"type\":\"array\",\"items\":\"null\"}";
+  private static final String LIST =
+      "{\"type\":\"record\",\"name\":\"L\",\"fields\":[{\"name\":\"next\","
+          + "\"type\":[\"null\",\"L\"]}]}";
+
+  private static void check(Schema schema, byte[] body) throws PayloadException {
+    new AvroBodyChecker(schema).check(body, 0);
+  }
+
+  static Stream<Arguments> accepted() {
+    return Stream.of(
+        arguments("\"null\"", ""),
+        arguments("\"boolean\"", "01"),
+        arguments("\"int\"", "feffffff0f"),
+        arguments("\"int\"", "ffffffff0f"),
+        arguments("\"long\"", "ffffffffffffffffff01"),
+        // Longer than need be, which readers take.
+        arguments("\"long\"", "8000"),
+        arguments("\"float\"", "00000000"),
+        arguments("\"double\"", "0000000000000000"),
+        arguments("\"string\"", "04c3a9"),
+        arguments("\"bytes\"", "02ff"),
+        arguments(FIXED, "010203"),
+        arguments(ENUM, "02"),
+        arguments("[\"null\",\"int\"]", "0202"),
+        arguments(INTS, "00"),
+        arguments(INTS, "04020400"),
+        // Several blocks, one with its size in bytes.
+        arguments(INTS, "02020304040600"),
+        arguments(MAP, "02026b0100"),
+        arguments(NULLS, "0a00"),
+        arguments(LIST, "020200"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("accepted")
+  void valuesAre(String schema, String hex) throws Exception {
+    check(Encoding.schema(schema), HexFormat.of().parseHex(hex));
+  }
+
+  static Stream<Arguments> refused() {
+    String early = "payload: the bytes end within the value";
+    return Stream.of(
+        arguments("\"null\"", "00", "payload: 1 bytes after the end of the Avro value"),
+        arguments("\"boolean\"", "", early),
+        arguments("\"boolean\"", "02", "payload: expected boolean, found a number out of range"),
+        arguments("\"int\"", "80", early),
+        arguments("\"int\"", "8080808010", "payload: expected int, found a number out of range"),
+        arguments("\"long\"", "80808080808080808080", "payload: a number of more than 10 bytes"),
+        arguments("\"float\"", "000000", early),
+        arguments("\"double\"", "00000000000000", early),
+        arguments("\"string\"", "04c3", early),
+        arguments("\"string\"", "01", "payload: a length below 0"),
+        arguments("\"string\"", "feffffffffffffffff01", early),
+        arguments("\"string\"", "02c3", "payload: expected string, found bytes that are not UTF-8"),
+        arguments("\"bytes\"", "03", "payload: a length below 0"),
+        arguments(FIXED, "0102", early),
+        arguments(ENUM, "04", "payload: expected enum, found a number out of range"),
+        arguments(ENUM, "01", "payload: expected enum, found a number out of range"),
+        arguments(
+            "[\"null\",\"int\"]", "04", "payload: expected union, found a number out of range"),
+        arguments(INTS, "0402", "[1]: the bytes end within the value"),
+        arguments(INTS, "04020202", "[2]: the bytes end within the value"),
+        arguments(INTS, "03060204", "payload: a block of items has not the size that it says"),
+        arguments(MAP, "02026b02", "{}: expected boolean, found a number out of range"),
+        arguments(MAP, "0202ff01", "{}: expected string, found bytes that are not UTF-8"),
+        arguments(LIST, "0204", "next.next: expected union, found a number out of range"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("refused")
+  void otherBytesAreNot(String schema, String hex, String message) {
+    Schema parsed = Encoding.schema(schema);
+    byte[] body = HexFormat.of().parseHex(hex.length() % 2 == 0 ? hex : hex + "0");
+    assertEquals(
+        message, assertThrows(PayloadException.class, () -> check(parsed, body)).getMessage());
+  }
+
+  /** A few bytes must neither end the stack nor keep a worker busy for ever. */
+  @Test
+  void smallBodiesOfLargeValuesAreRefused() {
+    byte[] deep = new byte[1_000_000];
+    Arrays.fill(deep, (byte) 2);
+    PayloadException e =
+        assertThrows(PayloadException.class, () -> check(Encoding.schema(LIST), deep));
+    assertEquals("nested over 200 levels deep", e.getMessage().replaceAll(".*: ", ""));
+
+    byte[] many = HexFormat.of().parseHex("feffffffffffffffff0100");
+    byte[] most = HexFormat.of().parseHex("ffffffffffffffffff01");
+    for (byte[] body : new byte[][] {many, most}) {
+      assertTimeoutPreemptively(
+          Duration.ofSeconds(10),
+          () -> assertThrows(PayloadException.class, () -> check(Encoding.schema(NULLS), body)));
+    }
+  }
+
+  @Test
+  void startsWhereItIsTold() throws Exception {
+    new AvroBodyChecker(Encoding.schema("\"int\"")).check(new byte[] {9, 9, 2}, 2);
+  }
+
+  /** What Avro's own writer makes is accepted, and every cut of it refused. */
+  @ParameterizedTest
+  @ValueSource(longs = {11, 12})
+  void takesWhatAvroWritesAndNoPartOfIt(long seed) throws Exception {
+    RandomPayloads payloads = new RandomPayloads(seed);
+    for (int i = 0; i < 200; i++) {
+      Schema schema = payloads.record(3);
+      AvroBodyChecker checker = new AvroBodyChecker(schema);
+      byte[] body = Encoding.byAvro(schema, payloads.value(schema).avro());
+      checker.check(body, 0);
+      for (int length = 0; length < body.length; length++) {
+        byte[] cut = Arrays.copyOf(body, length);
+        assertThrows(PayloadException.class, () -> checker.check(cut, 0), schema::toString);
+      }
+    }
+  }
+
+  /** Whatever is accepted, Avro's own reader reads to its end. */
+  @ParameterizedTest
+  @ValueSource(longs = {13, 14})
+  void whatItTakesAvroReads(long seed) throws Exception {
+    RandomPayloads payloads = new RandomPayloads(seed);
+    Random random = new Random(seed);
+    int accepted = 0;
+    for (int i = 0; i < 3000; i++) {
+      Schema schema = payloads.record(2);
+      byte[] body = Encoding.byAvro(schema, payloads.value(schema).avro());
+      for (int flips = random.nextInt(3); flips >= 0 && body.length > 0; flips--) {
+        body[random.nextInt(body.length)] = (byte) random.nextInt(256);
+      }
+      try {
+        check(schema, body);
+      } catch (PayloadException e) {
+        continue;
+      }
+      accepted++;
+      Encoding.decode(schema, body);
+    }
+    assertTrue(accepted > 100, "too few to tell: " + accepted);
+  }
+}

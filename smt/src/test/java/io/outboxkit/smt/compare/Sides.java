@@ -1,0 +1,97 @@
+package io.outboxkit.smt.compare;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.debezium.transforms.outbox.EventRouter;
+import io.debezium.transforms.partitions.PartitionRouting;
+import io.outboxkit.smt.Routers;
+import io.outboxkit.smt.SetPartition;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.UnaryOperator;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.transforms.Transformation;
+import org.junit.jupiter.api.extension.AfterTestExecutionCallback;
+import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.ParameterContext;
+import org.junit.jupiter.api.extension.ParameterResolver;
+
+/** Debezium's transforms and ours, for the same table: the outbox of {@code OutboxEvents}. */
+final class Sides {
+  private boolean debezium;
+  private boolean ours;
+
+  /** EventRouter, told the names of the columns and our topics; more as name, value, ... */
+  UnaryOperator<SourceRecord> eventRouter(String... more) {
+    Map<String, String> props = new HashMap<>();
+    props.put("table.field.event.key", "aggregate_id");
+    props.put("table.field.event.type", "event_type");
+    props.put("route.by.field", "aggregate_type");
+    props.put("route.topic.replacement", "library.${routedByValue}");
+    debezium = true;
+    return configured(new EventRouter<>(), props, more);
+  }
+
+  /** PartitionRouting by the aggregate's id, over 12 partitions. */
+  UnaryOperator<SourceRecord> partitionRouting(String... more) {
+    Map<String, String> props = new HashMap<>();
+    props.put("partition.payload.fields", "change.aggregate_id");
+    props.put("partition.topic.num", "12");
+    debezium = true;
+    return configured(new PartitionRouting<>(), props, more);
+  }
+
+  UnaryOperator<SourceRecord> outboxRouter(String... more) {
+    ours = true;
+    return Routers.router(more)::apply;
+  }
+
+  /** OutboxRouter with this schema, whose id is {@link Routers#NOTE_V1_ID}, for all payloads. */
+  UnaryOperator<SourceRecord> outboxRouterBy(String schema) {
+    return outboxRouter("aggregate.note.schema.1", schema);
+  }
+
+  /** SetPartition by the record's key, over 12 partitions. */
+  UnaryOperator<SourceRecord> setPartition(String... more) {
+    Map<String, String> props = new HashMap<>();
+    props.put("partitions", "12");
+    ours = true;
+    return configured(new SetPartition<>(), props, more);
+  }
+
+  private static UnaryOperator<SourceRecord> configured(
+      Transformation<SourceRecord> transform, Map<String, String> props, String... more) {
+    for (int i = 0; i < more.length; i += 2) {
+      props.put(more[i], more[i + 1]);
+    }
+    transform.configure(props);
+    return transform::apply;
+  }
+
+  /** Hands each test its own, and fails it if it used one side only. */
+  static final class Parameter implements ParameterResolver, AfterTestExecutionCallback {
+    private static final ExtensionContext.Namespace NAMESPACE =
+        ExtensionContext.Namespace.create(Sides.class);
+
+    @Override
+    public boolean supportsParameter(ParameterContext parameter, ExtensionContext context) {
+      return parameter.getParameter().getType() == Sides.class;
+    }
+
+    @Override
+    public Object resolveParameter(ParameterContext parameter, ExtensionContext context) {
+      Sides sides = new Sides();
+      context.getStore(NAMESPACE).put(Sides.class, sides);
+      return sides;
+    }
+
+    @Override
+    public void afterTestExecution(ExtensionContext context) {
+      Sides sides = context.getStore(NAMESPACE).get(Sides.class, Sides.class);
+      assertTrue(
+          context.getExecutionException().isPresent()
+              || sides != null && sides.debezium && sides.ours,
+          "a comparison runs a transform of Debezium and one of ours");
+    }
+  }
+}

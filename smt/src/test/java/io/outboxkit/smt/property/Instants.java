@@ -1,0 +1,59 @@
+package io.outboxkit.smt.property;
+
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.time.DateTimeException;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
+import java.time.OffsetDateTime;
+import java.time.ZoneOffset;
+
+/** Dates and times of the reference path, by java.time. */
+final class Instants {
+  private Instants() {}
+
+  /**
+   * The number that Avro keeps for the text.
+   *
+   * @param type Avro's name of the logical type
+   */
+  static BigInteger read(String type, String text) {
+    try {
+      if (type.equals("date")) {
+        return BigInteger.valueOf(LocalDate.parse(text).toEpochDay());
+      }
+      if (type.startsWith("time-")) {
+        return ticks(type, 0, LocalTime.parse(text));
+      }
+      LocalDateTime utc =
+          type.startsWith("local-")
+              ? LocalDateTime.parse(text)
+              : OffsetDateTime.parse(text).withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
+      return ticks(type, utc.toLocalDate().toEpochDay(), utc.toLocalTime());
+    } catch (DateTimeException e) {
+      throw new ReferencePath.Refused(text);
+    }
+  }
+
+  /** A time of day is within the day; nothing else is said of numbers. */
+  static void requireInRange(String type, BigInteger number) {
+    if (type.startsWith("time-")) {
+      BigInteger day = ticks(type, 1, LocalTime.MIDNIGHT);
+      ReferencePath.require(number.signum() >= 0 && number.compareTo(day) < 0, number);
+    }
+  }
+
+  private static BigInteger ticks(String type, long days, LocalTime time) {
+    int digits = type.endsWith("-millis") ? 3 : type.endsWith("-micros") ? 6 : 9;
+    BigDecimal nanos =
+        BigDecimal.valueOf(days)
+            .multiply(BigDecimal.valueOf(86_400_000_000_000L))
+            .add(BigDecimal.valueOf(time.toNanoOfDay()));
+    try {
+      return nanos.movePointLeft(9 - digits).toBigIntegerExact();
+    } catch (ArithmeticException e) {
+      throw new ReferencePath.Refused("more digits than the type has");
+    }
+  }
+}
