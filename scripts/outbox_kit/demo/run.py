@@ -211,7 +211,7 @@ class Demo:
                 comparison = compare(
                     entry.aggregate,
                     entry.target,
-                    schema=read_schema(pipeline.aggregates[entry.aggregate].schema_file),
+                    schema=read_schema(pipeline.aggregates[entry.aggregate].schema_path),
                     source=table_rows(source, library.SCHEMA, entry.aggregate),
                     rows=rows,
                 )

@@ -201,12 +201,22 @@ def plan_connect(
     if changes:
         connect_apply.refuse_missing_plugins(deployment.connect, config)
     changes = [dangers.of_connector(change, config, actual.config) for change in changes]
-    if new_schema and not changes:
-        after = "schema versions and ids (known after apply)"
-        return [Change("connect", f"connector {name}", "update", "restarts the task", "", after)]
+    if new_schema and not any(change.object == f"connector {name}" for change in changes):
+        changes = _with_new_schemas(deployment, lock, changes)
     if recover and lock is not None:
         return [_with_epoch(change, lock.source_epoch) for change in changes]
     return changes
+
+
+def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
+    """The update that new versions make, in its place; a template that has no schemas has none."""
+    if lock is not None and deployment.render(lock) == without_schemas(deployment, lock):
+        return changes
+    after = "schema versions and ids (known after apply)"
+    name = deployment.pipeline.connector.name
+    update = Change("connect", f"connector {name}", "update", "restarts the task", "", after)
+    later = [change for change in changes if change.object.startswith(("start ", "state "))]
+    return [*(change for change in changes if change not in later), update, *later]
 
 
 def _with_epoch(change: Change, epoch: int) -> Change:

@@ -13,8 +13,12 @@ from outbox_kit.linting.target import Target
 from outbox_kit.pipeline import UNKNOWN
 
 VERSION = r"schema\.(?P<version>[A-Za-z0-9_-]+)"
+TEXT = "text"  # passed on without a schema
 AGGREGATE_KEYS = {
-    ROUTER: rf"topic|partitions|partition\.field|schema\.versions|{VERSION}(\.id)?",
+    ROUTER: (
+        r"topic|partitions|partition\.field|payload\.format|unknown\.fields|tombstone\.event\.types"
+        rf"|schema\.versions|{VERSION}(\.id)?"
+    ),
     PARSE_PAYLOAD: rf"schema\.versions|{VERSION}",
 }
 
@@ -52,11 +56,13 @@ def keys(target: Target) -> Iterator[Finding]:
 
 @rule(
     "route.schemas",
-    "every aggregate of our transforms has schema versions, each an Avro record with the registry's id",
+    "every aggregate of our transforms but those of text has schema versions, each an Avro record with an id",
     why="payloads are encoded by them, and the id stands in every record; the task refuses to start without",
 )
 def schemas(target: Target) -> Iterator[Finding]:
     for transform, _, prefix in _of_aggregates(target):
+        if transform.settings.get(f"{prefix}payload.format") == TEXT:
+            continue
         where = f"transforms.{transform.alias}.{prefix}schema."
         versions = items(transform.settings.get(f"{prefix}schema.versions", ""))
         if not versions:

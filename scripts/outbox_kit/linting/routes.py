@@ -25,6 +25,7 @@ EVENT_ROUTER_COLUMNS = {
     "route.by.field": "aggregatetype",
 }
 KEY = "table.field.event.key"
+SCHEMA_VERSION = "table.field.event.schema.version"
 
 
 @rule(
@@ -147,6 +148,11 @@ def columns(target: Target) -> Iterator[Finding]:
             if seen != expected:
                 where = f"transforms.{transform.alias}.{key}"
                 yield Finding(f"{where}={seen}", expected, f"set {where} to {expected}")
+        version, named = transform.settings.get(SCHEMA_VERSION), target.pipeline.source.schema_version_column
+        if transform.kind == ROUTER and version != named:
+            where = f"transforms.{transform.alias}.{SCHEMA_VERSION}"
+            remedy = f"set {where} to {named}" if named else f"leave {where} out"
+            yield Finding(f"{where}={version or '(not set)'}", named or "(not set)", remedy)
 
 
 @rule(

@@ -20,7 +20,9 @@ MAX_PRECISION = 38
 
 
 def schema_problem(aggregate: Aggregate) -> tuple[str, str] | None:
-    """What is wrong with an aggregate's schema files, and the next step; None when nothing is."""
+    """What is wrong with an aggregate's schema files, and the next step; None when nothing is, or it has none."""
+    if aggregate.schema_file is None:
+        return None
     try:
         inlined(aggregate)
     except ConfigurationError as error:

@@ -122,7 +122,7 @@ def find(deployment: Deployment, progress: Progress, *, older_than: float) -> li
         for name, aggregate in deployment.pipeline.aggregates.items():
             progress(f"compare {name} with topic {deployment.pipeline.topic_of(name)}")
             rows = postgres_aggregates.newest_events(
-                connection, deployment.pipeline.source, name, older_than=older_than
+                connection, deployment.pipeline.source, name, aggregate, older_than=older_than
             )
             if not rows and aggregate.backfill is None:
                 silent.append(name)

@@ -114,7 +114,8 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
 
 def _with_files(aggregate: Aggregate, root: Path) -> Aggregate:
     references = [root / path for path in aggregate.references]
-    return aggregate.model_copy(update={"schema_file": root / aggregate.schema_file, "references": references})
+    schema = root / aggregate.schema_file if aggregate.schema_file is not None else None
+    return aggregate.model_copy(update={"schema_file": schema, "references": references})
 
 
 def with_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:

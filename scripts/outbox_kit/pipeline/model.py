@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from outbox_kit.pipeline import headers
 
 CANARY_AGGREGATE = "outbox-canary"
 """The aggregate type that `outbox verify` writes; its own topic and schema, never a business topic."""
@@ -30,6 +42,11 @@ SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=
 Compatibility = Literal[
     "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"
 ]
+PayloadFormat = Literal["json", "avro", "confluent-avro", "text"]
+BINARY_FORMATS = frozenset({"avro", "confluent-avro"})
+"""Formats whose payload column is bytea."""
+# An item of a list of the connector config, where a comma ends it and white space around it is lost.
+EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
 
 
 class Model(BaseModel):
@@ -61,6 +78,57 @@ class Source(Model):
         default=None,
         description="Events are messages of this prefix (pg_logical_emit_message) instead of rows; there is no table.",
     )
+    schema_version_column: Identifier | None = Field(
+        default=None,
+        description="Column (text or integer) with the registry's version that the payload was written by; null: the "
+        "newest that accepts it.",
+    )
+    header_columns: dict[Identifier, str] = Field(
+        default={}, description="Columns that become headers: the name of the header, by column."
+    )
+    cloudevents_source: str | None = Field(
+        default=None,
+        description="Records also carry CloudEvents headers (`ce_id`, `ce_type`, ...), with this URI reference as "
+        "`ce_source`.",
+    )
+    updated_rows: Literal["fail", "error", "warn"] = Field(
+        default="fail",
+        description="An update of an outbox row, where the publication lets it through: stops the task, or is skipped "
+        "and logged at that level.",
+    )
+    deleted_rows: Literal["fail", "ignore"] = Field(
+        default="fail",
+        description="A delete or truncate of the outbox, where the publication lets it through: stops the task, or "
+        "nothing.",
+    )
+
+    @field_validator("header_columns")
+    @classmethod
+    def header_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        """Each header once, and none of the contract's."""
+        headers.refuse_names(columns)
+        return columns
+
+    @field_validator("cloudevents_source")
+    @classmethod
+    def uri_reference(cls, source: str | None) -> str | None:
+        """CloudEvents 1.0.2: `source` is a URI reference that is not empty."""
+        if source is not None:
+            headers.refuse_source(source)
+        return source
+
+    @model_validator(mode="after")
+    def header_names_of_cloudevents(self) -> Source:
+        """With CloudEvents some more names are taken."""
+        if self.cloudevents_source is not None:
+            headers.refuse_cloudevents_names(self.header_columns)
+        return self
+
+    @property
+    def further_columns(self) -> list[str]:
+        """Columns beyond the contract's that every row has, each once."""
+        names = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
+        return [name for name in dict.fromkeys(names) if name not in self.columns.model_dump().values()]
 
 
 class Backfill(Model):
@@ -78,7 +146,31 @@ class Backfill(Model):
 class Aggregate(Model):
     """One aggregate type: its topic and its schema."""
 
-    schema_file: Path = Field(alias="schema", description="Avro schema (.avsc) of the payload.")
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"payload": {"const": "text"}}, "required": ["payload"]},
+            "else": {"required": ["schema"]},
+        }
+    )
+
+    payload: PayloadFormat = Field(
+        default="json",
+        description="What the payload column holds: JSON, encoded to Avro; bytea with an Avro body, or with "
+        "Confluent's frame before it, both checked; or text that is passed on as it is, without a schema.",
+    )
+    schema_file: Path | None = Field(
+        default=None,
+        alias="schema",
+        description="Avro schema (.avsc) of the payload; required unless that is text.",
+    )
+    unknown_fields: Literal["refuse", "ignore"] = Field(
+        default="refuse",
+        description="A field of the JSON payload that no schema version has: the row is a dead letter, or the field is "
+        "left out.",
+    )
+    tombstone_event_types: list[EventType] = Field(
+        default=[], description="Event types that say that the aggregate is gone, whatever the payload is."
+    )
     partitions: int = Field(default=1, ge=1, description="Partitions of the topic; never change it lightly.")
     partition_field: Identifier | None = Field(
         default=None,
@@ -92,6 +184,58 @@ class Aggregate(Model):
     backfill: Backfill | None = Field(
         default=None, description="Lets `outbox backfill` and `outbox republish` write the newest states."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def schema_looked_at(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
+        """A default is validated under the field's name, a value under its key, which the file has."""
+        return {"schema": None, **data} if isinstance(data, dict) else data
+
+    @field_validator("schema_file")
+    @classmethod
+    def schema_of_what_is_no_text(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        """A schema can be left out of text alone."""
+        if path is None and info.data.get("payload") != "text":
+            kind = "missing"
+            raise PydanticCustomError(kind, "Field required")
+        return path
+
+    @field_validator("tombstone_event_types")
+    @classmethod
+    def each_once(cls, types: list[str]) -> list[str]:
+        """The transform refuses a list that names a type twice."""
+        twice = next((name for name in types if types.count(name) > 1), None)
+        if twice is not None:
+            msg = f"{twice!r} stands twice"
+            raise ValueError(msg)
+        return types
+
+    @model_validator(mode="after")
+    def fits_the_payload(self) -> Aggregate:
+        """What only one kind of payload has."""
+        if self.payload == "text" and (self.schema_file is not None or self.references):
+            msg = "payload: text is passed on without a schema; leave out schema and references"
+            raise ValueError(msg)
+        if self.payload != "json" and self.unknown_fields != "refuse":
+            msg = f"unknown_fields: {self.unknown_fields} is for payload: json, not for payload: {self.payload}"
+            raise ValueError(msg)
+        if self.payload in BINARY_FORMATS and self.backfill is not None:
+            msg = f"backfill writes JSON, which payload: {self.payload} cannot hold; let the service write its states"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def schema_path(self) -> Path:
+        """The schema file of an aggregate that has one."""
+        if self.schema_file is None:
+            msg = "payload: text has no schema"
+            raise ValueError(msg)
+        return self.schema_file
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the payload column is bytea."""
+        return self.payload in BINARY_FORMATS
 
     @field_validator("topic")
     @classmethod
@@ -171,13 +315,48 @@ class Pipeline(Model):
             if (entry.target, entry.table) in seen:
                 msg = f"two materializations write table {entry.table!r} of target {entry.target!r}"
                 raise ValueError(msg)
+            if self.aggregates[entry.aggregate].payload == "text":
+                msg = f"materialization of {entry.aggregate!r}: its payload is text; tables are made of Avro records"
+                raise ValueError(msg)
             seen.add((entry.target, entry.table))
         return self
 
+    @model_validator(mode="after")
+    def payloads_fit_their_column(self) -> Pipeline:
+        """One column holds the payloads of all aggregates: JSON and text, or bytes."""
+        binary = [name for name, entry in self.aggregates.items() if entry.is_binary]
+        others = [name for name, entry in self.aggregates.items() if not entry.is_binary]
+        if binary and others:
+            msg = (
+                f"payload of {binary[0]!r} is {self.aggregates[binary[0]].payload}, of {others[0]!r} "
+                f"{self.aggregates[others[0]].payload}: one column cannot be bytea and {self._text_type(others)}"
+            )
+            raise ValueError(msg)
+        if binary and self.source.message_prefix is not None:
+            kind = self.aggregates[binary[0]].payload
+            msg = f"payload of {binary[0]!r} is {kind}: a message is JSON, and holds no bytes"
+            raise ValueError(msg)
+        return self
+
+    def _text_type(self, names: Iterable[str]) -> Literal["text", "jsonb"]:
+        return "text" if any(self.aggregates[name].payload == "text" for name in names) else "jsonb"
+
+    @property
+    def payload_type(self) -> Literal["bytea", "text", "jsonb"]:
+        """Type of the payload column that `apply` makes."""
+        binary = any(entry.is_binary for entry in self.aggregates.values())
+        return "bytea" if binary else self._text_type(self.aggregates)
+
     @property
     def routed(self) -> dict[str, Aggregate]:
-        """Aggregates by type, the canary's own among them."""
-        return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA)}
+        """Aggregates by type, the canary's own among them: its payload is what the column can hold."""
+        payload: PayloadFormat = "avro" if self.payload_type == "bytea" else "json"
+        return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
+
+    @property
+    def with_schemas(self) -> dict[str, Aggregate]:
+        """Those of `routed` that have a schema."""
+        return {name: entry for name, entry in self.routed.items() if entry.schema_file is not None}
 
     def topic_of(self, aggregate_type: str) -> str:
         """Topic of an aggregate type."""

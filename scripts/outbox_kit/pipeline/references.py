@@ -90,7 +90,7 @@ class _Resolver:
     """The files of one aggregate, read once, and the order that their names give."""
 
     def __init__(self, aggregate: Aggregate) -> None:
-        self._main = aggregate.schema_file
+        self._main = aggregate.schema_path
         self._paths = [path for path in dict.fromkeys(aggregate.references) if path != self._main]
         self._definitions = {path: read_definition(path) for path in [*self._paths, self._main]}
         self._names = {path: used_and_defined(found) for path, found in self._definitions.items()}

@@ -89,11 +89,16 @@ def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
         "topic": pipeline.topic_of(name),
         "partitions": str(aggregate.partitions),
         "partition_field": aggregate.partition_field,
+        "payload": aggregate.payload,
+        "unknown_fields": aggregate.unknown_fields,
+        "tombstone_event_types": aggregate.tombstone_event_types,
         "versions": _versions(aggregate, lock.schemas.get(name, []) if lock else []),
     }
 
 
 def _versions(aggregate: Aggregate, locked: list[Any]) -> list[dict[str, str]]:
+    if aggregate.schema_file is None:
+        return []
     if not locked:
         return [{"label": "1", "id": UNKNOWN, "text": _safe(inlined(aggregate))}]
     return [{"label": str(entry.version), "id": str(entry.id), "text": _safe(entry.text)} for entry in locked]

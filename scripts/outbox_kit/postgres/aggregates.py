@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_kit.pipeline import Backfill, Source
+from outbox_kit.pipeline import Aggregate, Backfill, Source
 from outbox_kit.postgres.client import Connection, Row, table_columns
 
 QUERY_TIMEOUT_MS = 600_000
@@ -21,7 +21,7 @@ NEWEST: LiteralString = """
     select key, newest as created_at, array_agg(id) as event_ids,
            (array_agg(gone order by created_at desc, rank desc))[1] as gone
     from (select {key} as key, {id}::text as id, {created_at} as created_at, {rank} as rank,
-                 coalesce({payload} = 'null'::jsonb, true) as gone,
+                 {null} or {event_type} = any(%(ended)s) as gone,
                  max({created_at}) over aggregates as newest, max({rank}) over aggregates as last
           from {table} where {type} = %(type)s and isfinite({created_at})
           window aggregates as (partition by {key})) rows
@@ -34,25 +34,37 @@ KEYS = """
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
 
 
-def newest_events(connection: Connection, source: Source, aggregate_type: str, *, older_than: float) -> list[Row]:
+# A payload that says that the aggregate is gone. JSON null counts only where JSON is what is expected.
+JSONB_NULL: LiteralString = "coalesce({payload} = 'null'::jsonb, true)"
+JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"
+SQL_NULL: LiteralString = "{payload} is null"
+
+
+def newest_events(
+    connection: Connection, source: Source, aggregate_type: str, aggregate: Aggregate, *, older_than: float
+) -> list[Row]:
     """key, created_at, event_ids, gone of each aggregate whose newest outbox row is older than so many seconds.
 
     `event_ids` are the rows with the newest created_at, and the row that was inserted last.
     """
-    columns = source.columns
-    has_seq = "seq" in table_columns(connection, source.table)
+    columns, types = source.columns, table_columns(connection, source.table)
+    has_seq = "seq" in types
+    json_null = JSONB_NULL if types.get(columns.payload) == "jsonb" else JSON_NULL
+    null = json_null if aggregate.payload == "json" else SQL_NULL
     query = sql.SQL(NEWEST).format(
         key=sql.Identifier(columns.aggregate_id),
         id=sql.Identifier(columns.id),
         type=sql.Identifier(columns.aggregate_type),
-        payload=sql.Identifier(columns.payload),
+        event_type=sql.Identifier(columns.event_type),
+        null=sql.SQL(null).format(payload=sql.Identifier(columns.payload)),
         created_at=sql.Identifier(columns.created_at),
         rank=sql.Identifier("seq") if has_seq else sql.Identifier(columns.created_at),
         table=sql.Identifier(*source.table.split(".")),
     )
     with connection.transaction():
         _patient(connection)
-        return connection.execute(query, {"type": aggregate_type, "seconds": older_than}).fetchall()
+        values = {"type": aggregate_type, "seconds": older_than, "ended": aggregate.tombstone_event_types}
+        return connection.execute(query, values).fetchall()
 
 
 def live_keys(connection: Connection, backfill: Backfill) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.checking import Finding, Rule, Severity, rule
 from outbox_kit.errors import RECOVER
+from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client
 from outbox_kit.postgres.checks import NO_TABLE, Look
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
@@ -17,7 +18,7 @@ RULES: list[Rule[Look]] = []
 @rule(
     RULES,
     "postgres.publication",
-    guards="inserts, and nothing else, of exactly the outbox table, via the partition root",
+    guards="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
 def _publication(look: Look) -> Finding:
@@ -29,8 +30,16 @@ def _publication(look: Look) -> Finding:
         return Finding(True, f"{NO_TABLE}, which pass any publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
     root = "via root" if publication["pubviaroot"] else "not via root"
-    seen = f"{', '.join(operations)} of {', '.join(publication['tables'])}, {root}"
-    return Finding(seen == expected, seen, expected)
+    where = f"{', '.join(publication['tables'])}, {root}"
+    passing = _passing(look.pipeline.source)
+    stopping = ", ".join(each for each in operations if each not in passing)
+    return Finding(f"{stopping} of {where}" == expected, f"{', '.join(operations)} of {where}", expected)
+
+
+def _passing(source: Source) -> set[str]:
+    """Operations beside insert that do not stop the task."""
+    updates = {"update"} if source.updated_rows != "fail" else set()
+    return updates | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
 
 
 @rule(
@@ -47,8 +56,10 @@ def _publication_filter(look: Look) -> Finding:
         if look.actual.publication is not None and look.actual.version < 150000:  # noqa: PLR2004 - filters came then
             return Finding(True, expected, expected)
         return Finding(None, "the table is not in the publication", expected)
-    names = look.pipeline.source.columns.model_dump().values()
-    left_out = sorted(set(names) & set(look.actual.columns) - set(look.details.published))
+    source = look.pipeline.source
+    fields = {entry.partition_field for entry in look.pipeline.aggregates.values() if entry.partition_field}
+    names = {*source.columns.model_dump().values(), *source.further_columns, *fields}
+    left_out = sorted(names & set(look.actual.columns) - set(look.details.published))
     problems = ["some rows only"] if look.actual.publication["filtered"] else []
     problems += [f"without {', '.join(left_out)}"] if left_out else []
     return Finding(not problems, "; ".join(problems) or expected, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
@@ -19,6 +21,13 @@ COLUMN_TYPES = {
     "headers": "jsonb",
     "created_at": "timestamp with time zone",
 }
+
+
+# By the type that `apply` gives the payload column: those that do as well.
+PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
+# As format_type writes them, with a length. What Debezium hands over as neither text nor whole number is no header.
+VERSION_TYPES = re.compile(r"text|character varying(\(\d+\))?|smallint|integer|bigint")
+NO_HEADER_TYPES = re.compile(r"(numeric|real|double precision|money|bytea|bit|point)\b.*|.*\[\]")
 
 
 @dataclass(frozen=True)
@@ -90,13 +99,32 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     for role, name in pipeline.source.columns.model_dump().items():
         if name not in columns:
             problems.append(f"{name} is missing")
-        elif columns[name] != COLUMN_TYPES[role]:
-            problems.append(f"{name} is {columns[name]}, not {COLUMN_TYPES[role]}")
+        elif columns[name] not in (types := _types(pipeline, role)):
+            problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
     for kind, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
             problems.append(f"{field}, the partition_field of {kind}, is missing")
-    return problems
+    return [*problems, *_further_problems(pipeline.source, columns)]
+
+
+def _types(pipeline: Pipeline, role: str) -> tuple[str, ...]:
+    """Types that a column of the contract may have."""
+    return PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
+
+
+def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
+    """The same of columns that the pipeline file names beyond the contract's."""
+    version = source.schema_version_column
+    if version and version not in columns:
+        yield f"{version}, the schema_version_column, is missing"
+    elif version and VERSION_TYPES.fullmatch(columns[version]) is None:
+        yield f"{version}, the schema_version_column, is {columns[version]}, not text or an integer type"
+    for name in source.header_columns:
+        if name not in columns:
+            yield f"{name}, one of the header_columns, is missing"
+        elif NO_HEADER_TYPES.fullmatch(columns[name]):
+            yield f"{name}, one of the header_columns, is {columns[name]}, which is not passed on as text"
 
 
 def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSource | None) -> None:

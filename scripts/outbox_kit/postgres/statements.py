@@ -16,7 +16,7 @@ TABLE = sql.SQL(
           {aggregate_type} text not null,
           {aggregate_id} text not null check ({aggregate_id} <> ''),
           {event_type} text not null,
-          {payload} jsonb,
+          {payload} {payload_type},
           {headers} jsonb,
           {created_at} timestamptz not null default now()""")
 )
@@ -38,15 +38,18 @@ def create_schema(schema: sql.Identifier) -> sql.Composed:
 
 
 def create_table(pipeline: Pipeline) -> sql.Composed:
-    """The outbox table after docs/contract.md, and the columns that decide partitions beside it.
+    """The outbox table after docs/contract.md, and the further columns that the pipeline file names.
 
-    Those may be null: rows of the aggregates that do not name them, the canary's first of all, leave them out.
+    Those may be null: rows of the aggregates that do not need them, the canary's first of all, leave them out.
     """
     source = pipeline.source
     names = source.columns.model_dump()
-    fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
-    more = [sql.SQL(",\n  {} text").format(sql.Identifier(field)) for field in fields if field not in names.values()]
-    columns = {key: sql.Identifier(value) for key, value in names.items()}
+    fields = [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
+    there = {*names.values(), "seq"}
+    further = [field for field in dict.fromkeys([*fields, *source.further_columns]) if field not in there]
+    more = [sql.SQL(",\n  {} text").format(sql.Identifier(field)) for field in further]
+    columns: dict[str, sql.Composable] = {key: sql.Identifier(value) for key, value in names.items()}
+    columns["payload_type"] = sql.SQL(pipeline.payload_type)
     return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(more) + sql.SQL(")")
 
 

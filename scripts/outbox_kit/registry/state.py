@@ -36,9 +36,9 @@ class ActualSubject:
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """One subject per aggregate type, the canary's among them. Raises ConfigurationError for a bad schema."""
+    """One subject per aggregate type with a schema, the canary's too. Raises ConfigurationError for a bad schema."""
     subjects = []
-    for name, aggregate in pipeline.routed.items():
+    for name, aggregate in pipeline.with_schemas.items():
         own = registered(aggregate)
         by_name = own.text if own.uses else ""
         subject = pipeline.subject_of(name)
@@ -52,7 +52,7 @@ def desired_references(pipeline: Pipeline) -> list[Subject]:
     Raises ConfigurationError.
     """
     found: dict[str, Subject] = {}
-    for name, aggregate in pipeline.routed.items():
+    for name, aggregate in pipeline.with_schemas.items():
         texts: list[str] = []
         for entry in read_references(aggregate):
             text = inline(entry.text, texts) if entry.uses else entry.text

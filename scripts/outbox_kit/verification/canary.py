@@ -6,12 +6,14 @@ canary also proves that the connector has caught up with the moment it was writt
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import fastavro
 from confluent_kafka import Consumer, Message
 from psycopg import sql
 
@@ -19,7 +21,7 @@ from outbox_kit.checking import Check, Finding, Rule, Severity, failed, judge, r
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.reader import POLL_S, reader_at_end
-from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
+from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline, inlined
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion, outbox_table
 from outbox_kit.verification.murmur2 import partition_of
@@ -30,6 +32,7 @@ from outbox_kit.waiting import Seen, wait_for
 # Debezium polls every few milliseconds; a commit of Kafka and a busy machine come on top.
 LATENCY_S = 5.0
 EMIT = "select pg_logical_emit_message(true, %s::text, %s::text)"
+Payload = dict[str, str | datetime]
 REMEDY = "look at connect.running and postgres.slot above, then at the Connect worker's log"
 
 
@@ -130,14 +133,14 @@ def check(deployment: Deployment, told: Told, *, seconds: float) -> list[Check]:
 def _fly(deployment: Deployment, told: Told, seconds: float) -> Flight:
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
-    payload = {"token": token, "written_at": datetime.now(UTC).isoformat()}
+    payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
     with reader_at_end(deployment.environment.kafka, topic) as consumer:
         state = _receive(consumer, send(deployment, "canary_sent", payload), seconds)
         tombstone = _receive(consumer, send(deployment, "canary_removed", None), seconds)
     return Flight(topic, told, token, seconds, state, tombstone)
 
 
-def send(deployment: Deployment, event_type: str, payload: dict[str, str] | None) -> str:
+def send(deployment: Deployment, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
     A row is inserted and deleted in one transaction: the insert is in the WAL, the table stays clean.
@@ -145,10 +148,27 @@ def send(deployment: Deployment, event_type: str, payload: dict[str, str] | None
     event = str(uuid.uuid4())
     with database(deployment) as connection, connection.transaction():
         if deployment.pipeline.source.message_prefix is not None:
-            _emit(connection, deployment.pipeline, event, event_type, payload)
+            _emit(connection, deployment.pipeline, event, event_type, _json(payload))
         else:
             _insert_and_delete(connection, deployment.pipeline, event, event_type, payload)
     return event
+
+
+def _json(payload: Payload | None) -> dict[str, str] | None:
+    """As JSON has it: times as ISO-8601."""
+    if payload is None:
+        return None
+    return {name: value if isinstance(value, str) else value.isoformat() for name, value in payload.items()}
+
+
+def _stored(pipeline: Pipeline, payload: Payload | None) -> str | bytes | None:
+    """As the payload column holds it: JSON, or an Avro body where it is bytea."""
+    if payload is None or pipeline.payload_type != "bytea":
+        return None if payload is None else json.dumps(_json(payload))
+    body = io.BytesIO()
+    schema = fastavro.parse_schema(json.loads(inlined(pipeline.routed[CANARY_AGGREGATE])))
+    fastavro.schemaless_writer(body, schema, payload)
+    return body.getvalue()
 
 
 def _emit(
@@ -167,14 +187,14 @@ def _emit(
 
 
 def _insert_and_delete(
-    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: dict[str, str] | None
+    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: Payload | None
 ) -> None:
     source = pipeline.source
     # Columns that place other aggregates: the table of `apply` demands them of every row. 0 is text and number.
     named = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
     further = [field for field in fields if field not in named]
-    values = [event, CANARY_AGGREGATE, KEY, event_type, None if payload is None else json.dumps(payload)]
+    values = [event, CANARY_AGGREGATE, KEY, event_type, _stored(pipeline, payload)]
     values += ["0"] * len(further)
     marks = sql.SQL(", ").join([sql.Placeholder()] * len(values))
     connection.execute(insertion(source, sql.SQL("values ({})").format(marks), *further), values)

@@ -25,10 +25,11 @@ from tests.unit.deployment.samples import (
 from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 from tests.unit.support import Request
 
+from outbox_kit.changes import Change
 from outbox_kit.checking import Status
 from outbox_kit.connect.state import ActualConnector, seed_offset
 from outbox_kit.deployment import Plan, apply, history, make_plan, open_deployment
-from outbox_kit.deployment.plan import check_rules, plan_registry
+from outbox_kit.deployment.plan import check_rules, plan_connect, plan_registry
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.operations.guard import refuse_unsafe_start
 from outbox_kit.pipeline import HttpService, Lock
@@ -49,6 +50,39 @@ def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deploy
         ("connector library-outbox", "transforms.outbox.aggregate.book.schema.1.id: 7 → 8")
     ]
     assert deployed().lock() == lock, "a plan writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("template", "status", "planned"),
+    [
+        ("outbox-postgres", STATUS, ["connector library-outbox"]),
+        # What apply finds after registering is both: planned as less, it would refuse to go on.
+        ("outbox-postgres", STOPPED, ["connector library-outbox", "state library-outbox"]),
+        # Its config has no schema: nothing restarts.
+        ("outbox-postgres-eventrouter", STATUS, []),
+        ("outbox-postgres-eventrouter", STOPPED, ["state library-outbox"]),
+    ],
+)
+def test_a_new_schema_changes_a_connector_that_has_schemas(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    given: Given,
+    template: str,
+    status: dict[str, object],
+    planned: list[str],
+) -> None:
+    given(DEPLOYED)
+    deployment = deployed()
+    connector = deployment.pipeline.connector.model_copy(update={"template": template})
+    pipeline = deployment.pipeline.model_copy(update={"connector": connector})
+    deployment.write_lock(lock)
+    config = replace(deployment, pipeline=pipeline).render(lock)
+    new = [Change("registry", "schema library.book-value", "update", "payload of book")]
+    plugins = [*PLUGINS, {"class": "io.debezium.transforms.outbox.EventRouter"}]
+    connect = serve([listing(config, status), (200, OFFSETS), (200, plugins)])
+    changed = replace(deployed(connect=service(connect)), pipeline=pipeline)
+    assert [change.object for change in plan_connect(changed, lock, new, DEPLOYED)] == planned
 
 
 def test_the_files_rules_are_kept_before_anything_is_asked(serve: Serve, deployed: Deployed) -> None:

@@ -127,6 +127,24 @@ def with_book(**changes: Any) -> Target:  # noqa: ANN401 - values of an aggregat
     return target(pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}}))
 
 
+def with_payloads(payload: str, **changes: Any) -> Target:  # noqa: ANN401 - values of an aggregate
+    """The good target with payloads of another format; tables and backfills are of JSON."""
+    pipeline = library()
+    made = {
+        name: Aggregate.model_validate(
+            {"schema": None if payload == "text" else entry.schema_file, "partitions": 4, "payload": payload, **changes}
+        )
+        for name, entry in pipeline.aggregates.items()
+    }
+    return target(pipeline.model_copy(update={"aggregates": made, "materializations": []}))
+
+
+def with_source(**changes: object) -> Target:
+    """The good target with `source` changed."""
+    pipeline = library()
+    return target(pipeline.model_copy(update={"source": pipeline.source.model_copy(update=changes)}))
+
+
 def with_topic(**settings: str) -> Target:
     """The good target with settings of the topic of books."""
     return with_book(topic={key.replace("__", "."): value for key, value in settings.items()})

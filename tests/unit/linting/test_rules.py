@@ -16,6 +16,8 @@ from tests.unit.linting.samples import (
     environment,
     target,
     with_messages,
+    with_payloads,
+    with_source,
     with_transforms,
 )
 
@@ -30,6 +32,12 @@ GOOD: dict[str, Callable[[], list[Target]]] = {
     "event router": lambda: [with_transforms(EVENT_ROUTER)],
     "chain": lambda: [with_transforms(CHAIN)],
     "messages": lambda: [with_messages()],
+    "text": lambda: [with_payloads("text", tombstone_event_types=["Lost"])],
+    "Avro": lambda: [with_payloads("avro")],
+    "Confluent's Avro": lambda: [with_payloads("confluent-avro")],
+    "unknown fields": lambda: [with_payloads("json", unknown_fields="ignore", tombstone_event_types=["Lost", "Sold"])],
+    "columns": lambda: [with_source(schema_version_column="version", header_columns={"tenant": "tenant"})],
+    "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
     "two pipelines": lambda: [target(), another()],
     "one broker": lambda: [
         target(found=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))

@@ -17,12 +17,13 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 ANNOTATIONS = {"$schema", "$defs", "description", "default", "format"}
 OBJECTS = {"properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties"}
+HANDLED = ANNOTATIONS | OBJECTS | {"if", "then", "else"}
 
 
 def errors(schema: dict[str, Any], value: Any, root: dict[str, Any], where: str = "") -> Iterator[str]:  # noqa: ANN401
     """Places and keywords at which `value` breaks the schema."""
     for keyword, rule in schema.items():
-        if keyword in ANNOTATIONS or keyword in OBJECTS:
+        if keyword in HANDLED:
             continue
         if keyword == "items":
             for index, item in enumerate(value if isinstance(value, list) else []):
@@ -38,6 +39,13 @@ def errors(schema: dict[str, Any], value: Any, root: dict[str, Any], where: str 
             yield f"{where} {keyword}"
     if isinstance(value, dict):
         yield from _of_object(schema, value, root, where)
+    yield from _of_branch(schema, value, root, where)
+
+
+def _of_branch(schema: dict[str, Any], value: Any, root: dict[str, Any], where: str) -> Iterator[str]:  # noqa: ANN401
+    if "if" in schema:
+        branch = "else" if any(errors(schema["if"], value, root)) else "then"
+        yield from errors(schema.get(branch, {}), value, root, where)
 
 
 def _holds(keyword: str, rule: Any, value: Any) -> bool:  # noqa: ANN401

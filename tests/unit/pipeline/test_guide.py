@@ -77,4 +77,4 @@ def test_the_page_does_what_it_says(repository: Path, workspace: Path, play: Cal
             compared += 1
         else:
             written(block, workspace)
-    assert compared == len(printed) == 7
+    assert compared == len(printed) == 8

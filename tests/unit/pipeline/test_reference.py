@@ -68,7 +68,7 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
         for key, value in node.items():
             if key == "properties":
                 yield from ((f"{path}/{name}", entry) for name, entry in value.items())
-            if key != "default":
+            if key not in ("default", "if"):
                 yield from properties(value, f"{path}/{key}")
 
 

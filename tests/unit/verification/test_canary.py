@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import fastavro
@@ -231,12 +232,14 @@ class _Connection:
 def sent(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> Callable[..., _Connection]:
     """Send a canary of the library with another source; returns what the database was told."""
 
-    def send(payload: dict[str, str] | None, field: str | None = None, **changes: object) -> _Connection:
+    def send(
+        payload: canary.Payload | None, field: str | None = None, payload_format: str = "json", **changes: object
+    ) -> _Connection:
         connection = _Connection()
         monkeypatch.setattr(canary, "database", lambda _: nullcontext(connection))
         deployment = deployed()
         pipeline = deployment.pipeline
-        book = pipeline.aggregates["book"].model_copy(update={"partition_field": field})
+        book = pipeline.aggregates["book"].model_copy(update={"partition_field": field, "payload": payload_format})
         pipeline = pipeline.model_copy(
             update={
                 "source": pipeline.source.model_copy(update=changes),
@@ -248,6 +251,24 @@ def sent(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -
         return connection
 
     return send
+
+
+AT = datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
+
+
+@pytest.mark.parametrize("payload_format", ["json", "text", "avro", "confluent-avro"])
+def test_the_payload_is_what_the_column_holds(
+    sent: Callable[..., _Connection], lock: Lock, payload_format: str
+) -> None:
+    """Of a bytea column an Avro body: the canary has no other column than everybody."""
+    (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).ran
+    if payload_format in ("json", "text"):
+        assert values[-1] == '{"token": "t", "written_at": "2026-11-20T18:31:38.123456+00:00"}'
+    else:
+        schema = json.loads(lock.schemas[CANARY_AGGREGATE][0].text)
+        assert fastavro.schemaless_reader(io.BytesIO(values[-1]), schema, None) == {"token": "t", "written_at": AT}
+    (_, values), _ = sent(None, payload_format=payload_format).ran
+    assert values[-1] is None
 
 
 def test_the_row_uses_the_names_of_the_pipeline_file_and_goes_at_once(sent: Callable[..., _Connection]) -> None:

@@ -1,0 +1,297 @@
+"""Options of what a row holds and becomes: what is refused where they stand, and what each template makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Lock, Pipeline, load_pipeline, render_connector
+
+AUTHOR, BOOK, SOURCE = "aggregates/author", "aggregates/book", "source"
+ROUTER, CHAIN, EVENT_ROUTER, MESSAGES = (
+    "outbox-postgres",
+    "outbox-postgres-chain",
+    "outbox-postgres-eventrouter",
+    "outbox-postgres-messages",
+)
+NOTHING = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
+BYTES = {**NOTHING, f"{AUTHOR}/payload": "avro", f"{BOOK}/payload": "confluent-avro"}
+TEXT = {**NOTHING, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
+
+
+def changed(workspace: Path, changes: dict[str, Any]) -> Path:
+    """The example's pipeline file with values put in; None removes one."""
+    path = workspace / "connectors" / "library.yaml"
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for place, value in changes.items():
+        *parents, key = place.split("/")
+        node = data
+        for parent in parents:
+            node = node[parent]
+        node[key] = value
+        if value is None:
+            del node[key]
+    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    return path
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({f"{BOOK}/payload": "xml"}, f"{BOOK}/payload", "found 'xml'; must be 'json', 'avro', 'confluent-avro' or 'text'"),
+    ({f"{BOOK}/schema": None}, f"{BOOK}/schema", "missing; Avro schema (.avsc) of the payload"),
+    ({**NOTHING, f"{BOOK}/payload": "avro", f"{BOOK}/schema": None}, f"{BOOK}/schema", "missing; Avro schema (.avsc)"),
+    (
+        {**TEXT, f"{BOOK}/schema": "schemas/book.avsc"},
+        BOOK,
+        "payload: text is passed on without a schema; leave out schema and references",
+    ),
+    (
+        {**TEXT, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
+        "",
+        "materialization of 'book': its payload is text; tables are made of Avro records",
+    ),
+    (
+        {**NOTHING, f"{BOOK}/payload": "avro"},
+        "",
+        "payload of 'book' is avro, of 'author' json: one column cannot be bytea and jsonb",
+    ),
+    (
+        {**TEXT, f"{AUTHOR}/payload": "confluent-avro"},
+        "",
+        "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
+    ),
+    ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a message is JSON"),
+    ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, which payload: avro cannot hold"),
+    ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
+    (
+        {**BYTES, f"{BOOK}/unknown_fields": "ignore"},
+        BOOK,
+        "unknown_fields: ignore is for payload: json, not for payload: confluent-avro",
+    ),
+    (
+        {f"{BOOK}/tombstone_event_types": ["Lost", "Sold", "Lost"]},
+        f"{BOOK}/tombstone_event_types",
+        "found a list; 'Lost' stands twice",
+    ),
+    *(
+        ({f"{BOOK}/tombstone_event_types": [kind]}, f"{BOOK}/tombstone_event_types/0", "must match ")
+        for kind in ("", "Lost,Sold", " Lost", "Lost ")
+    ),
+    *(
+        ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", f"'{name}', the header of column")
+        for name in ("event_id", "source_sequence", "dead_letter_reason", "", "a b", "a:b", "a,b", "${env}")
+    ),
+    (
+        {f"{SOURCE}/header_columns": {"tenant": "t", "region": "t"}},
+        f"{SOURCE}/header_columns",
+        "columns tenant, region all become the header 't'",
+    ),
+    (
+        {f"{SOURCE}/header_columns": {"tenant": "ce_id"}, f"{SOURCE}/cloudevents_source": "/library"},
+        SOURCE,
+        "'ce_id', the header of column tenant, is taken: cloudevents_source sets it; choose another name",
+    ),
+    ({f"{SOURCE}/header_columns": {"no name": "t"}}, f"{SOURCE}/header_columns/no name", "must match "),
+    *(
+        ({f"{SOURCE}/cloudevents_source": text}, f"{SOURCE}/cloudevents_source", "must be a URI reference (RFC 3986)")
+        for text in ("", "two words", "1:x", "urn:", "%zz", "a#b#c", "http://x/{y}", "/bücher", "x[1]")
+    ),
+    ({f"{SOURCE}/schema_version_column": "a-b"}, f"{SOURCE}/schema_version_column", "found 'a-b'; must match "),
+    ({f"{SOURCE}/updated_rows": "ignore"}, f"{SOURCE}/updated_rows", "must be 'fail', 'error' or 'warn'"),
+    ({f"{SOURCE}/deleted_rows": "warn"}, f"{SOURCE}/deleted_rows", "must be 'fail' or 'ignore'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "place", "words"), REFUSED, ids=[f"{row[1]}: {row[2]}" for row in REFUSED])
+def test_what_is_refused_is_named(workspace: Path, changes: dict[str, Any], place: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_pipeline(changed(workspace, changes))
+    assert f": {place.replace('/', '.') or '(top level)'}: " in caught.value.message
+    assert words in caught.value.message
+
+
+ACCEPTED: list[tuple[dict[str, Any], str]] = [
+    ({}, "jsonb"),
+    ({f"{BOOK}/unknown_fields": "ignore", f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}, "jsonb"),
+    (TEXT, "text"),
+    ({**TEXT, "source/message_prefix": "outbox"}, "text"),
+    (BYTES, "bytea"),
+    ({f"{SOURCE}/header_columns": {"tenant": "ce_tenant", "region": "content-type"}}, "jsonb"),
+    *(
+        ({f"{SOURCE}/cloudevents_source": text}, "jsonb")
+        for text in ("/library", "urn:shop:library", "https://[::1]:8080/a?b=c#d", "//shop.example", "#f", "a%20b/c:d")
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "column"), ACCEPTED, ids=[str(row[0]) for row in ACCEPTED])
+def test_what_fits_is_read(workspace: Path, changes: dict[str, Any], column: str) -> None:
+    pipeline = load_pipeline(changed(workspace, changes))
+    assert pipeline.payload_type == column
+    # Its own row must fit the column, too.
+    assert pipeline.routed["outbox-canary"].payload == ("avro" if column == "bytea" else "json")
+    text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
+    assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
+
+
+def rendered(
+    workspace: Path, environment: Environment, lock: Lock, changes: dict[str, Any], template: str
+) -> dict[str, str]:
+    connector = {"connector/template": template}
+    pipeline = load_pipeline(changed(workspace, {**connector, **changes}))
+    return render_connector(pipeline, environment, lock, workspace / "connectors" / "templates")
+
+
+OUTBOX = "transforms.outbox."
+ENDED = "transforms.ended1."
+CHAIN_FIELDS = "id,event_type,aggregate_type,created_at"
+CHAIN_HEADERS = "event_id,event_type,aggregate_type,event_time"
+PLACED = (
+    "id:header:event_id,event_type:header:event_type,aggregate_type:header:aggregate_type,created_at:header:event_time"
+)
+TOPIC_MATCHES = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+HEADER_COLUMNS = {f"{SOURCE}/header_columns": {"tenant": "tenant", "region": "x-region"}}
+ENDED_BOOKS = {f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}
+
+# What a template renders, beside what it renders without the option.
+RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    (ROUTER, {f"{BOOK}/payload": "json", f"{BOOK}/unknown_fields": "refuse"}, {}),
+    (ROUTER, {f"{SOURCE}/updated_rows": "fail", f"{SOURCE}/deleted_rows": "fail"}, {}),
+    (ROUTER, {f"{SOURCE}/updated_rows": "warn"}, {f"{OUTBOX}table.op.invalid.behavior": "warn"}),
+    (ROUTER, {f"{SOURCE}/updated_rows": "error"}, {f"{OUTBOX}table.op.invalid.behavior": "error"}),
+    (ROUTER, {f"{SOURCE}/deleted_rows": "ignore"}, {f"{OUTBOX}deleted.rows": "ignore"}),
+    (
+        ROUTER,
+        {f"{SOURCE}/schema_version_column": "version"},
+        {f"{OUTBOX}table.field.event.schema.version": "version"},
+    ),
+    (
+        ROUTER,
+        HEADER_COLUMNS,
+        {f"{OUTBOX}table.fields.additional.placement": "tenant:header:tenant,region:header:x-region"},
+    ),
+    (ROUTER, {f"{SOURCE}/cloudevents_source": "/library"}, {f"{OUTBOX}cloudevents.source": "/library"}),
+    (ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, {f"{OUTBOX}aggregate.book.unknown.fields": "ignore"}),
+    (ROUTER, ENDED_BOOKS, {f"{OUTBOX}aggregate.book.tombstone.event.types": "Lost,Given away"}),
+    (
+        ROUTER,
+        BYTES,
+        {
+            f"{OUTBOX}aggregate.author.payload.format": "avro",
+            f"{OUTBOX}aggregate.book.payload.format": "confluent-avro",
+            f"{OUTBOX}aggregate.outbox-canary.payload.format": "avro",
+        },
+    ),
+    (
+        MESSAGES,
+        {**HEADER_COLUMNS, f"{SOURCE}/schema_version_column": "version", f"{SOURCE}/cloudevents_source": "/library"},
+        {
+            f"{OUTBOX}table.fields.additional.placement": "tenant:header:tenant,region:header:x-region",
+            f"{OUTBOX}table.field.additional.missing": "ignore",
+            f"{OUTBOX}table.field.event.schema.version": "version",
+            f"{OUTBOX}cloudevents.source": "/library",
+        },
+    ),
+    (EVENT_ROUTER, {f"{SOURCE}/updated_rows": "warn"}, {f"{OUTBOX}table.op.invalid.behavior": "warn"}),
+    (EVENT_ROUTER, {f"{SOURCE}/deleted_rows": "ignore"}, {}),
+    (EVENT_ROUTER, TEXT, {}),
+    (
+        EVENT_ROUTER,
+        HEADER_COLUMNS,
+        {f"{OUTBOX}table.fields.additional.placement": f"{PLACED},tenant:header:tenant,region:header:x-region"},
+    ),
+    (
+        CHAIN,
+        HEADER_COLUMNS,
+        {
+            "transforms.headers.fields": f"{CHAIN_FIELDS},tenant,region",
+            "transforms.headers.headers": f"{CHAIN_HEADERS},tenant,x-region",
+        },
+    ),
+    (
+        CHAIN,
+        ENDED_BOOKS,
+        {
+            "predicates": "isRow,isEvent,isPlacedByKey,isHeartbeat,isEnded1",
+            "predicates.isEnded1.type": TOPIC_MATCHES,
+            "predicates.isEnded1.pattern": r"library\.book",
+            "transforms": "unwrap,headers,key,keyText,route,partition,ended1,tombstone,payload,heartbeat",
+            f"{ENDED}type": "io.outboxkit.smt.SetTombstone",
+            f"{ENDED}predicate": "isEnded1",
+            f"{ENDED}type.field": "header.event_type",
+            f"{ENDED}types": "Lost,Given away",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "changes", "added"), RENDERED, ids=[f"{template}: {changes}" for template, changes, _ in RENDERED]
+)
+def test_what_is_rendered(
+    workspace: Path,
+    environment: Environment,
+    lock: Lock,
+    template: str,
+    changes: dict[str, Any],
+    added: dict[str, str],
+) -> None:
+    message = {"source/message_prefix": "outbox"} if template == MESSAGES else {}
+    before = rendered(workspace, environment, lock, message, template)
+    after = rendered(workspace, environment, lock, changes, template)
+    assert {key: value for key, value in after.items() if before.get(key) != value} == added
+    assert before.keys() - after.keys() == set()
+
+
+def test_text_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
+    """The transform refuses the keys of a schema there, also of one that the lock file still has."""
+    config = rendered(workspace, environment, lock, TEXT, ROUTER)
+    book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
+    assert book == {"topic": "library.book", "partitions": "4", "payload.format": "text"}
+
+
+NOT_IN: list[tuple[str, dict[str, Any], str]] = [
+    (EVENT_ROUTER, BYTES, "EventRouter passes text on: aggregate author has payload avro"),
+    (EVENT_ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, "aggregate book has unknown_fields ignore"),
+    (EVENT_ROUTER, ENDED_BOOKS, "EventRouter has no tombstone_event_types, which aggregate book has"),
+    (EVENT_ROUTER, {f"{SOURCE}/schema_version_column": "v"}, "EventRouter has no source.schema_version_column"),
+    (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter has no source.cloudevents_source"),
+    (CHAIN, BYTES, "a chain parses JSON only: aggregate author has payload avro"),
+    (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
+    (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain refuses unknown fields: aggregate book"),
+    (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain has no source.schema_version_column"),
+    (CHAIN, {f"{SOURCE}/cloudevents_source": "/x"}, "a chain has no source.cloudevents_source"),
+    (CHAIN, {f"{SOURCE}/updated_rows": "warn"}, "so source.updated_rows has to be fail"),
+    (CHAIN, {f"{SOURCE}/deleted_rows": "ignore"}, "so source.deleted_rows has to be fail"),
+    (
+        MESSAGES,
+        {"source/message_prefix": "outbox", f"{SOURCE}/updated_rows": "warn"},
+        "source.updated_rows is warn: messages are neither updated nor deleted",
+    ),
+    (
+        MESSAGES,
+        {"source/message_prefix": "outbox", f"{SOURCE}/deleted_rows": "ignore"},
+        "source.deleted_rows is ignore: messages are neither",
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "changes", "words"), NOT_IN, ids=[words for *_, words in NOT_IN])
+def test_what_a_template_cannot_do_is_refused(
+    workspace: Path, environment: Environment, lock: Lock, template: str, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        rendered(workspace, environment, lock, changes, template)
+    assert words in caught.value.message
+    assert f"{template}.json.j2" in caught.value.message
+
+
+def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:
+    """Who sets none has the config of before."""
+    source, book = library.source, library.aggregates["book"]
+    assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
+    assert (source.schema_version_column, source.cloudevents_source) == (None, None)
+    assert (book.payload, book.unknown_fields, book.tombstone_event_types) == ("json", "refuse", [])

@@ -1,0 +1,217 @@
+"""Columns and payload formats that the pipeline file names: what the table must have, and what verify says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from psycopg import sql
+from tests.unit.postgres.samples import DEPLOYED, DETAILS, LOCKED, PUBLICATION
+
+from outbox_kit.checking import Status, judge
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Source
+from outbox_kit.postgres import aggregates, slot_checks, statements
+from outbox_kit.postgres.checks import Look
+from outbox_kit.postgres.state import COLUMN_TYPES, column_problems, refuse_unsafe
+
+
+def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
+    given = Source.model_validate({"publication": "library_outbox", "slot": "library_outbox", **changes})
+    return pipeline.model_copy(update={"source": given})
+
+
+def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
+    """Every aggregate with that format."""
+    schema = None if payload == "text" else "x.avsc"
+    made = {name: Aggregate.model_validate({"schema": schema, "payload": payload}) for name in pipeline.aggregates}
+    return pipeline.model_copy(update={"aggregates": made})
+
+
+@pytest.mark.parametrize(
+    ("payload", "column", "problems"),
+    [
+        ("json", "jsonb", []),
+        ("json", "text", ["payload is text, not jsonb"]),
+        ("json", "bytea", ["payload is bytea, not jsonb"]),
+        ("text", "text", []),
+        ("text", "json", []),
+        ("text", "jsonb", []),
+        ("text", "bytea", ["payload is bytea, not text or json or jsonb"]),
+        ("avro", "bytea", []),
+        ("avro", "jsonb", ["payload is jsonb, not bytea"]),
+        ("confluent-avro", "bytea", []),
+        ("confluent-avro", "text", ["payload is text, not bytea"]),
+    ],
+)
+def test_the_payload_column_fits_the_formats(library: Pipeline, payload: str, column: str, problems: list[str]) -> None:
+    pipeline = with_payload(library, payload)
+    assert column_problems(pipeline, {**COLUMN_TYPES, "payload": column}) == problems
+
+
+FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "tenant", "seq": "x-seq"}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        ({"version": "text", "tenant": "text", "seq": "bigint"}, []),
+        ({"version": "text", "tenant": "timestamp with time zone", "seq": "boolean"}, []),
+        *(
+            ({"version": kind, "tenant": "mood", "seq": "uuid"}, [])
+            for kind in ("smallint", "integer", "bigint", "character varying", "character varying(20)")
+        ),
+        (
+            {"version": "jsonb", "tenant": "text", "seq": "bigint"},
+            ["version, the schema_version_column, is jsonb, not text or an integer type"],
+        ),
+        (
+            {"tenant": "text[]", "version": "text", "seq": "numeric(12,2)"},
+            [
+                "tenant, one of the header_columns, is text[], which is not passed on as text",
+                "seq, one of the header_columns, is numeric(12,2), which is not passed on as text",
+            ],
+        ),
+        (
+            {},
+            [
+                "version, the schema_version_column, is missing",
+                "tenant, one of the header_columns, is missing",
+                "seq, one of the header_columns, is missing",
+            ],
+        ),
+    ],
+)
+def test_further_columns_are_there(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
+    pipeline = with_source(library, **FURTHER)
+    assert column_problems(pipeline, {**COLUMN_TYPES, **columns}) == problems
+    if problems:
+        with pytest.raises(RefusedError, match="breaks the contract"):
+            refuse_unsafe(pipeline, replace(DEPLOYED, columns={**COLUMN_TYPES, **columns}), LOCKED)
+
+
+def test_a_column_of_the_contract_can_be_a_header_whatever_its_own_check_says(library: Pipeline) -> None:
+    pipeline = with_source(library, header_columns={"aggregate_id": "x-key"})
+    assert column_problems(pipeline, dict(COLUMN_TYPES)) == []
+    assert pipeline.source.further_columns == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind"), [("json", "jsonb"), ("text", "text"), ("avro", "bytea"), ("confluent-avro", "bytea")]
+)
+def test_the_table_that_apply_makes_passes_its_own_check(library: Pipeline, payload: str, kind: str) -> None:
+    pipeline = with_payload(with_source(library, **FURTHER), payload)
+    made = statements.create_table(pipeline).as_string(None)
+    assert f'  "payload" {kind},\n' in made
+    assert made.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
+
+
+def test_a_column_with_two_uses_is_made_once(library: Pipeline) -> None:
+    pipeline = with_source(library, schema_version_column="tenant", header_columns={"tenant": "x", "event_type": "y"})
+    book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
+    pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
+    made = statements.create_table(pipeline).as_string(None)
+    assert made.count('"tenant"') == 1
+    assert made.count('"event_type"') == 1
+
+
+# --- verify
+
+
+def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
+    """Failed checks of publication and slot, and what they saw."""
+    actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
+    look = Look(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
+    return {check.id: check.seen for check in judge(slot_checks.RULES, look) if check.status is Status.FAIL}
+
+
+WIDE = {"pubupdate": True, "pubdelete": True, "pubtruncate": True}
+WIDER = "of public.outbox_event, via root"
+
+
+@pytest.mark.parametrize(
+    ("policies", "publication", "words"),
+    [
+        ({}, {}, ""),
+        ({}, WIDE, f"insert, update, delete, truncate {WIDER}"),
+        ({"updated_rows": "warn", "deleted_rows": "ignore"}, {}, ""),
+        ({"updated_rows": "warn", "deleted_rows": "ignore"}, WIDE, ""),
+        ({"updated_rows": "error"}, {"pubupdate": True}, ""),
+        ({"updated_rows": "error"}, {"pubdelete": True}, f"insert, delete {WIDER}"),
+        ({"deleted_rows": "ignore"}, {"pubdelete": True, "pubtruncate": True}, ""),
+        ({"deleted_rows": "ignore"}, {"pubupdate": True}, f"insert, update {WIDER}"),
+        # What leaves inserts out delivers nothing, whatever the policies.
+        ({"updated_rows": "warn"}, {"pubinsert": False, "pubupdate": True}, f"update {WIDER}"),
+    ],
+    ids=str,
+)
+def test_a_wider_publication_passes_where_the_task_does(
+    library: Pipeline, environment: Environment, policies: dict[str, str], publication: dict[str, bool], words: str
+) -> None:
+    found = seen(with_source(library, **policies), environment, publication)
+    assert found == ({"postgres.publication": words} if words else {})
+
+
+def test_a_column_list_has_the_further_columns(library: Pipeline, environment: Environment) -> None:
+    """What it leaves out is null to the connector: another version, a header less, another partition."""
+    pipeline = with_source(library, **FURTHER)
+    columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
+    actual = replace(DEPLOYED, columns=columns)
+    for published, words in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
+        look = Look(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
+        found = [check.seen for check in judge(slot_checks.RULES, look) if check.status is Status.FAIL]
+        assert found == words
+
+
+# --- which rows say that the aggregate is gone
+
+
+class _Connection:
+    """A connection that keeps what it is asked."""
+
+    def __init__(self, payload: str) -> None:
+        self.payload = payload
+        self.asked = ""
+        self.values: dict[str, Any] = {}
+
+    def execute(self, statement: Any, values: Any = None) -> _Connection:  # noqa: ANN401 - text or composed
+        self.asked = statement if isinstance(statement, str) else statement.as_string(None)
+        self.values = values if isinstance(values, dict) else {}
+        return self
+
+    def transaction(self) -> _Connection:
+        return self
+
+    def fetchall(self) -> list[dict[str, str]]:
+        return [{"name": "body", "type": self.payload}]
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - rows
+        return iter(self.fetchall())
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("payload", "column", "gone"),
+    [
+        ("json", "jsonb", """coalesce("body" = 'null'::jsonb, true)"""),
+        ("json", "text", """coalesce("body"::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"""),
+        ("text", "text", '"body" is null'),
+        ("avro", "bytea", '"body" is null'),
+    ],
+)
+def test_a_row_says_gone_by_its_payload_or_its_type(payload: str, column: str, gone: str) -> None:
+    connection: Any = _Connection(column)
+    columns = Columns(payload="body", event_type="kind")
+    source = Source(publication="p", slot="s", columns=columns)
+    schema = None if payload == "text" else "x.avsc"
+    given = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
+    aggregates.newest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
+    assert f'{gone} or "kind" = any(%(ended)s) as gone' in connection.asked
+    assert connection.values["ended"] == ["Lost"]
+    assert sql.Identifier("body").as_string(None) in connection.asked
