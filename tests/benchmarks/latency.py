@@ -108,6 +108,8 @@ def measure(place: Stage, writers: Pool, name: str, run: Run, samples: dict[Cell
     unique = name.replace("-", "_")
     with place.topic(f"bench.{unique}") as topic, place.slot(unique) as lsn:
         config = {**VARIANTS[run.variant](place, topic), "slot.name": unique}
+        if not run.exactly_once:
+            config["exactly.once.support"] = "requested"  # what a connector has by default: as the worker can
         with reading(place, topic) as reader, place.connector(name, config, lsn, client=run.client):
             for rate in RATES:
                 writers.apply(write, (place.state.postgres, rate, WARM_UP_SECONDS))
