@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How long an event takes from its commit to a read_committed consumer, for OutboxRouter and for EventRouter.
 
-See docs/performance.md, "The source connector", for what is measured and how. ROUNDS and SECONDS (per rate and round)
-can be set.
+See docs/performance.md, "The source connector", for what is measured and how. ROUNDS, SECONDS (per rate and round)
+and TRY (settings of one more OutboxRouter, see variants.tried) can be set.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ VARIANTS: dict[str, Variant] = {
     "OutboxRouter": variants.outbox_router,
     "EventRouter": variants.event_router,
     "EventRouter, Debezium's defaults": variants.event_router_defaults,
+    **variants.tried(os.environ.get("TRY", "")),
 }
 BOUNDS = (("EventRouter, Debezium's defaults", 0.2, 0.2), ("EventRouter", 1.0, 1.0))
 BOUND_RATE = 200

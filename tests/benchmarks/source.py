@@ -2,7 +2,8 @@
 """How fast a backlog drains: OutboxRouter against EventRouter, a transform that does nothing, and the slot itself.
 
 Every variant reads a copy of one slot, so the same WAL, one at a time and in turn. See docs/performance.md, "The source
-connector", for what is measured and how. ROUNDS, ROWS and VARIANTS (names, separated by commas) can be set.
+connector", for what is measured and how. ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (settings of
+one more OutboxRouter, see variants.tried) can be set.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ VARIANTS: dict[str, Variant] = {
     "EventRouter, string, one header": variants.event_router_bare,
     "EventRouter, expand, Avro": variants.event_router_avro,
     "constant": variants.constant,
+    **variants.tried(os.environ.get("TRY", "")),
 }
 BOUNDS = (
     ("EventRouter, expand, Avro", 1.4, 1.6),
@@ -40,10 +42,10 @@ BOUNDS = (
 
 def main() -> int:
     """Measure, print, write."""
-    before = machine()
+    before, names = machine(), [*chosen(), RAW]
     with stage(plugins=(PLUGINS,)) as place:
         end = write_backlog(place)
-        samples = measure(place, end)
+        samples = measure(place, names, end)
     report(samples, before)
     return 0
 
@@ -60,9 +62,8 @@ def write_backlog(place: Stage) -> str:
     return str(row[0])
 
 
-def measure(place: Stage, end: str) -> dict[str, list[Drain]]:
+def measure(place: Stage, names: list[str], end: str) -> dict[str, list[Drain]]:
     """Variants in turn, each round from another one on; the first round warms the worker up."""
-    names = [*(name for name in VARIANTS if name in chosen()), RAW]
     samples: dict[str, list[Drain]] = {name: [] for name in names}
     for number in range(ROUNDS + 1):
         shift = number % len(names)
@@ -80,8 +81,10 @@ def measure(place: Stage, end: str) -> dict[str, list[Drain]]:
 
 def chosen() -> list[str]:
     """The variants to run; all where VARIANTS is not set."""
-    names = os.environ.get("VARIANTS")
-    return names.split(";") if names else list(VARIANTS)
+    names = [name.strip() for name in os.environ.get("VARIANTS", "").split(";") if name.strip()]
+    if unknown := set(names) - set(VARIANTS):
+        raise SystemExit(f"VARIANTS: {', '.join(sorted(unknown))} is none of: {'; '.join(VARIANTS)}")
+    return names or list(VARIANTS)
 
 
 def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:

@@ -80,3 +80,15 @@ def event_router_defaults(place: Stage, topic: str) -> dict[str, str]:
 
 
 Variant = Callable[[Stage, str], dict[str, str]]
+
+
+def tried(text: str) -> dict[str, Variant]:
+    """OutboxRouter under other settings: of `max.batch.size=8192 max.queue.size=32768; poll.interval.ms=1` two variants."""
+
+    def under(settings: dict[str, str]) -> Variant:
+        return lambda place, topic: {**outbox_router(place, topic), **settings}
+
+    groups = [group.split() for group in text.split(";") if group.strip()]
+    return {
+        f"OutboxRouter, {' '.join(group)}": under(dict(setting.split("=", 1) for setting in group)) for group in groups
+    }
