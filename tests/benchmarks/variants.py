@@ -83,7 +83,7 @@ Variant = Callable[[Stage, str], dict[str, str]]
 
 
 def tried(text: str) -> dict[str, Variant]:
-    """OutboxRouter under other settings: of `max.batch.size=8192 max.queue.size=32768; poll.interval.ms=1` two variants."""
+    """OutboxRouter under other settings: `max.batch.size=8192 max.queue.size=32768; poll.interval.ms=1` is two."""
 
     def under(settings: dict[str, str]) -> Variant:
         return lambda place, topic: {**outbox_router(place, topic), **settings}
