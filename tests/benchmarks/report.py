@@ -42,6 +42,11 @@ def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def bound_table(bounds: Sequence[Bound]) -> str:
+    """The bounds below another table; nothing where none was measured."""
+    return "\n\n" + markdown(BOUND_HEADING, [bound.row() for bound in bounds]) if bounds else ""
+
+
 def machine() -> dict[str, Any]:
     """What it ran on; `load` is what else ran before."""
     return {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()}

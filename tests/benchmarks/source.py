@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict
 
 from tests.benchmarks import backlog, variants
-from tests.benchmarks.report import BOUND_HEADING, Bound, machine, markdown, publish
+from tests.benchmarks.report import Bound, bound_table, machine, markdown, publish
 from tests.benchmarks.source_drain import Drain, drain
 from tests.benchmarks.source_raw import method, raw
 from tests.benchmarks.stage import PLUGINS, Stage, say, stage
@@ -97,7 +97,7 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
         if name in rates and "OutboxRouter" in rates
     ]
     heading = ("variant", "events/s", "least", "most", "worker s/M", "broker s/M", "PostgreSQL s/M", "bytes")
-    tables = markdown(heading, rows) + "\n\n" + markdown(BOUND_HEADING, [bound.row() for bound in bounds])
+    tables = markdown(heading, rows) + bound_table(bounds)
     document = {
         "machine": before,
         "rows": ROWS,
