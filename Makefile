@@ -7,12 +7,13 @@ STAMPS := build/stamps
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
+CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo check lint format unit test test-full bench-plan clean prerequisites older-postgres
+.PHONY: help setup demo check lint format unit test test-full bench-plan bench-source bench-latency clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -78,6 +79,17 @@ test-full: test ## The long ones too: the transforms' properties with more tries
 bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
+bench-source: setup $(STAMPS)/constant-smt ## How fast a backlog drains, against EventRouter; build/bench/source.json. About 12 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
+
+bench-latency: setup ## From commit to consumer, against EventRouter; build/bench/latency.json. About 12 minutes.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
+
+$(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
+	@echo "building the transform that does nothing (tests/benchmarks/constant_smt)"
+	@$(MVN) -f tests/benchmarks/constant_smt/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins/constant-smt"
+	@mkdir -p $(STAMPS) && touch $@
+
 clean: ## Stop the stack; delete what was built.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
-	@rm -rf build $(VENV) smt/target
+	@rm -rf build $(VENV) smt/target tests/benchmarks/constant_smt/target

@@ -1,0 +1,71 @@
+"""Meters: seconds of the processor that a process used, and how far a topic is readable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from outbox_kit.kafka.client import client_settings
+from outbox_kit.pipeline import Kafka
+
+
+def processor_seconds(pid: int | None) -> float:
+    """User and system time of a process up to now; 0 where there is no /proc, or the process is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ReadableEnd:
+    """How far a read_committed consumer could read a topic: its last stable offsets, all partitions together.
+
+    Markers of transactions take an offset each, so the sum is more than the records.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, partitions: int) -> None:
+        self._consumer = _consumer(kafka)
+        self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
+
+    def offsets(self) -> int:
+        """Ask the broker."""
+        return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._partitions)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def count_records(kafka: Kafka, topic: str, partitions: int) -> tuple[int, int]:
+    """Records that a read_committed consumer gets, and the bytes of their values."""
+    consumer = _consumer(kafka, **{"enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    records, size, at_end = 0, 0, set()
+    try:
+        while len(at_end) < partitions:
+            for message in consumer.consume(10_000, timeout=1):
+                error = message.error()
+                if error is None:
+                    records += 1
+                    size += len(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return records, size
+
+
+def _consumer(kafka: Kafka, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            **client_settings(kafka),
+            "group.id": "outbox-bench",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            **settings,
+        }
+    )

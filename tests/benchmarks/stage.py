@@ -1,0 +1,196 @@
+"""What both benchmarks of the source run on: an embedded stack with the outbox deployed, connectors that come and go.
+
+with stage() as place:  →  place.slot("name", copy_of="base")  →  with place.connector(name, config, slot): ...
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import yaml
+from tests.conftest import REPOSITORY, make_project
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.state import seed_offset
+from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.postgres import client as postgres_client
+from outbox_kit.postgres import removal
+from outbox_kit.stack import Options, Stack, StackState
+from outbox_kit.stack.connect import PASSWORD_VARIABLE, worker_settings
+from outbox_kit.stack.jvm import write_properties
+from outbox_kit.stack.ports import HOST, choose_ports
+from outbox_kit.stack.web import get
+from outbox_kit.waiting import Seen, wait_for
+
+NAME = "bench"
+TABLE = "public.bench_event"
+PUBLICATION = "bench_p"
+PARTITIONS = 4
+PLUGINS = REPOSITORY / "build" / "bench" / "plugins"
+
+
+def say(words: str) -> None:
+    """Progress goes to stderr: stdout is the report's."""
+    sys.stderr.write(words + "\n")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A running stack with table, publication and schema; no connector runs unless connector() started it."""
+
+    stack: Stack
+    state: StackState
+    deployment: Deployment
+
+    def config(self, template: str) -> dict[str, str]:
+        """The connector config that the kit renders from a template."""
+        pipeline = self.deployment.pipeline
+        connector = pipeline.connector.model_copy(update={"template": template})
+        changed = Deployment(
+            pipeline.model_copy(update={"connector": connector}),
+            self.deployment.environment,
+            self.deployment.templates,
+            self.deployment.registry,
+            self.deployment.connect,
+        )
+        return changed.render(self.deployment.lock())
+
+    def database(self) -> psycopg.Connection[Any]:
+        """An autocommit connection to the source, as administrator."""
+        return psycopg.connect(self.state.postgres, autocommit=True)
+
+    @contextmanager
+    def slot(self, name: str, *, copy_of: str | None = None) -> Iterator[str]:
+        """A logical slot, at the place of another one where that is named; dropped at the end. Gives its LSN."""
+        with self.database() as connection:
+            if copy_of is None:
+                connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+            else:
+                connection.execute("select pg_copy_logical_replication_slot(%s, %s)", [copy_of, name])
+            row = connection.execute(
+                "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", [name]
+            ).fetchone()
+        assert row is not None
+        try:
+            yield row[0]
+        finally:
+            with postgres_client.connected(self.deployment.environment.source) as connection:
+                removal.wait_given_up(connection, name)
+                removal.drop_slot(connection, name)
+
+    @contextmanager
+    def topic(self, name: str) -> Iterator[str]:
+        """A topic with the settings that a broker gives it: compaction would run beside what is measured."""
+        self.deployment.kafka.create(name, partitions=PARTITIONS, replication_factor=1, config={})
+        try:
+            yield name
+        finally:
+            self.deployment.kafka.delete(name)
+
+    @contextmanager
+    def connector(
+        self, name: str, config: dict[str, str], lsn: str, *, client: ConnectClient | None = None
+    ) -> Iterator[None]:
+        """A connector that runs from `lsn`, seeded as `outbox apply` does it; gone at the end, offsets too."""
+        client = client or self.deployment.connect
+        client.create_stopped(name, config)
+        connect_apply.wait_stopped(client, name)
+        client.patch_offsets(name, {"server": self.deployment.pipeline.prefix}, seed_offset(lsn))
+        client.resume(name)
+        try:
+            yield
+        finally:
+            connect_apply.remove(client, name, offsets=True)
+
+    def refuse_failed(self, name: str, client: ConnectClient | None = None) -> None:
+        """Raises FailedError with the cause where the connector or its task FAILED."""
+        connect_apply.refuse_failed(name, (client or self.deployment.connect).status(name))
+
+
+@contextmanager
+def stage(*, plugins: tuple[Path, ...] = ()) -> Iterator[Stage]:
+    """Start a stack of its own with the worked example's book; delete it at the end."""
+    with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
+        project = make_project(Path(folder) / "project")
+        stack = Stack(project, Options(plugin_folders=(*Options().plugin_folders, *plugins)))
+        try:
+            state = stack.up(say)
+            with open_deployment(_pipeline(project), "local") as deployment:
+                apply(deployment, say)
+                connect_apply.remove(deployment.connect, NAME, offsets=True)
+                yield Stage(stack, state, deployment)
+        finally:
+            stack.down(say, purge=True)
+
+
+def _pipeline(project: Path) -> Path:
+    example = yaml.safe_load((project / "connectors" / "library.yaml").read_text())
+    changes = {
+        "name": NAME,
+        "prefix": NAME,
+        "source": {"table": TABLE, "publication": PUBLICATION, "slot": "bench_s"},
+        "aggregates": {"book": {"schema": "schemas/book.avsc", "partitions": PARTITIONS}},
+        "connector": {"name": NAME, "template": "outbox-postgres"},
+        "materializations": [],
+    }
+    path = project / "connectors" / f"{NAME}.yaml"
+    path.write_text(yaml.safe_dump(example | changes))
+    return path
+
+
+@contextmanager
+def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
+    """A second worker of the same settings but exactly.once.source.support, which is the worker's to decide.
+
+    Its process is a child of this one, and ends with the block.
+    """
+    layout = place.stack.layout
+    port = choose_ports({}, {})["connect"]
+    settings = worker_settings(place.state, place.stack.options.plugin_folders, "service_load", layout.secrets)
+    settings |= {
+        "group.id": "bench-at-least-once",
+        "listeners": f"http://{HOST}:{port}",
+        "rest.advertised.port": port,
+        "exactly.once.source.support": "disabled",
+        "plugin.path": ",".join(str(layout.root / folder) for folder in place.stack.options.plugin_folders),
+        **{f"{what}.storage.topic": f"bench-at-least-once-{what}" for what in ("config", "offset", "status")},
+    }
+    file = layout.configuration / "at-least-once.properties"
+    write_properties(file, settings)
+    pid = place.stack.pid("connect")
+    assert pid is not None
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    log = layout.log("at-least-once")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command[:-1], str(file)],
+            env={**os.environ, PASSWORD_VARIABLE: place.state.connector_password},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    url = f"http://{HOST}:{port}"
+
+    def look() -> Seen[bool]:
+        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+        try:
+            return Seen(get(f"{url}/health").ok or None, "not healthy")
+        except OSError as error:
+            return Seen(None, type(error).__name__)
+
+    try:
+        wait_for("the second worker", look, seconds=120)
+        yield place.deployment.connect.at(url)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
