@@ -13,7 +13,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo check lint format unit test test-full bench-plan bench-source bench-latency clean prerequisites older-postgres
+.PHONY: help setup demo check lint format unit test test-full bench-plan bench-smt bench-source bench-latency clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,10 +60,12 @@ lint:
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(MVN) -f smt/pom.xml spotless:check
+	@$(MVN) -f smt/bench/pom.xml spotless:check
 
 format: ## Format Python and Java.
 	@$(BIN)/ruff check --fix -q . && $(BIN)/ruff format -q .
 	@$(MVN) -f smt/pom.xml spotless:apply
+	@$(MVN) -f smt/bench/pom.xml spotless:apply
 
 unit:
 	@$(MVN) -f smt/pom.xml test
@@ -79,6 +81,10 @@ test-full: test ## The long ones too: the transforms' properties with more tries
 bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
+bench-smt: setup ## What a record costs in the transforms, by JMH; build/bench/smt.json. QUICK=1 for a rough look.
+	@$(MVN) -f smt/bench/pom.xml process-classes
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/smt.py
+
 bench-source: setup $(STAMPS)/constant-smt ## How fast a backlog drains, against EventRouter; build/bench/source.json. About 12 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
 
@@ -92,4 +98,4 @@ $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
 
 clean: ## Stop the stack; delete what was built.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
-	@rm -rf build $(VENV) smt/target tests/benchmarks/constant_smt/target
+	@rm -rf build $(VENV) smt/target smt/bench/target tests/benchmarks/constant_smt/target

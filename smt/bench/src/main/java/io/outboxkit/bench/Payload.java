@@ -1,0 +1,146 @@
+package io.outboxkit.bench;
+
+import java.util.Locale;
+import java.util.Random;
+import java.util.UUID;
+
+/**
+ * Kinds of payloads: JSON as PostgreSQL writes jsonb, members sorted by the length of their names.
+ * All texts of a kind have the same members and none is null, so that a converter that derives
+ * schemas from what it meets derives one.
+ */
+enum Payload {
+  /** 100 bytes: four members. */
+  LOAN("loan"),
+  /** 300 bytes: a book of the worked example. */
+  BOOK("book"),
+  /** 2 KB: an order of twelve lines. */
+  ORDER("order"),
+  /** SQL NULL. */
+  TOMBSTONE("book");
+
+  private static final String[] TITLES = {
+    "Die Blendung",
+    "Ultramarine",
+    "Omensetter",
+    "Fünf Kühe",
+    "Stiller",
+    "Vrouw Jenny",
+    "Нос",
+    "Molloy"
+  };
+  private static final String[] TAGS = {"poetry", "history", "novel", "letters"};
+  private static final String[] STATES = {"AVAILABLE", "LENT", "LOST"};
+  private static final int LINES = 12;
+
+  private final String aggregate;
+
+  Payload(String aggregate) {
+    this.aggregate = aggregate;
+  }
+
+  String aggregate() {
+    return aggregate;
+  }
+
+  String text(Random random) {
+    return switch (this) {
+      case LOAN -> loan(random);
+      case BOOK -> book(random);
+      case ORDER -> order(random);
+      case TOMBSTONE -> null;
+    };
+  }
+
+  private static String loan(Random random) {
+    return format(
+        "{\"id\": \"%s\", \"due\": \"%s\", \"days\": %d, \"status\": \"%s\"}",
+        uuid(random), date(random), 1 + random.nextInt(90), pick(STATES, random));
+  }
+
+  private static String book(Random random) {
+    return format(
+        "{\"id\": \"%s\", \"tags\": [\"%s\"], \"pages\": %d, \"price\": %d.%d, \"title\": \"%s\","
+            + " \"status\": \"%s\", \"subtitle\": \"%s\", \"author_id\": \"%s\","
+            + " \"updated_at\": \"%s\", \"published_on\": \"%s\"}",
+        uuid(random),
+        pick(TAGS, random),
+        40 + random.nextInt(900),
+        5 + random.nextInt(90),
+        // Two digits that do not end in 0: jsonb keeps the scale, and this is no test of it.
+        11 + 10 * random.nextInt(9),
+        pick(TITLES, random),
+        pick(STATES, random),
+        pick(TITLES, random),
+        uuid(random),
+        timestamp(random),
+        date(random));
+  }
+
+  private static String order(Random random) {
+    StringBuilder lines = new StringBuilder();
+    for (int i = 0; i < LINES; i++) {
+      lines
+          .append(i == 0 ? "" : ", ")
+          .append(
+              format(
+                  "{\"price\": %d.%d, \"title\": \"%s, edition of %d\", \"book_id\": \"%s\","
+                      + " \"quantity\": %d, \"in_stock\": %b}",
+                  5 + random.nextInt(90),
+                  11 + 10 * random.nextInt(9),
+                  pick(TITLES, random),
+                  1900 + random.nextInt(120),
+                  uuid(random),
+                  1 + random.nextInt(20),
+                  random.nextBoolean()));
+    }
+    return format(
+        "{\"id\": \"%s\", \"lines\": [%s], \"total\": %d.%d, \"status\": \"%s\","
+            + " \"ordered_at\": \"%s\", \"customer_id\": \"%s\"}",
+        uuid(random),
+        lines,
+        500 + random.nextInt(9000),
+        11 + 10 * random.nextInt(9),
+        pick(STATES, random),
+        timestamp(random),
+        uuid(random));
+  }
+
+  static UUID uuid(Random random) {
+    return new UUID(random.nextLong(), random.nextLong());
+  }
+
+  /** As Debezium writes timestamptz. */
+  static String instant(Random random) {
+    return local(random) + "Z";
+  }
+
+  /** As PostgreSQL writes timestamptz into JSON. */
+  private static String timestamp(Random random) {
+    return local(random) + "+00:00";
+  }
+
+  private static String local(Random random) {
+    return format(
+        "%sT%02d:%02d:%02d.%06d",
+        date(random),
+        random.nextInt(24),
+        random.nextInt(60),
+        random.nextInt(60),
+        // PostgreSQL leaves trailing zeros out, and again this is no test of it.
+        100_001 + random.nextInt(89_999) * 10);
+  }
+
+  private static String date(Random random) {
+    return format(
+        "%d-%02d-%02d", 1950 + random.nextInt(76), 1 + random.nextInt(12), 1 + random.nextInt(28));
+  }
+
+  private static String pick(String[] texts, Random random) {
+    return texts[random.nextInt(texts.length)];
+  }
+
+  private static String format(String pattern, Object... values) {
+    return String.format(Locale.ROOT, pattern, values);
+  }
+}

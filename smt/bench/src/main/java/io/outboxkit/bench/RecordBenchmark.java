@@ -1,0 +1,65 @@
+package io.outboxkit.bench;
+
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import org.openjdk.jmh.annotations.Benchmark;
+import org.openjdk.jmh.annotations.BenchmarkMode;
+import org.openjdk.jmh.annotations.Level;
+import org.openjdk.jmh.annotations.Mode;
+import org.openjdk.jmh.annotations.OutputTimeUnit;
+import org.openjdk.jmh.annotations.Param;
+import org.openjdk.jmh.annotations.Scope;
+import org.openjdk.jmh.annotations.Setup;
+import org.openjdk.jmh.annotations.State;
+import org.openjdk.jmh.annotations.TearDown;
+
+/**
+ * Time per record of one connector config on one kind of payload: from Debezium's change event to
+ * the bytes of the record's value.
+ */
+@State(Scope.Thread)
+@BenchmarkMode(Mode.AverageTime)
+@OutputTimeUnit(TimeUnit.NANOSECONDS)
+public class RecordBenchmark {
+  /** A file in the folder that the system property names, a slash, and a {@link Payload}. */
+  @Param("")
+  public String run;
+
+  private Pipeline pipeline;
+  private ChangeEvents events;
+  private int requestsOfSetup;
+
+  @Setup
+  public void start() {
+    String[] parts = run.split("/");
+    Path folder = Path.of(System.getProperty("bench.connectors"));
+    pipeline = Pipeline.of(folder.resolve(parts[0] + ".json"));
+    events = new ChangeEvents(Payload.valueOf(parts[1]));
+    for (int i = 0; i < ChangeEvents.COUNT; i++) {
+      pipeline.check(events.next(), parts[1]);
+    }
+    requestsOfSetup = pipeline.registryRequests();
+  }
+
+  @Benchmark
+  public Object record(ProcessorTime processor) {
+    processor.count();
+    return pipeline.convert(events.next());
+  }
+
+  /** A converter whose cache is not warm measures the registry, not itself. */
+  @TearDown(Level.Iteration)
+  public void requireWarmCache() {
+    if (pipeline.registryRequests() != requestsOfSetup) {
+      throw new IllegalStateException(
+          "The converter asked the registry while it was measured: "
+              + (pipeline.registryRequests() - requestsOfSetup)
+              + " times.");
+    }
+  }
+
+  @TearDown
+  public void stop() {
+    pipeline.close();
+  }
+}
