@@ -16,6 +16,9 @@ public final class AvroOutput {
   /** Most bytes that a scalar takes. */
   private static final int MAX_SCALAR = 10;
 
+  /** Longest string whose length takes one byte. */
+  private static final int MAX_SHORT = 63;
+
   /** A buffer that one huge value made larger than this is not kept. */
   private static final int KEPT_CAPACITY = 1 << 20;
 
@@ -122,6 +125,35 @@ public final class AvroOutput {
    * @return false, with nothing written, if the text holds half a surrogate pair
    */
   boolean writeString(char[] text, int offset, int length) {
+    return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
+  }
+
+  /**
+   * One pass over what most strings are: ASCII, and so short that the length takes one byte.
+   *
+   * @return false, with nothing written, if the text is anything else
+   */
+  private boolean writeShortAscii(char[] text, int offset, int length) {
+    if (length > MAX_SHORT) {
+      return false;
+    }
+    ensure(1 + length);
+    int to = size + 1;
+    int seen = 0;
+    for (int i = 0; i < length; i++) {
+      char c = text[offset + i];
+      seen |= c;
+      bytes[to + i] = (byte) c;
+    }
+    if (seen >= 0x80) {
+      return false;
+    }
+    bytes[size] = (byte) (length << 1);
+    size = to + length;
+    return true;
+  }
+
+  private boolean writeAnyString(char[] text, int offset, int length) {
     int encoded = Utf8.length(text, offset, length);
     if (encoded < 0) {
       return false;

@@ -9,6 +9,15 @@ import java.util.HexFormat;
 final class UuidWriter extends ValueWriter {
   private static final int LENGTH = 36;
 
+  /** HexFormat.isHexDigit costs a check of its table per character. */
+  private static final boolean[] HEX = new boolean['f' + 1];
+
+  static {
+    for (char c = 0; c < HEX.length; c++) {
+      HEX[c] = HexFormat.isHexDigit(c);
+    }
+  }
+
   private final boolean binary;
 
   private UuidWriter(boolean binary) {
@@ -53,7 +62,7 @@ final class UuidWriter extends ValueWriter {
     for (int i = 0; i < LENGTH; i++) {
       char c = text[offset + i];
       boolean dash = i == 8 || i == 13 || i == 18 || i == 23;
-      if (dash ? c != '-' : !HexFormat.isHexDigit(c)) {
+      if (dash ? c != '-' : c >= HEX.length || !HEX[c]) {
         return false;
       }
     }

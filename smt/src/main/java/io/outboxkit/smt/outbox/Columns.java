@@ -58,8 +58,7 @@ record Columns(
    * @throws DataException if the column is of another type
    */
   static String text(Struct row, Field column) {
-    // Not get(): where the column has a default in the database, that would turn NULL into it.
-    Object value = row.getWithoutDefault(column.name());
+    Object value = value(row, column);
     if (value == null || value instanceof String) {
       return (String) value;
     }
@@ -77,6 +76,14 @@ record Columns(
             + typeOf(column)
             + "; text, uuid, whole numbers and booleans can be used as key, id, type, schema"
             + " version, partition field or header.");
+  }
+
+  /** The column's value; null for SQL NULL, also where the column has a default. */
+  static Object value(Struct row, Field column) {
+    // get() turns NULL into the default; the other one looks the column up by its name again.
+    return column.schema().defaultValue() == null
+        ? row.get(column)
+        : row.getWithoutDefault(column.name());
   }
 
   private static Field required(Schema schema, RouterConfig config, String option) {

@@ -116,10 +116,9 @@ public final class EnvelopeReader {
         Columns.text(after, at.aggregateType()),
         Columns.text(after, at.eventType()),
         at.schemaVersion() == null ? null : Columns.text(after, at.schemaVersion()),
-        after.getWithoutDefault(at.payload().name()),
+        Columns.value(after, at.payload()),
         at.headers() == null ? null : Columns.text(after, at.headers()),
-        eventTime.format(
-            after.getWithoutDefault(at.timestamp().name()), at.timestamp().schema().name()),
+        eventTime.format(Columns.value(after, at.timestamp()), at.timestamp().schema().name()),
         sequenceOf(source, known),
         (Long) EnvelopeFields.get(source, known.lsn()),
         commitMillis(source, known));

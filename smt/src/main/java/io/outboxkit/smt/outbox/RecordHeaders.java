@@ -52,6 +52,15 @@ final class RecordHeaders {
     }
   }
 
+  /** Chars of all names and values. */
+  static long charsOf(ConnectHeaders headers) {
+    long chars = 0;
+    for (Header header : headers) {
+      chars += header.key().length() + ((String) header.value()).length();
+    }
+    return chars;
+  }
+
   /** Bytes of all names and values in UTF-8. */
   static long sizeOf(ConnectHeaders headers) {
     long size = 0;

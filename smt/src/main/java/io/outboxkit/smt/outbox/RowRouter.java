@@ -98,6 +98,11 @@ public final class RowRouter {
 
   private void requireSize(String key, byte[] value, ConnectHeaders headers)
       throws InvalidRowException {
+    // No char takes more than three bytes; nearly every record is so small that this will do.
+    if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
+        <= maxRecordBytes) {
+      return;
+    }
     long size =
         Utf8.length(key) + (value == null ? 0 : value.length) + RecordHeaders.sizeOf(headers);
     if (size > maxRecordBytes) {
