@@ -1,6 +1,6 @@
 """The one ordering rule: (source_sequence, partition_epoch, offset), the newest wins.
 
-source_sequence is a record header, `<4 hex source epoch>:<16 hex last commit LSN>-<16 hex event LSN>`.
+source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
 It begins with the source epoch and has a fixed width, so that the order of the text is the order of the
 versions: epoch, then commit, then event. Records of other topics have none; they are ordered by
 (partition_epoch, offset). Both compare in Spark, in PostgreSQL (collation "C") and in Delta alike.

@@ -24,7 +24,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def sequence(commit: int, event: int = 0, epoch: int = 0) -> str:
     """A source_sequence header."""
-    return f"{epoch:04x}:{commit:016x}-{event:016x}"
+    return f"{epoch:04x}_{commit:016x}-{event:016x}"
 
 
 def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) -> bytes:

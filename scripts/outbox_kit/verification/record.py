@@ -15,7 +15,7 @@ from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"
 # docs/contract.md: 4 hex source epoch, 16 hex commit LSN, 16 hex event LSN.
-SEQUENCE = re.compile(r"^[0-9a-f]{4}:[0-9a-f]{16}-[0-9a-f]{16}$")
+SEQUENCE = re.compile(r"^[0-9a-f]{4}_[0-9a-f]{16}-[0-9a-f]{16}$")
 FRAME = struct.Struct(">bI")
 
 

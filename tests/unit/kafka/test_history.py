@@ -18,7 +18,7 @@ class _Record:
 
     def __init__(self, partition: int, epoch: int | None) -> None:
         self._partition = partition
-        self._headers = [] if epoch is None else [("source_sequence", f"{epoch:04x}:0:0".encode())]
+        self._headers = [] if epoch is None else [("source_sequence", f"{epoch:04x}_0-0".encode())]
 
     def partition(self) -> int:
         return self._partition

@@ -28,7 +28,7 @@ def row(key: str = "k", *events: str, gone: bool = False) -> dict[str, Any]:
 
 
 def record(event_id: str = "old", event_time: str = EARLIER, *, live: bool = True) -> Latest:
-    return Latest("0001:1", event_id, event_time, live)
+    return Latest("0001_1", event_id, event_time, live)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_the_newest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]]
     state = topic(
         [
             [
-                _Record(b"a", b"x", "0001:2", "newer"),
-                _Record(b"a", b"x", "0001:1", "older"),
-                _Record(b"b", b"x", "0001:1", "first"),
-                _Record(b"b", None, "0001:1", "same sequence, later offset"),
-                _Record(None, b"x", "0001:1", "no key"),
+                _Record(b"a", b"x", "0001_2", "newer"),
+                _Record(b"a", b"x", "0001_1", "older"),
+                _Record(b"b", b"x", "0001_1", "first"),
+                _Record(b"b", None, "0001_1", "same sequence, later offset"),
+                _Record(None, b"x", "0001_1", "no key"),
             ]
         ]
     )

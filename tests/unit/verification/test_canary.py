@@ -24,7 +24,7 @@ from outbox_kit.verification.murmur2 import murmur2, partition_of
 from outbox_kit.verification.record import Told
 
 TOKEN = "7d0e6f"
-SEQUENCE = "0002:000000000000abcd-000000000000abce"
+SEQUENCE = "0002_000000000000abcd-000000000000abce"
 HEADERS = [("aggregate_type", CANARY_AGGREGATE.encode()), ("source_sequence", SEQUENCE.encode())]
 
 

@@ -28,9 +28,6 @@ import org.junit.jupiter.params.provider.MethodSource;
 class HeaderConvertersTest {
   private static final String TOPIC = "library.note";
 
-  /** By SimpleHeaderConverter: it stops at the colon, and takes the digits before it. */
-  private static final List<String> MISREAD = List.of("source_sequence", "ce_specversion");
-
   private static HeaderConverter string() {
     return configured(new StringConverter(), Map.of());
   }
@@ -80,7 +77,8 @@ class HeaderConvertersTest {
   void headersOfTheContractComeBackAsTheTextTheyWere(HeaderConverter converter) {
     for (SourceRecord record : records()) {
       for (Header header : record.headers()) {
-        if (!(converter instanceof SimpleHeaderConverter && MISREAD.contains(header.key()))) {
+        // "1.0" is the one that SimpleHeaderConverter reads as a number, and CloudEvents' choice.
+        if (!header.key().equals("ce_specversion")) {
           assertEquals(header.value(), roundTrip(converter, header).value(), header.key());
         }
       }
@@ -110,11 +108,15 @@ class HeaderConvertersTest {
         new String(bytes(json(true), id), StandardCharsets.UTF_8));
   }
 
-  /** Its bytes are right, but a worker that reads them back with it has 1, as a number. */
+  /** Digits that a converter reads as a number would lose what follows them. */
   @Test
-  void simpleHeaderConverterReadsTheEpochOnly() {
-    Header sequence = records().get(0).headers().lastWithName("source_sequence");
-    assertEquals((byte) 1, roundTrip(simple(), sequence).value());
+  void sequencesOfEveryEpochStayText() {
+    HeaderConverter simple = simple();
+    for (int epoch = 0; epoch <= 0xFFFF; epoch++) {
+      String sequence = String.format("%04x%s", epoch, OutboxEvents.SEQUENCE.substring(4));
+      byte[] utf8 = sequence.getBytes(StandardCharsets.UTF_8);
+      assertEquals(sequence, simple.toConnectHeader(TOPIC, "source_sequence", utf8).value());
+    }
   }
 
   /** Why docs/smt.md asks for StringConverter: this one reads text as whatever it looks like. */

@@ -215,7 +215,7 @@ class InvalidRowsTest {
             + "\"created_at\":\"2026-11-20T18:31:38.123456Z\",\"note\":\"{not json\","
             + "\"broken\":\"{not json\",\"raw\":\"AQI=\",\"ratio\":0.5,\"open\":true,"
             + "\"price\":1.10,\"labels\":[\"a\"],\"extra\":{\"k\":1},"
-            + "\"source_sequence\":\"0001:0000000002ba5d10-0000000002ba5d48\"}",
+            + "\"source_sequence\":\"0001_0000000002ba5d10-0000000002ba5d48\"}",
         text(out));
     MAPPER.readTree((byte[]) out.value());
     assertEquals(

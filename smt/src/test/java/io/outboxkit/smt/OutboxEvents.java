@@ -15,7 +15,7 @@ import org.apache.kafka.connect.source.SourceRecord;
 public final class OutboxEvents {
   public static final String ID = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11";
   public static final String CREATED_AT = "2026-11-20T18:31:38.123456Z";
-  public static final String SEQUENCE = "0001:0000000002ba5d10-0000000002ba5d48";
+  public static final String SEQUENCE = "0001_0000000002ba5d10-0000000002ba5d48";
   public static final long COMMIT_MILLIS = 1_795_199_498_200L;
 
   private final Map<String, Object> row = new LinkedHashMap<>();

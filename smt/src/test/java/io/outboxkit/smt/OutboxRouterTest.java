@@ -143,7 +143,7 @@ class OutboxRouterTest {
     SourceRecord out =
         router("source.epoch", "65535")
             .apply(OutboxEvents.insert().sequence("[null,\"188902120\"]", 188_902_120L).record());
-    assertEquals("ffff:0000000000000000-000000000b426ae8", headers(out).get("source_sequence"));
+    assertEquals("ffff_0000000000000000-000000000b426ae8", headers(out).get("source_sequence"));
   }
 
   @Test

@@ -5,8 +5,9 @@ import org.apache.kafka.connect.errors.DataException;
 
 /**
  * A place in the source's history, as text that sorts like the history: {@code
- * 0001:0000000002ba5d10-0000000002ba5d48}, 38 characters: source epoch, position of the last commit
- * before, position of the event. Not all digits, because header converters read those as numbers.
+ * 0001_0000000002ba5d10-0000000002ba5d48}, 38 characters: source epoch, position of the last commit
+ * before, position of the event. Not all digits and no colon: Connect's SimpleHeaderConverter reads
+ * digits, also those in front of a colon, as a number. The underscore sorts behind the colon.
  */
 final class SourceSequence {
   static final int LENGTH = 38;
@@ -36,7 +37,7 @@ final class SourceSequence {
     }
     byte[] text = new byte[LENGTH];
     hex(epoch, text, 0, 4);
-    text[4] = ':';
+    text[4] = '_';
     hex(commit, text, 5, 16);
     text[21] = '-';
     hex(event, text, 22, 16);

@@ -18,13 +18,13 @@ class SourceSequenceTest {
       delimiter = '|',
       nullValues = "-",
       value = {
-        "1 | [\"45767952\",\"45768008\"] | 45768008 | 0001:0000000002ba5d10-0000000002ba5d48",
-        "0 | [null,\"188902120\"] | 188902120 | 0000:0000000000000000-000000000b426ae8",
-        "65535 | [\"1\", null] | 16 | ffff:0000000000000001-0000000000000010",
-        "255 | - | 16 | 00ff:0000000000000000-0000000000000010",
-        "1 | - | - | 0001:0000000000000000-0000000000000000",
-        "1 | [null,null] | - | 0001:0000000000000000-0000000000000000",
-        "1 | [ \"1\" , \"9223372036854775807\" ] | - | 0001:0000000000000001-7fffffffffffffff"
+        "1 | [\"45767952\",\"45768008\"] | 45768008 | 0001_0000000002ba5d10-0000000002ba5d48",
+        "0 | [null,\"188902120\"] | 188902120 | 0000_0000000000000000-000000000b426ae8",
+        "65535 | [\"1\", null] | 16 | ffff_0000000000000001-0000000000000010",
+        "255 | - | 16 | 00ff_0000000000000000-0000000000000010",
+        "1 | - | - | 0001_0000000000000000-0000000000000000",
+        "1 | [null,null] | - | 0001_0000000000000000-0000000000000000",
+        "1 | [ \"1\" , \"9223372036854775807\" ] | - | 0001_0000000000000001-7fffffffffffffff"
       })
   void isEpochCommitAndEvent(int epoch, String debezium, Long lsn, String expected) {
     String sequence = SourceSequence.format(epoch, debezium, lsn);
@@ -50,6 +50,6 @@ class SourceSequenceTest {
   @ParameterizedTest
   @NullSource
   void sourceWithoutSequenceUsesItsLsn(String debezium) {
-    assertEquals("0001:0000000000000000-0000000000000005", SourceSequence.format(1, debezium, 5L));
+    assertEquals("0001_0000000000000000-0000000000000005", SourceSequence.format(1, debezium, 5L));
   }
 }
