@@ -13,7 +13,7 @@ CONSTANT_BYTES = 134
 # As long as those of OutboxRouter, so that the worker has as much to convert, hash and send.
 CONSTANT_HEADERS = (
     "event_id=00000000-0000-0000-0000-000000000000,event_type=book_changed,aggregate_type=book,"
-    "event_time=2026-11-20T18:31:38.123456Z,source_sequence=0001:0000000000000000-0000000000000000"
+    "event_time=2026-11-20T18:31:38.123456Z,source_sequence=0001_0000000000000000-0000000000000000"
 )
 # What Debezium and Connect have a default for, and the kit sets otherwise.
 TUNED = (
