@@ -56,6 +56,26 @@ class HeadersComparedTest {
     assertEquals(Set.of("id"), headers(sides.eventRouter().apply(row)));
   }
 
+  @Compared("header-placement")
+  void columnsThatBecomeHeaders(Sides sides) {
+    SourceRecord row = OutboxEvents.insert().record();
+    String[] placement = {"table.fields.additional.placement", "seq:header:number"};
+    assertEquals("7", header(sides.outboxRouter(placement).apply(row), "number"));
+    assertEquals(7L, header(sides.eventRouter(placement).apply(row), "number"));
+  }
+
+  @Compared("header-placement-taken")
+  void headersPlacedTwice(Sides sides) {
+    SourceRecord row = OutboxEvents.insert().record();
+    SourceRecord routed =
+        sides.eventRouter("table.fields.additional.placement", "seq:header:id").apply(row);
+    assertEquals(2, routed.headers().size());
+    assertEquals(7L, header(routed, "id"));
+    assertThrows(
+        ConfigException.class,
+        () -> sides.outboxRouter("table.fields.additional.placement", "seq:header:event_id"));
+  }
+
   @Compared("input-headers")
   void headersThatTheRecordCameWith(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
@@ -167,6 +187,9 @@ class HeadersComparedTest {
     var eventRouter = sides.eventRouter("table.fields.additional.placement", "event_type:haeder");
     assertThrows(NullPointerException.class, () -> eventRouter.apply(row));
     String[] typos = {
+      "table.fields.additional.placement", "event_type:haeder",
+      "table.fields.additional.placement", "seq:partition",
+      "table.fields.additional.placement", "seq:envelope",
       "invalid.rows", "dead-leter",
       "snapshot.rows", "rout",
       "pass.through", "heartbeat",

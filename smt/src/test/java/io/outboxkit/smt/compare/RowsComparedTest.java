@@ -45,6 +45,7 @@ class RowsComparedTest {
         sides.eventRouter("table.op.invalid.behavior", "fatal"),
         row);
     assertStops(DataException.class, "op=u", sides.outboxRouter(), row);
+    assertNull(sides.outboxRouter("table.op.invalid.behavior", "warn").apply(row));
   }
 
   @Compared("delete")
@@ -52,6 +53,7 @@ class RowsComparedTest {
     SourceRecord row = OutboxEvents.insert().operation("d").record();
     assertNull(sides.eventRouter("table.op.invalid.behavior", "fatal").apply(row));
     assertStops(DataException.class, "op=d", sides.outboxRouter(), row);
+    assertNull(sides.outboxRouter("deleted.rows", "ignore").apply(row));
   }
 
   @Compared("truncate")

@@ -75,6 +75,8 @@ class ValueComparedTest {
         OutboxEvents.insert().column("payload", Schema.OPTIONAL_BYTES_SCHEMA, empty).record();
     assertSame(empty, sides.eventRouter(TOMBSTONES).apply(row).value());
     assertStops(DataException.class, "is of type BYTES", sides.outboxRouter(), row);
+    assertDeadLetter(
+        "payload-invalid", sides.outboxRouter("aggregate.note.payload.format", "avro").apply(row));
   }
 
   @Compared("tombstone-column-default")
@@ -157,7 +159,8 @@ class ValueComparedTest {
             .outboxRouter(
                 "aggregate.note.schema.versions", "3,1",
                 "aggregate.note.schema.3", Routers.NOTE_V2,
-                "aggregate.note.schema.3.id", "33")
+                "aggregate.note.schema.3.id", "33",
+                "table.field.event.schema.version", "version")
             .apply(row);
     assertArrayEquals(new byte[] {0, 0, 0, 0, 33}, Arrays.copyOf((byte[]) ours.value(), 5));
   }
