@@ -15,7 +15,13 @@ import java.time.LocalDate;
 public final class IsoText {
   private static final int SECONDS_PER_DAY = 86_400;
 
-  private String text = "";
+  /** The longest that can be one: {@code 999999-12-31T23:59:59.999999999+18:00:00} and some. */
+  private static final int MAX_LENGTH = 48;
+
+  /** Behind the text is a 0, which is no digit and no separator. */
+  private final char[] text = new char[MAX_LENGTH + 1];
+
+  private int length;
   private int at;
   private long epochSecond;
   private int nano;
@@ -60,7 +66,11 @@ public final class IsoText {
   }
 
   private void start(String value) {
-    text = value;
+    // Of a longer one the part that fits is read, and then there is more: it is refused.
+    length = value.length();
+    int read = Math.min(length, MAX_LENGTH);
+    value.getChars(0, read, text, 0);
+    text[read] = 0;
     at = 0;
     epochSecond = 0;
     nano = 0;
@@ -73,15 +83,13 @@ public final class IsoText {
       return false;
     }
     int year = number(yearDigits);
-    if (!skip('-') || digitsAhead() != 2) {
-      return false;
-    }
-    int month = number(2);
-    if (!skip('-') || digitsAhead() != 2) {
+    int month = skip('-') ? twoDigits() : -1;
+    int day = month >= 0 && skip('-') ? twoDigits() : -1;
+    if (day < 0) {
       return false;
     }
     try {
-      epochSecond = LocalDate.of(year, month, number(2)).toEpochDay() * SECONDS_PER_DAY;
+      epochSecond = LocalDate.of(year, month, day).toEpochDay() * SECONDS_PER_DAY;
       return true;
     } catch (DateTimeException e) {
       return false;
@@ -128,7 +136,7 @@ public final class IsoText {
       return false;
     }
     int minutes = 0;
-    if (skip(':') || at < text.length()) {
+    if (skip(':') || at < length) {
       minutes = pairOfDigits();
       if (minutes < 0 || minutes > 59) {
         return false;
@@ -143,11 +151,11 @@ public final class IsoText {
   }
 
   private boolean atEnd() {
-    return at == text.length();
+    return at == length;
   }
 
   private boolean skip(char expected) {
-    if (at < text.length() && text.charAt(at) == expected) {
+    if (text[at] == expected) {
       at++;
       return true;
     }
@@ -156,26 +164,35 @@ public final class IsoText {
 
   /** Exactly two digits, or -1. */
   private int twoDigits() {
-    return digitsAhead() == 2 ? number(2) : -1;
+    int value = pairOfDigits();
+    return value < 0 || isDigit(text[at]) ? -1 : value;
   }
 
   /** The next two digits whatever follows them, or -1. */
   private int pairOfDigits() {
-    return digitsAhead() >= 2 ? number(2) : -1;
+    // The second is not behind the text: the first would be the 0 there.
+    if (!isDigit(text[at]) || !isDigit(text[at + 1])) {
+      return -1;
+    }
+    return 10 * (text[at++] - '0') + text[at++] - '0';
   }
 
   private int digitsAhead() {
     int end = at;
-    while (end < text.length() && text.charAt(end) >= '0' && text.charAt(end) <= '9') {
+    while (isDigit(text[end])) {
       end++;
     }
     return end - at;
   }
 
+  private static boolean isDigit(char c) {
+    return c >= '0' && c <= '9';
+  }
+
   private int number(int digits) {
     int value = 0;
     for (int end = at + digits; at < end; at++) {
-      value = 10 * value + text.charAt(at) - '0';
+      value = 10 * value + text[at] - '0';
     }
     return value;
   }
