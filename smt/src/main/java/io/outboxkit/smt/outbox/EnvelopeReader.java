@@ -20,6 +20,7 @@ public final class EnvelopeReader {
   private final RouterConfig config;
   private final String table;
   private final String messagePrefix;
+  private final int sourceEpoch;
   private final MessageReader messages;
   private final PassThrough passThrough;
   private final RowOperations operations;
@@ -33,6 +34,7 @@ public final class EnvelopeReader {
     this.config = config;
     this.table = config.table();
     this.messagePrefix = config.messagePrefix();
+    this.sourceEpoch = config.sourceEpoch();
     this.messages = new MessageReader(config);
     this.passThrough = config.passThrough();
     this.operations = new RowOperations(config);
@@ -67,7 +69,7 @@ public final class EnvelopeReader {
   }
 
   private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields known) {
-    String operation = envelope.getString(known.operation().name());
+    String operation = (String) envelope.get(known.operation());
     if (MESSAGE.equals(operation)) {
       return readMessage(record, envelope, known);
     }
@@ -126,7 +128,7 @@ public final class EnvelopeReader {
 
   private String sequenceOf(Struct source, EnvelopeFields known) {
     return SourceSequence.format(
-        config.sourceEpoch(),
+        sourceEpoch,
         (String) EnvelopeFields.get(source, known.sequence()),
         (Long) EnvelopeFields.get(source, known.lsn()));
   }

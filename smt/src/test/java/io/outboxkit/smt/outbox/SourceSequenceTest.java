@@ -42,7 +42,18 @@ class SourceSequenceTest {
 
   @ParameterizedTest
   @ValueSource(
-      strings = {"", "7", "[1,2]", "[\"1\"]", "[\"1\",\"x\"]", "[\"\",\"1\"]", "{\"1\",\"2\"}", "[\"1\",\"-2\"]", "[\"1\",\"9223372036854775808\"]", "[\"1\",\"10000000000000000000\"]"})
+      strings = {
+        "",
+        "7",
+        "[1,2]",
+        "[\"1\"]",
+        "[\"1\",\"x\"]",
+        "[\"\",\"1\"]",
+        "{\"1\",\"2\"}",
+        "[\"1\",\"-2\"]",
+        "[\"1\",\"9223372036854775808\"]",
+        "[\"1\",\"10000000000000000000\"]"
+      })
   void otherFormsAreRefused(String debezium) {
     assertThrows(DataException.class, () -> SourceSequence.format(1, debezium, 1L));
   }
