@@ -3,18 +3,37 @@ package io.outboxkit.smt.util;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.UUID;
+import java.util.stream.Stream;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class UtilTest {
 
   @ParameterizedTest
-  @ValueSource(strings = {"", "abc", "é", "€", "😀", "a\u0000b", "mixed é € 😀 end"})
+  @ValueSource(
+      strings = {
+        "",
+        "abc",
+        "é",
+        "€",
+        "😀",
+        "a\u0000b",
+        "mixed é € 😀 end",
+        "\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff",
+        "\ud800\udc00\udbff\udfff"
+      })
   void utf8IsThatOfTheJdk(String text) {
     byte[] expected = text.getBytes(StandardCharsets.UTF_8);
     char[] padded = ("<" + text + ">").toCharArray();
@@ -78,10 +97,57 @@ class UtilTest {
     "order_line.v-2, '\"order_line.v-2\"'",
     "a b, (a name of 3 characters)",
     "'', (a name of 0 characters)",
-    "é, (a name of 1 characters)"
+    "é, (a name of 1 characters)",
+    "azAZ09, '\"azAZ09\"'",
+    "a`, (a name of 2 characters)",
+    "a{, (a name of 2 characters)",
+    "a@, (a name of 2 characters)",
+    "a[, (a name of 2 characters)",
+    "a/, (a name of 2 characters)",
+    "'a:', (a name of 2 characters)"
   })
   void onlyNamesThatLookLikeNamesAreShown(String name, String shown) {
     assertEquals(shown, Names.shown(name));
+  }
+
+  @Test
+  void namesAreShownUpToSixtyFourCharacters() {
+    assertEquals("\"" + "a".repeat(64) + "\"", Names.shown("a".repeat(64)));
+    assertEquals("(a name of 65 characters)", Names.shown("a".repeat(65)));
+  }
+
+  static Stream<Object> keys() {
+    return Stream.of(
+        "é",
+        UUID.fromString("6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11"),
+        7L,
+        7,
+        (short) 7,
+        0.7,
+        0.7f,
+        true,
+        false,
+        new byte[] {1, 2},
+        Bytes.wrap(new byte[] {1, 2}));
+  }
+
+  /** Any value of each type: PartitionPropertyTest. */
+  @ParameterizedTest
+  @MethodSource("keys")
+  @SuppressWarnings("unchecked")
+  void keysAreSerializedAsKafkaDoes(Object key) {
+    try (Serde<Object> kafka = (Serde<Object>) Serdes.serdeFrom(key.getClass())) {
+      assertArrayEquals(kafka.serializer().serialize("t", key), Partitions.serialized(key));
+    }
+  }
+
+  @Test
+  void otherKeysHaveNoSerializer() {
+    assertNull(Partitions.serialized((byte) 7));
+    assertNull(Partitions.serialized(new StringBuilder("7")));
+    ByteBuffer rest = ByteBuffer.wrap(new byte[] {0, 1, 2}, 1, 2);
+    assertArrayEquals(new byte[] {1, 2}, Partitions.serialized(rest));
+    assertEquals(2, rest.remaining());
   }
 
   @ParameterizedTest
