@@ -17,7 +17,7 @@ final class TemporalWriters {
       void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
         if (json.currentToken() != JsonToken.VALUE_STRING) {
           out.writeInt(exactInt(json));
-        } else if (iso.date(json.getText())) {
+        } else if (iso.date(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())) {
           out.writeInt((int) iso.epochDay());
         } else {
           throw mismatch("another string");

@@ -29,12 +29,15 @@ final class TimestampWriter extends TextOrNumberWriter {
 
   @Override
   void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-    out.writeLong(
-        json.currentToken() == JsonToken.VALUE_STRING ? parse(json.getText()) : exactLong(json));
+    out.writeLong(json.currentToken() == JsonToken.VALUE_STRING ? parse(json) : exactLong(json));
   }
 
-  private long parse(String text) throws PayloadException {
-    boolean read = local ? iso.localTimestamp(text) : iso.timestamp(text);
+  private long parse(JsonParser json) throws IOException, PayloadException {
+    char[] text = json.getTextCharacters();
+    int offset = json.getTextOffset();
+    int length = json.getTextLength();
+    boolean read =
+        local ? iso.localTimestamp(text, offset, length) : iso.timestamp(text, offset, length);
     if (!read) {
       throw mismatch("another string");
     }

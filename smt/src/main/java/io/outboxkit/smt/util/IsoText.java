@@ -44,6 +44,16 @@ public final class IsoText {
   /** Reads {@code YYYY-MM-DD}; false if the text is anything else. */
   public boolean date(String value) {
     start(value);
+    return readDateAlone();
+  }
+
+  /** As {@link #date(String)}. */
+  public boolean date(char[] value, int offset, int count) {
+    start(value, offset, count);
+    return readDateAlone();
+  }
+
+  private boolean readDateAlone() {
     return readDate() && atEnd();
   }
 
@@ -56,12 +66,32 @@ public final class IsoText {
   /** Reads a date, T and a time without offset; false if the text is anything else. */
   public boolean localTimestamp(String value) {
     start(value);
+    return readLocalTimestampAlone();
+  }
+
+  /** As {@link #localTimestamp(String)}. */
+  public boolean localTimestamp(char[] value, int offset, int count) {
+    start(value, offset, count);
+    return readLocalTimestampAlone();
+  }
+
+  private boolean readLocalTimestampAlone() {
     return readDate() && separator() && readTime() && atEnd();
   }
 
   /** Reads a date, T, a time and an offset; false if the text is anything else. */
   public boolean timestamp(String value) {
     start(value);
+    return readTimestampAlone();
+  }
+
+  /** As {@link #timestamp(String)}. */
+  public boolean timestamp(char[] value, int offset, int count) {
+    start(value, offset, count);
+    return readTimestampAlone();
+  }
+
+  private boolean readTimestampAlone() {
     return readDate() && separator() && readTime() && readOffset() && atEnd();
   }
 
@@ -70,6 +100,17 @@ public final class IsoText {
     length = value.length();
     int read = Math.min(length, MAX_LENGTH);
     value.getChars(0, read, text, 0);
+    restart(read);
+  }
+
+  private void start(char[] value, int offset, int count) {
+    length = count;
+    int read = Math.min(length, MAX_LENGTH);
+    System.arraycopy(value, offset, text, 0, read);
+    restart(read);
+  }
+
+  private void restart(int read) {
     text[read] = 0;
     at = 0;
     epochSecond = 0;
