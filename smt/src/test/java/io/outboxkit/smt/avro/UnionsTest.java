@@ -106,6 +106,25 @@ class UnionsTest {
         new java.math.BigInteger(((ByteBuffer) b.get("b")).array()).toString());
   }
 
+  /** A branch that gave up must not take the place where the record around it notes its fields. */
+  @Test
+  void recordsAroundAUnionKeepTheirFields() throws Exception {
+    String schema =
+        """
+        {"type": "record", "name": "Outer", "fields": [
+          {"name": "a", "type": "int"},
+          {"name": "u", "type": [
+            {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]},
+            {"type": "record", "name": "B", "fields": [
+              {"name": "x", "type": "string"}, {"name": "y", "type": "int"}]}]},
+          {"name": "c", "type": "int"}]}
+        """;
+    assertEquals(
+        "{\"a\": 1, \"u\": {\"x\": \"s\", \"y\": 2}, \"c\": 3}",
+        Encoding.roundTrip(schema, "{\"c\": 3, \"u\": {\"y\": 2, \"x\": \"s\"}, \"a\": 1}")
+            .toString());
+  }
+
   /** Every level doubles the tries: without a limit, 40 levels would take for ever. */
   @Test
   void unionsNestedInThemselvesAreBounded() {
