@@ -168,6 +168,11 @@ class RouterConfigTest {
             "Invalid value 16909060 for configuration aggregate.note.schema.1.id:"
                 + " payload.format=text has no schema; leave it out, or set payload.format=json"),
         arguments(
+            Routers.twoVersions(format, "avro"),
+            "Invalid value 2,1 for configuration aggregate.note.schema.versions: an Avro body does"
+                + " not say which version it is of; with payload.format=avro list one version, or"
+                + " set table.field.event.schema.version"),
+        arguments(
             new String[] {format, "avro", "aggregate.note.unknown.fields", "ignore"},
             "Invalid value ignore for configuration aggregate.note.unknown.fields: only"
                 + " payload.format=json has fields to look for; leave it out"),

@@ -4,6 +4,7 @@ import io.outboxkit.smt.avro.AvroBodyChecker;
 import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.avro.UnknownFields;
+import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
 import io.outboxkit.smt.outbox.SchemaVersions.Version;
 import io.outboxkit.smt.util.TopicNames;
 import java.util.ArrayList;
@@ -41,14 +42,19 @@ final class AggregateConfig {
           + " their versions";
 
   private final Map<String, Object> props;
+  private final boolean rowsNameVersions;
   private final Set<String> used = new TreeSet<>();
   private final Set<String> withoutSchemas = new TreeSet<>();
 
   /** One for all: a router encodes one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
-  AggregateConfig(Map<String, Object> props) {
+  /**
+   * @param rowsNameVersions whether there is a column of the schema version
+   */
+  AggregateConfig(Map<String, Object> props, boolean rowsNameVersions) {
     this.props = props;
+    this.rowsNameVersions = rowsNameVersions;
   }
 
   Map<String, AggregateRoute> routes(List<String> types) {
@@ -91,7 +97,7 @@ final class AggregateConfig {
     boolean ignored = ignoresUnknown(prefix + "unknown.fields", format);
     return switch (format) {
       case JSON -> jsonPayloads(versions(prefix + "schema."), type, ignored);
-      case AVRO -> new AvroPayloads(checkers(prefix, type));
+      case AVRO -> avroPayloads(prefix, type);
       case CONFLUENT_AVRO -> new ConfluentAvroPayloads(checkers(prefix, type));
       case TEXT -> new TextPayloads();
     };
@@ -124,6 +130,21 @@ final class AggregateConfig {
       List<Version<Schema>> versions, String type, UnknownFields unknown) {
     return new JsonPayloads(
         with(versions, type, schema -> new JsonAvroEncoder(schema, unknown)), out);
+  }
+
+  /** A body may decode by a version that it was not written by, and mean something else. */
+  private PayloadEncoder avroPayloads(String prefix, String type) {
+    SchemaVersions<AvroBodyChecker> checkers = checkers(prefix, type);
+    if (checkers.size() > 1 && !rowsNameVersions) {
+      String name = prefix + "schema." + VERSIONS;
+      throw new ConfigException(
+          name,
+          props.get(name),
+          "an Avro body does not say which version it is of; with payload.format=avro list one"
+              + " version, or set "
+              + ConfigName.SCHEMA_VERSION_FIELD);
+    }
+    return new AvroPayloads(checkers);
   }
 
   private SchemaVersions<AvroBodyChecker> checkers(String prefix, String type) {

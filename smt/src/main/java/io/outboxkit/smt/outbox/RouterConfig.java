@@ -66,7 +66,9 @@ public final class RouterConfig extends AbstractConfig {
             getList(ConfigName.PLACEMENT),
             getString(ConfigName.PLACEMENT_MISSING).equals(RouterOptions.IGNORE));
     requireOtherNamesThanCloudEvents();
-    routes = new AggregateConfig(originals()).routes(getList(ConfigName.AGGREGATES));
+    routes =
+        new AggregateConfig(originals(), getString(ConfigName.SCHEMA_VERSION_FIELD) != null)
+            .routes(getList(ConfigName.AGGREGATES));
     requireOneColumnType();
   }
 

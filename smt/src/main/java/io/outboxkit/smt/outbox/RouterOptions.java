@@ -85,7 +85,8 @@ final class RouterOptions {
             Importance.LOW,
             "Column of the label of the schema version that the payload was written by (text or"
                 + " whole number). Without it, and where it is null, the newest version that"
-                + " accepts the payload is taken.")
+                + " accepts the payload is taken. Required where an aggregate of the format avro"
+                + " has several versions, and then null makes its row invalid.")
         .define(
             ConfigName.PLACEMENT,
             Type.LIST,
