@@ -94,19 +94,19 @@ final class AggregateConfig {
     if (!format.hasSchemas()) {
       withoutSchemas.add(prefix + "schema.");
     }
-    boolean ignored = ignoresUnknown(prefix + "unknown.fields", format);
+    UnknownFields unknown = unknownFields(prefix + "unknown.fields", format);
     return switch (format) {
-      case JSON -> jsonPayloads(versions(prefix + "schema."), type, ignored);
+      case JSON -> jsonPayloads(versions(prefix + "schema."), type, unknown);
       case AVRO -> avroPayloads(prefix, type);
       case CONFLUENT_AVRO -> new ConfluentAvroPayloads(checkers(prefix, type));
       case TEXT -> new TextPayloads();
     };
   }
 
-  private boolean ignoresUnknown(String name, PayloadFormat format) {
+  private UnknownFields unknownFields(String name, PayloadFormat format) {
     String value = text(name, null);
     if (value == null) {
-      return false;
+      return UnknownFields.REFUSE;
     }
     if (format != PayloadFormat.JSON) {
       throw new ConfigException(
@@ -115,15 +115,7 @@ final class AggregateConfig {
     if (!value.equals(IGNORE) && !value.equals(REFUSE)) {
       throw new ConfigException(name, value, "must be one of: " + REFUSE + ", " + IGNORE);
     }
-    return value.equals(IGNORE);
-  }
-
-  private PayloadEncoder jsonPayloads(
-      List<Version<Schema>> versions, String type, boolean ignored) {
-    PayloadEncoder whole = jsonPayloads(versions, type, UnknownFields.REFUSE);
-    return ignored
-        ? new LenientPayloads(whole, jsonPayloads(versions, type, UnknownFields.IGNORE))
-        : whole;
+    return value.equals(IGNORE) ? UnknownFields.IGNORE : UnknownFields.REFUSE;
   }
 
   private PayloadEncoder jsonPayloads(
