@@ -195,7 +195,8 @@ class PayloadFormatsTest {
         arguments(
             "confluent-avro",
             framed(77, V1),
-            "the payload has schema id 77, expected 12 (version 2) or 16909060 (version 1)"),
+            "the payload has the schema id of no configured version, expected 12 (version 2) or"
+                + " 16909060 (version 1)"),
         arguments(
             "confluent-avro",
             framed(NOTE_V2_ID, V1),
@@ -248,7 +249,8 @@ class PayloadFormatsTest {
             "2",
             framed(NOTE_V1_ID, V1),
             null,
-            "the payload has schema id 16909060, expected 12 (version 2)"));
+            "the payload has not the schema id of the version that the row names, expected 12"
+                + " (version 2)"));
   }
 
   @ParameterizedTest
