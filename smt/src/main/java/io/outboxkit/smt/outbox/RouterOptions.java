@@ -177,7 +177,8 @@ final class RouterOptions {
             1_000_000,
             Range.atLeast(1),
             Importance.MEDIUM,
-            "Most bytes of key, value and headers together; a larger row counts as invalid. Keep it"
+            "Most bytes of key, value and headers together, with 10 more per header for what Kafka"
+                + " puts around it; a larger row counts as invalid. Keep it"
                 + " below the producer's max.request.size and the topics' max.message.bytes.")
         .define(
             ConfigName.PASS_THROUGH,
