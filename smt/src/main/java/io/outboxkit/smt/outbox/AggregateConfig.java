@@ -45,6 +45,7 @@ final class AggregateConfig {
   private final boolean rowsNameVersions;
   private final Set<String> used = new TreeSet<>();
   private final Set<String> withoutSchemas = new TreeSet<>();
+  private final Conflicts conflicts = new Conflicts();
 
   /** One for all: a router encodes one payload at a time. */
   private final AvroOutput out = new AvroOutput();
@@ -60,7 +61,9 @@ final class AggregateConfig {
   Map<String, AggregateRoute> routes(List<String> types) {
     Map<String, AggregateRoute> routes = new LinkedHashMap<>();
     for (String type : types) {
-      routes.put(type, route(type));
+      AggregateRoute route = route(type);
+      conflicts.requireOnePartitionCount(route);
+      routes.put(type, route);
     }
     refuseUnusedKeys(types);
     return routes;
@@ -190,10 +193,16 @@ final class AggregateConfig {
     String name = prefix + label;
     String json = required(name, "set the Avro schema of this version as JSON text");
     int id = number(name + ".id", 0, "the registry's id of this schema, an integer of 0 or more");
+    Schema schema = schema(name, json);
+    conflicts.requireOwnId(name + ".id", id, schema);
+    return new Version<>(label, id, schema);
+  }
+
+  private static Schema schema(String name, String json) {
     try {
       Schema schema = new Schema.Parser().parse(json);
       requireValid(schema);
-      return new Version<>(label, id, schema);
+      return schema;
     } catch (RuntimeException e) {
       // Not only AvroRuntimeException: a name that is defined nowhere is a NullPointerException
       // (1.12.2).

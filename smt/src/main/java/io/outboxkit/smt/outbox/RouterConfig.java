@@ -70,6 +70,9 @@ public final class RouterConfig extends AbstractConfig {
         new AggregateConfig(originals(), getString(ConfigName.SCHEMA_VERSION_FIELD) != null)
             .routes(getList(ConfigName.AGGREGATES));
     requireOneColumnType();
+    if (deadLetters()) {
+      Conflicts.requireOwnTopic(ConfigName.DEAD_LETTER_TOPIC, deadLetterTopic(), routes.values());
+    }
   }
 
   /** Null if only messages are events. */
