@@ -4,6 +4,7 @@ import io.outboxkit.smt.field.FieldPath;
 import io.outboxkit.smt.field.NamedValues;
 import io.outboxkit.smt.util.Names;
 import io.outboxkit.smt.util.TopicNames;
+import io.outboxkit.smt.util.UnknownOptions;
 import io.outboxkit.smt.util.Version;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
@@ -58,6 +59,7 @@ public final class RouteByField<R extends ConnectRecord<R>>
   @Override
   public void configure(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
+    UnknownOptions.refuse("RouteByField", props, CONFIG_DEF.names());
     field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
     topics = NamedValues.parse(ConfigName.TOPICS, config.getList(ConfigName.TOPICS));
     if (topics.isEmpty()) {

@@ -3,6 +3,7 @@ package io.outboxkit.smt;
 import io.outboxkit.smt.field.FieldPath;
 import io.outboxkit.smt.field.NamedValues;
 import io.outboxkit.smt.util.Partitions;
+import io.outboxkit.smt.util.UnknownOptions;
 import io.outboxkit.smt.util.Version;
 import java.util.HashMap;
 import java.util.List;
@@ -79,6 +80,7 @@ public final class SetPartition<R extends ConnectRecord<R>>
   @Override
   public void configure(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
+    UnknownOptions.refuse("SetPartition", props, CONFIG_DEF.names());
     field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
     partitions = config.getInt(ConfigName.PARTITIONS);
     partitionsByTopic = counts(config.getList(ConfigName.TOPIC_PARTITIONS));

@@ -2,6 +2,7 @@ package io.outboxkit.smt;
 
 import io.outboxkit.smt.field.FieldPath;
 import io.outboxkit.smt.util.JsonNull;
+import io.outboxkit.smt.util.UnknownOptions;
 import io.outboxkit.smt.util.Version;
 import java.util.List;
 import java.util.Map;
@@ -66,6 +67,7 @@ public final class SetTombstone<R extends ConnectRecord<R>>
   @Override
   public void configure(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
+    UnknownOptions.refuse("SetTombstone", props, CONFIG_DEF.names());
     payload = path(config, ConfigName.PAYLOAD_FIELD);
     type = path(config, ConfigName.TYPE_FIELD);
     types = Set.copyOf(config.getList(ConfigName.TYPES));

@@ -133,12 +133,29 @@ class HeaderColumnsTest {
     assertEquals(6, headers(out).size());
   }
 
-  @Test
-  void typesWithoutAPlainTextFail() {
+  static Stream<Arguments> typesWithoutAPlainText() {
+    return Stream.of(
+        arguments(Schema.FLOAT64_SCHEMA, 0.5, "FLOAT64"),
+        arguments(number(SchemaBuilder.int32(), "io.debezium.time.Date"), 20_777, "INT32"),
+        arguments(number(SchemaBuilder.int64(), "io.debezium.time.MicroTime"), 1L, "INT64"),
+        arguments(number(SchemaBuilder.int64(), "io.debezium.time.MicroTimestamp"), 1L, "INT64"));
+  }
+
+  private static Schema number(SchemaBuilder type, String name) {
+    return type.name(name).version(1).build();
+  }
+
+  @ParameterizedTest
+  @MethodSource("typesWithoutAPlainText")
+  void typesWithoutAPlainTextFail(Schema schema, Object value, String type) {
     OutboxRouter<SourceRecord> router = router(PLACEMENT, "ratio:header");
-    SourceRecord row = OutboxEvents.insert().column("ratio", Schema.FLOAT64_SCHEMA, 0.5).record();
+    SourceRecord row = OutboxEvents.insert().column("ratio", schema, value).record();
+    String name = schema.name() == null ? "" : " (" + schema.name() + ")";
     assertEquals(
-        "Column ratio is of type FLOAT64; text, uuid, whole numbers and booleans can be used as"
+        "Column ratio is of type "
+            + type
+            + name
+            + "; text, uuid, whole numbers and booleans can be used as"
             + " key, id, type, schema version, partition field or header.",
         assertThrows(DataException.class, () -> router.apply(row)).getMessage());
   }

@@ -18,6 +18,8 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.apache.kafka.connect.data.Decimal;
@@ -274,7 +276,7 @@ class InvalidRowsTest {
     assertEquals(45_768_008L, value.get("lsn").asLong());
     assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "key, value and headers take 1886 bytes, max.record.bytes is 1000",
+        "key, value and headers take 1936 bytes, max.record.bytes is 1000",
         headers(out).get("dead_letter_message"));
     assertFalse(text(out).contains(SECRET));
   }
@@ -289,16 +291,30 @@ class InvalidRowsTest {
         router("max.record.bytes", Long.toString(size - 1)).apply(in).topic());
   }
 
+  /** Kafka's two lengths per header count as 10 bytes. */
   private static long sizeOf(SourceRecord record) {
     long size = utf8(record.key()) + ((byte[]) record.value()).length;
     for (Map.Entry<String, String> header : headers(record).entrySet()) {
-      size += utf8(header.getKey()) + utf8(header.getValue());
+      size += 10 + utf8(header.getKey()) + utf8(header.getValue());
     }
     return size;
   }
 
   private static long utf8(Object text) {
     return ((String) text).getBytes(StandardCharsets.UTF_8).length;
+  }
+
+  /** Headers of one char and no value take more on the wire than their text. */
+  @Test
+  void manySmallHeadersCount() {
+    String headers =
+        IntStream.range(0, 200)
+            .mapToObj(i -> "\"" + (char) ('\u4e00' + i) + "\": \"\"")
+            .collect(Collectors.joining(",", "{", "}"));
+    SourceRecord in = OutboxEvents.insert().with("headers", headers).record();
+    assertEquals("library.note", router("max.record.bytes", "4000").apply(in).topic());
+    SourceRecord refused = router("max.record.bytes", "2000").apply(in);
+    assertEquals("record-too-large", headers(refused).get("dead_letter_reason"));
   }
 
   /** The dead letter of a large row that is wrong otherwise must be sendable too. */

@@ -53,11 +53,17 @@ class PayloadFormatsTest {
     return OutboxEvents.insert().column("payload", Schema.OPTIONAL_BYTES_SCHEMA, payload);
   }
 
+  /** confluent-avro with two versions, avro with one. */
   private static OutboxRouter<SourceRecord> binary(String format, String... more) {
     String[] all = Arrays.copyOf(more, more.length + 2);
     all[more.length] = FORMAT;
     all[more.length + 1] = format;
-    return router(twoVersions(all));
+    return router(format.equals("avro") ? all : twoVersions(all));
+  }
+
+  /** Two versions, of which the row names one. */
+  private static OutboxRouter<SourceRecord> named(String format) {
+    return router(twoVersions(FORMAT, format, "table.field.event.schema.version", "version"));
   }
 
   private static OutboxRouter<SourceRecord> text(String... more) {
@@ -78,12 +84,62 @@ class PayloadFormatsTest {
     return Stream.of(arguments(V1, NOTE_V1_ID), arguments(V2, NOTE_V2_ID));
   }
 
-  @ParameterizedTest
-  @MethodSource("avroBodies")
-  void avroIsFramedWithTheIdOfTheNewestVersionThatReadsItWhole(byte[] body, int id) {
-    SourceRecord out = binary("avro").apply(row(body).record());
+  @Test
+  void avroIsFramedWithTheIdOfTheOnlyVersion() {
+    SourceRecord out = binary("avro").apply(row(V1).record());
     assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
-    assertArrayEquals(framed(id, body), (byte[]) out.value());
+    assertArrayEquals(framed(NOTE_V1_ID, V1), (byte[]) out.value());
+  }
+
+  @Test
+  void nullIsTheOnlyVersion() {
+    SourceRecord out =
+        binary("avro", "table.field.event.schema.version", "version")
+            .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
+    assertArrayEquals(framed(NOTE_V1_ID, V1), (byte[]) out.value());
+  }
+
+  /** The body would decode by both; each gives its two texts the other's names. */
+  @ParameterizedTest
+  @ValueSource(strings = {"avro", "confluent-avro"})
+  void avroOfSwappedFieldsKeepsItsVersion(String format) {
+    String v1 = pair("first", "last");
+    byte[] body = avro(v1, "{\"first\": \"a\", \"last\": \"b\"}");
+    OutboxRouter<SourceRecord> router =
+        router(
+            twoVersions(
+                FORMAT,
+                format,
+                "aggregate.note.schema.1",
+                v1,
+                "aggregate.note.schema.2",
+                pair("last", "first"),
+                "table.field.event.schema.version",
+                "version"));
+    byte[] payload = format.equals("avro") ? body : framed(NOTE_V1_ID, body);
+    SourceRecord older =
+        router.apply(row(payload).column("version", Schema.STRING_SCHEMA, "1").record());
+    assertArrayEquals(framed(NOTE_V1_ID, body), (byte[]) older.value());
+  }
+
+  private static String pair(String first, String second) {
+    return "{\"type\":\"record\",\"name\":\"Note\",\"fields\":[{\"name\":\""
+        + first
+        + "\",\"type\":\"string\"},{\"name\":\""
+        + second
+        + "\",\"type\":\"string\"}]}";
+  }
+
+  @Test
+  void avroThatNamesNoneOfSeveralVersionsBecomesADeadLetter() {
+    SourceRecord out =
+        named("avro")
+            .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
+    assertEquals("schema-version-unknown", headers(out).get("dead_letter_reason"));
+    assertEquals(
+        "the row names no schema version; those configured for note are 2, 1, and an Avro body does"
+            + " not say which it is of",
+        headers(out).get("dead_letter_message"));
   }
 
   @ParameterizedTest
@@ -116,17 +172,17 @@ class PayloadFormatsTest {
   }
 
   static Stream<Arguments> misfits() {
-    String avro = "the payload fits no schema version of note (2, 1); by version 2, ";
+    String avro = "the payload fits no schema version of note (1); by version 1, ";
     return Stream.of(
         arguments("avro", new byte[0], avro + "text: the bytes end within the value"),
         arguments("avro", new byte[] {4, 'a'}, avro + "text: the bytes end within the value"),
         arguments(
             "avro",
-            new byte[] {2, (byte) 0xFF, 2},
+            new byte[] {2, (byte) 0xFF},
             avro + "text: expected string, found bytes that are not UTF-8"),
         arguments(
             "avro",
-            new byte[] {2, 'a', 2, 9},
+            new byte[] {2, 'a', 9},
             avro + "payload: 1 bytes after the end of the Avro value"),
         arguments(
             "confluent-avro",
@@ -139,7 +195,8 @@ class PayloadFormatsTest {
         arguments(
             "confluent-avro",
             framed(77, V1),
-            "the payload has schema id 77, expected 12 (version 2) or 16909060 (version 1)"),
+            "the payload has the schema id of no configured version, expected 12 (version 2) or"
+                + " 16909060 (version 1)"),
         arguments(
             "confluent-avro",
             framed(NOTE_V2_ID, V1),
@@ -192,7 +249,8 @@ class PayloadFormatsTest {
             "2",
             framed(NOTE_V1_ID, V1),
             null,
-            "the payload has schema id 16909060, expected 12 (version 2)"));
+            "the payload has not the schema id of the version that the row names, expected 12"
+                + " (version 2)"));
   }
 
   @ParameterizedTest
@@ -200,8 +258,7 @@ class PayloadFormatsTest {
   void versionThatTheRowNamesIsTheOnlyOne(
       String format, String version, byte[] payload, String value, String message) {
     SourceRecord out =
-        binary(format, "table.field.event.schema.version", "version")
-            .apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
+        named(format).apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
     assertEquals(message, headers(out).get("dead_letter_message"));
     if (value != null) {
       assertEquals(value, HexFormat.of().formatHex((byte[]) out.value()));

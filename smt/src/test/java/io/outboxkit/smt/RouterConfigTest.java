@@ -168,6 +168,11 @@ class RouterConfigTest {
             "Invalid value 16909060 for configuration aggregate.note.schema.1.id:"
                 + " payload.format=text has no schema; leave it out, or set payload.format=json"),
         arguments(
+            Routers.twoVersions(format, "avro"),
+            "Invalid value 2,1 for configuration aggregate.note.schema.versions: an Avro body does"
+                + " not say which version it is of; with payload.format=avro list one version, or"
+                + " set table.field.event.schema.version"),
+        arguments(
             new String[] {format, "avro", "aggregate.note.unknown.fields", "ignore"},
             "Invalid value ignore for configuration aggregate.note.unknown.fields: only"
                 + " payload.format=json has fields to look for; leave it out"),
@@ -201,8 +206,54 @@ class RouterConfigTest {
                 + " another name"));
   }
 
+  static Stream<Arguments> conflicts() {
+    return Stream.of(
+        arguments(
+            new String[] {"dead.letter.topic", "library.note"},
+            "Invalid value library.note for configuration dead.letter.topic: is also"
+                + " aggregate.note.topic; name a topic of its own for dead letters"),
+        arguments(
+            Routers.twoVersions("aggregate.note.schema.1.id", "12"),
+            "Invalid value 12 for configuration aggregate.note.schema.1.id: is also"
+                + " aggregate.note.schema.2.id, of another schema; set each schema's own"),
+        arguments(
+            page("library.page", "12", Routers.NOTE_V2),
+            "Invalid value 16909060 for configuration aggregate.page.schema.7.id: is also"
+                + " aggregate.note.schema.1.id, of another schema; set each schema's own"),
+        arguments(
+            page("library.note", "6", Routers.NOTE_V1),
+            "Invalid value 6 for configuration aggregate.page.partitions:"
+                + " aggregate.note.partitions is 12 for the same topic; set both to its partition"
+                + " count"));
+  }
+
+  /** A second aggregate whose schema has the id of the first one's. */
+  private static String[] page(String topic, String partitions, String schema) {
+    return new String[] {
+      "aggregates",
+      "note,page",
+      "aggregate.page.topic",
+      topic,
+      "aggregate.page.partitions",
+      partitions,
+      "aggregate.page.schema.versions",
+      "7",
+      "aggregate.page.schema.7",
+      schema,
+      "aggregate.page.schema.7.id",
+      Integer.toString(Routers.NOTE_V1_ID)
+    };
+  }
+
+  /** Aggregates may share a topic, and equal schemas have one id in a registry. */
+  @Test
+  void whatIsEqualMayBeShared() {
+    configured(props(page("library.note", "12", " " + Routers.NOTE_V1))).close();
+    configured(props("invalid.rows", "fail", "dead.letter.topic", "library.note")).close();
+  }
+
   @ParameterizedTest
-  @MethodSource("combinations")
+  @MethodSource({"combinations", "conflicts"})
   void whatDoesNotGoTogetherIsRefused(String[] more, String message) {
     assertEquals(message, refusal(props(more)));
   }

@@ -9,7 +9,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
+import java.util.Map;
 import java.util.stream.Stream;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.log4j.Level;
@@ -18,6 +21,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** table.op.invalid.behavior and deleted.rows: changes of the outbox that a publication lets in. */
 class SkippedChangesTest {
@@ -49,6 +53,40 @@ class SkippedChangesTest {
   void oneOptionDoesNotStandForTheOther(String operation, String option, String value) {
     OutboxRouter<SourceRecord> router = router(option, value);
     assertThrows(DataException.class, () -> router.apply(change(operation)));
+  }
+
+  /** Debezium sends the new row as an insert, after a delete of the old one. */
+  private static SourceRecord updateOfKey() {
+    SourceRecord create = change("c");
+    create
+        .headers()
+        .add(
+            "__debezium.oldkey",
+            Map.of("id", "1"),
+            SchemaBuilder.map(Schema.STRING_SCHEMA, Schema.STRING_SCHEMA).build());
+    return create;
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"warn", "error"})
+  void updatesOfThePrimaryKeyAreNoNewEvents(String value) {
+    try (CapturedLog log = new CapturedLog()) {
+      OutboxRouter<SourceRecord> router = router(UPDATES, value, DELETES, "ignore");
+      assertNull(router.apply(change("d")));
+      assertNull(router.apply(updateOfKey()));
+      assertEquals(1, log.count(Level.toLevel(value)));
+      assertNotNull(router.apply(change("c")), "inserts go on");
+    }
+  }
+
+  @Test
+  void updatesOfThePrimaryKeyStopTheTaskToo() {
+    OutboxRouter<SourceRecord> router = router(DELETES, "ignore");
+    assertEquals(
+        "The outbox table public.outbox_event had a change with op=c that updates a key; only"
+            + " inserts can be routed. Make the publication insert-only (with (publish='insert')),"
+            + " or set table.op.invalid.behavior=warn to skip such changes.",
+        assertThrows(DataException.class, () -> router.apply(updateOfKey())).getMessage());
   }
 
   /** Snapshots have an option of their own. */

@@ -96,4 +96,40 @@ class UnknownFieldsTest {
         router.apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"x\": 1}").record());
     assertEquals("{\"text\": \"a\"}", Routers.decode(newer, removed, NOTE_V2_ID).toString());
   }
+
+  static Stream<Arguments> versionsThatIgnore() {
+    String v1 = "{\"id\": \"x\", \"shelf\": \"S1\"}";
+    String v2 = "{\"id\": \"x\", \"branch\": \"main\"}";
+    return Stream.of(
+        arguments("{\"id\":\"x\",\"shelf\":\"S1\",\"colour\":\"blue\"}", 1, v1),
+        arguments("{\"id\":\"x\",\"shelf\":\"S1\"}", 1, v1),
+        arguments("{\"id\":\"x\",\"colour\":\"blue\"}", 2, v2),
+        arguments("{\"id\":\"x\",\"branch\":\"main\",\"colour\":\"blue\"}", 2, v2),
+        // As many left out by both: the newest.
+        arguments("{\"id\":\"x\",\"branch\":\"main\",\"shelf\":\"S1\"}", 2, v2));
+  }
+
+  @ParameterizedTest
+  @MethodSource("versionsThatIgnore")
+  void theVersionThatLeavesOutTheFewestIsTaken(String payload, int version, String decoded)
+      throws Exception {
+    String v1 = book("{\"name\":\"shelf\",\"type\":\"string\"}");
+    String v2 = book("{\"name\":\"branch\",\"type\":\"string\",\"default\":\"main\"}");
+    SourceRecord out =
+        router(
+                twoVersions(
+                    OPTION, "ignore", "aggregate.note.schema.2", v2, "aggregate.note.schema.1", v1))
+            .apply(OutboxEvents.insert().payload(payload).record());
+    assertEquals(
+        decoded,
+        Routers.decode(out, version == 1 ? v1 : v2, version == 1 ? NOTE_V1_ID : NOTE_V2_ID)
+            .toString());
+  }
+
+  private static String book(String field) {
+    return "{\"type\":\"record\",\"name\":\"Book\",\"fields\":["
+        + "{\"name\":\"id\",\"type\":\"string\"},"
+        + field
+        + "]}";
+  }
 }

@@ -18,7 +18,11 @@ public final class AvroBodyChecker {
   /** Items that take no bytes, in one value. Those that take some are bounded by the bytes. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
-  private static final int MAX_VARINT_BYTES = 10;
+  /** Most bytes of a number where Avro's readers read an int. */
+  private static final int MAX_INT_BYTES = 5;
+
+  /** Most bytes where they read a long: lengths, counts of items and sizes of blocks are longs. */
+  private static final int MAX_LONG_BYTES = 10;
 
   private final Schema schema;
   private byte[] bytes;
@@ -60,10 +64,10 @@ public final class AvroBodyChecker {
       case BYTES -> skip(varint());
       case FIXED -> skip(type.getFixedSize());
       case STRING -> string();
-      case ENUM -> requireBelow(type.getEnumSymbols().size(), varint(), "enum");
+      case ENUM -> requireBelow(type.getEnumSymbols().size(), varint(MAX_INT_BYTES), "enum");
       case UNION -> {
         List<Schema> branches = type.getTypes();
-        value(branches.get(requireBelow(branches.size(), varint(), "union")), depth);
+        value(branches.get(requireBelow(branches.size(), varint(MAX_INT_BYTES), "union")), depth);
       }
       case RECORD -> record(type, deeper(depth));
       case ARRAY -> blocks(type.getElementType(), false, deeper(depth));
@@ -119,7 +123,7 @@ public final class AvroBodyChecker {
   }
 
   private void intNumber() throws PayloadException {
-    long value = varint();
+    long value = varint(MAX_INT_BYTES);
     if (value != (int) value) {
       throw new PayloadException("expected int, found a number out of range");
     }
@@ -133,15 +137,19 @@ public final class AvroBodyChecker {
   }
 
   private long varint() throws PayloadException {
+    return varint(MAX_LONG_BYTES);
+  }
+
+  private long varint(int maxBytes) throws PayloadException {
     long value = 0;
-    for (int i = 0; i < MAX_VARINT_BYTES; i++) {
+    for (int i = 0; i < maxBytes; i++) {
       int next = unsignedByte();
       value |= (next & 0x7FL) << (7 * i);
       if (next < 0x80) {
         return value >>> 1 ^ -(value & 1);
       }
     }
-    throw new PayloadException("a number of more than " + MAX_VARINT_BYTES + " bytes");
+    throw new PayloadException("a number of more than " + maxBytes + " bytes");
   }
 
   private int unsignedByte() throws PayloadException {

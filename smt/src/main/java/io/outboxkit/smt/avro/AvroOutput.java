@@ -31,6 +31,7 @@ public final class AvroOutput {
   private int[] slots = new int[64];
   private int slotTop;
   private int attempts;
+  private int skippedFields;
 
   /** Starts a new value in Confluent wire format: 0x00 and the schema id, big-endian. */
   public void startFramed(int schemaId) {
@@ -48,6 +49,7 @@ public final class AvroOutput {
     size = 0;
     slotTop = 0;
     attempts = 0;
+    skippedFields = 0;
     if (bytes.length > KEPT_CAPACITY) {
       bytes = new byte[INITIAL_CAPACITY];
     }
@@ -58,18 +60,36 @@ public final class AvroOutput {
     return Arrays.copyOf(bytes, size);
   }
 
+  /**
+   * Fields of the value that the schema does not have, with {@link UnknownFields#IGNORE}: what one
+   * schema leaves out and another keeps tells which of them the value is of.
+   */
+  public int skippedFields() {
+    return skippedFields;
+  }
+
+  void skipFields(int count) {
+    skippedFields += count;
+  }
+
   int position() {
     return size;
   }
 
-  /** What {@link #rollback} needs besides the position. */
+  /** A copy of the bytes from there on. */
+  byte[] writtenFrom(int position) {
+    return Arrays.copyOfRange(bytes, position, size);
+  }
+
+  /** What {@link #rollback} needs besides the position and {@link #skippedFields}. */
   int openSlots() {
     return slotTop;
   }
 
-  void rollback(int position, int openSlots) {
+  void rollback(int position, int openSlots, int skipped) {
     size = position;
     slotTop = openSlots;
+    skippedFields = skipped;
   }
 
   /**

@@ -40,7 +40,7 @@ final class DecimalWriter extends DecimalTextWriter {
   }
 
   private BigDecimal atScale(BigDecimal value) throws PayloadException {
-    BigDecimal shortest = value.scale() == scale ? value : value.stripTrailingZeros();
+    BigDecimal shortest = value.scale() == scale ? value : shortest(value);
     if (shortest.signum() == 0) {
       return BigDecimal.ZERO;
     }
@@ -52,5 +52,14 @@ final class DecimalWriter extends DecimalTextWriter {
       throw mismatch("a number with more digits");
     }
     return shortest.setScale(scale);
+  }
+
+  private BigDecimal shortest(BigDecimal value) throws PayloadException {
+    try {
+      return value.stripTrailingZeros();
+    } catch (ArithmeticException e) {
+      // The exponent of 100e2147483647 does not fit once its zeros are part of it.
+      throw mismatch("a number with more digits");
+    }
   }
 }

@@ -60,7 +60,9 @@ public final class JsonAvroEncoder {
    */
   public void encode(String json, AvroOutput out) throws PayloadException {
     try (JsonParser parser = JSON.createParser(json)) {
-      parser.nextToken();
+      if (parser.nextToken() == null) {
+        throw root.mismatch(parser);
+      }
       root.write(parser, out);
       if (parser.nextToken() != null) {
         throw new PayloadException("text after the end of the JSON value");

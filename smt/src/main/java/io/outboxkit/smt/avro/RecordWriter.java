@@ -67,7 +67,7 @@ final class RecordWriter extends ValueWriter {
     for (String name = json.nextFieldName(); name != null; name = json.nextFieldName()) {
       Field field = byName.get(name);
       if (field == null) {
-        skipUnknown(name, json);
+        skipUnknown(name, json, out);
         continue;
       }
       if (out.hasField(frame, field.index())) {
@@ -86,13 +86,15 @@ final class RecordWriter extends ValueWriter {
     return ordered && written == inOrder.size();
   }
 
-  private void skipUnknown(String name, JsonParser json) throws IOException, PayloadException {
+  private void skipUnknown(String name, JsonParser json, AvroOutput out)
+      throws IOException, PayloadException {
     if (unknownFields == UnknownFields.REFUSE) {
       throw new PayloadException(
           "unknown field " + Names.shown(name) + ", " + expected() + " has none of that name");
     }
     json.nextToken();
     json.skipChildren();
+    out.skipFields(1);
   }
 
   private void putInSchemaOrder(AvroOutput out, int frame, int start) throws PayloadException {

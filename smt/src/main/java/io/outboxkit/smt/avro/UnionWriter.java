@@ -10,29 +10,15 @@ import java.util.stream.Collectors;
 /**
  * JSON values as unions, without a tag that names the branch: the first branch, in the order of the
  * schema, that takes the value. Where unknown fields are ignored, any record takes any object that
- * has its required fields; so the branches that know all the fields are asked first.
+ * has its required fields; so it is the branch that leaves out the fewest fields, the first of
+ * them.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
 
-  /** What a structure is tried on, one row of branches after the other. */
-  private final ValueWriter[][] tries;
-
   UnionWriter(ValueWriter[] branches) {
-    this(branches, new ValueWriter[][] {branches});
-  }
-
-  /**
-   * @param strict the same branches, refusing what they do not know
-   */
-  UnionWriter(ValueWriter[] branches, ValueWriter[] strict) {
-    this(branches, new ValueWriter[][] {strict, branches});
-  }
-
-  private UnionWriter(ValueWriter[] branches, ValueWriter[][] tries) {
     super(Arrays.stream(branches).map(ValueWriter::expected).collect(Collectors.joining(" or ")));
     this.branches = branches;
-    this.tries = tries;
   }
 
   @Override
@@ -62,7 +48,7 @@ final class UnionWriter extends ValueWriter {
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
     for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-      if (tried(branches, i, json, out)) {
+      if (tried(i, json, out)) {
         return;
       }
     }
@@ -73,36 +59,53 @@ final class UnionWriter extends ValueWriter {
   private void tryStructures(int first, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
+    int start = out.position();
+    int openSlots = out.openSlots();
+    int before = out.skippedFields();
+    byte[] best = null;
+    int fewest = 0;
     try (TokenBuffer tokens = new TokenBuffer(json)) {
       tokens.forceUseOfBigDecimal(true);
       tokens.copyCurrentStructure(json);
-      for (ValueWriter[] writers : tries) {
-        for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-          try (JsonParser again = tokens.asParser()) {
-            again.nextToken();
-            if (tried(writers, i, again, out)) {
-              return;
-            }
+      for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
+        try (JsonParser again = tokens.asParser()) {
+          again.nextToken();
+          if (!tried(i, again, out)) {
+            continue;
           }
         }
+        int skipped = out.skippedFields() - before;
+        if (skipped == 0) {
+          return;
+        }
+        if (best == null || skipped < fewest) {
+          best = out.writtenFrom(start);
+          fewest = skipped;
+        }
+        out.rollback(start, openSlots, before);
       }
     }
-    throw PayloadException.mismatch(expected(), token);
+    if (best == null) {
+      throw PayloadException.mismatch(expected(), token);
+    }
+    out.writeFixed(best);
+    out.skipFields(fewest);
   }
 
-  private static boolean tried(ValueWriter[] writers, int branch, JsonParser json, AvroOutput out)
+  private boolean tried(int branch, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     if (!out.mayTryBranch()) {
       throw new PayloadException("too many ways to read the unions of the schema");
     }
     int position = out.position();
     int openSlots = out.openSlots();
+    int skipped = out.skippedFields();
     try {
       out.writeInt(branch);
-      writers[branch].write(json, out);
+      branches[branch].write(json, out);
       return true;
     } catch (PayloadException e) {
-      out.rollback(position, openSlots);
+      out.rollback(position, openSlots, skipped);
       return false;
     }
   }

@@ -31,13 +31,8 @@ final class WriterCompiler {
 
   private final UnknownFields unknownFields;
 
-  /** Compiles what unions try first; null where that is what this one compiles. */
-  private final WriterCompiler strict;
-
   WriterCompiler(UnknownFields unknownFields) {
     this.unknownFields = unknownFields;
-    this.strict =
-        unknownFields == UnknownFields.IGNORE ? new WriterCompiler(UnknownFields.REFUSE) : null;
   }
 
   ValueWriter compile(Schema schema) {
@@ -73,18 +68,11 @@ final class WriterCompiler {
   }
 
   private ValueWriter unionWriter(Schema schema) {
-    ValueWriter[] branches = branchesOf(schema);
-    return strict == null
-        ? new UnionWriter(branches)
-        : new UnionWriter(branches, strict.branchesOf(schema));
-  }
-
-  private ValueWriter[] branchesOf(Schema union) {
-    ValueWriter[] branches = new ValueWriter[union.getTypes().size()];
+    ValueWriter[] branches = new ValueWriter[schema.getTypes().size()];
     for (int i = 0; i < branches.length; i++) {
-      branches[i] = compile(union.getTypes().get(i));
+      branches[i] = compile(schema.getTypes().get(i));
     }
-    return branches;
+    return new UnionWriter(branches);
   }
 
   private static ValueWriter intWriter(Schema schema) {

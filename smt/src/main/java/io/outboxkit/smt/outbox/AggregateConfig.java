@@ -4,6 +4,7 @@ import io.outboxkit.smt.avro.AvroBodyChecker;
 import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.avro.UnknownFields;
+import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
 import io.outboxkit.smt.outbox.SchemaVersions.Version;
 import io.outboxkit.smt.util.TopicNames;
 import java.util.ArrayList;
@@ -41,20 +42,28 @@ final class AggregateConfig {
           + " their versions";
 
   private final Map<String, Object> props;
+  private final boolean rowsNameVersions;
   private final Set<String> used = new TreeSet<>();
   private final Set<String> withoutSchemas = new TreeSet<>();
+  private final Conflicts conflicts = new Conflicts();
 
   /** One for all: a router encodes one payload at a time. */
   private final AvroOutput out = new AvroOutput();
 
-  AggregateConfig(Map<String, Object> props) {
+  /**
+   * @param rowsNameVersions whether there is a column of the schema version
+   */
+  AggregateConfig(Map<String, Object> props, boolean rowsNameVersions) {
     this.props = props;
+    this.rowsNameVersions = rowsNameVersions;
   }
 
   Map<String, AggregateRoute> routes(List<String> types) {
     Map<String, AggregateRoute> routes = new LinkedHashMap<>();
     for (String type : types) {
-      routes.put(type, route(type));
+      AggregateRoute route = route(type);
+      conflicts.requireOnePartitionCount(route);
+      routes.put(type, route);
     }
     refuseUnusedKeys(types);
     return routes;
@@ -88,19 +97,19 @@ final class AggregateConfig {
     if (!format.hasSchemas()) {
       withoutSchemas.add(prefix + "schema.");
     }
-    boolean ignored = ignoresUnknown(prefix + "unknown.fields", format);
+    UnknownFields unknown = unknownFields(prefix + "unknown.fields", format);
     return switch (format) {
-      case JSON -> jsonPayloads(versions(prefix + "schema."), type, ignored);
-      case AVRO -> new AvroPayloads(checkers(prefix, type));
+      case JSON -> jsonPayloads(versions(prefix + "schema."), type, unknown);
+      case AVRO -> avroPayloads(prefix, type);
       case CONFLUENT_AVRO -> new ConfluentAvroPayloads(checkers(prefix, type));
       case TEXT -> new TextPayloads();
     };
   }
 
-  private boolean ignoresUnknown(String name, PayloadFormat format) {
+  private UnknownFields unknownFields(String name, PayloadFormat format) {
     String value = text(name, null);
     if (value == null) {
-      return false;
+      return UnknownFields.REFUSE;
     }
     if (format != PayloadFormat.JSON) {
       throw new ConfigException(
@@ -109,21 +118,28 @@ final class AggregateConfig {
     if (!value.equals(IGNORE) && !value.equals(REFUSE)) {
       throw new ConfigException(name, value, "must be one of: " + REFUSE + ", " + IGNORE);
     }
-    return value.equals(IGNORE);
-  }
-
-  private PayloadEncoder jsonPayloads(
-      List<Version<Schema>> versions, String type, boolean ignored) {
-    PayloadEncoder whole = jsonPayloads(versions, type, UnknownFields.REFUSE);
-    return ignored
-        ? new LenientPayloads(whole, jsonPayloads(versions, type, UnknownFields.IGNORE))
-        : whole;
+    return value.equals(IGNORE) ? UnknownFields.IGNORE : UnknownFields.REFUSE;
   }
 
   private PayloadEncoder jsonPayloads(
       List<Version<Schema>> versions, String type, UnknownFields unknown) {
     return new JsonPayloads(
         with(versions, type, schema -> new JsonAvroEncoder(schema, unknown)), out);
+  }
+
+  /** A body may decode by a version that it was not written by, and mean something else. */
+  private PayloadEncoder avroPayloads(String prefix, String type) {
+    SchemaVersions<AvroBodyChecker> checkers = checkers(prefix, type);
+    if (checkers.size() > 1 && !rowsNameVersions) {
+      String name = prefix + "schema." + VERSIONS;
+      throw new ConfigException(
+          name,
+          props.get(name),
+          "an Avro body does not say which version it is of; with payload.format=avro list one"
+              + " version, or set "
+              + ConfigName.SCHEMA_VERSION_FIELD);
+    }
+    return new AvroPayloads(checkers);
   }
 
   private SchemaVersions<AvroBodyChecker> checkers(String prefix, String type) {
@@ -177,10 +193,16 @@ final class AggregateConfig {
     String name = prefix + label;
     String json = required(name, "set the Avro schema of this version as JSON text");
     int id = number(name + ".id", 0, "the registry's id of this schema, an integer of 0 or more");
+    Schema schema = schema(name, json);
+    conflicts.requireOwnId(name + ".id", id, schema);
+    return new Version<>(label, id, schema);
+  }
+
+  private static Schema schema(String name, String json) {
     try {
       Schema schema = new Schema.Parser().parse(json);
       requireValid(schema);
-      return new Version<>(label, id, schema);
+      return schema;
     } catch (RuntimeException e) {
       // Not only AvroRuntimeException: a name that is defined nowhere is a NullPointerException
       // (1.12.2).

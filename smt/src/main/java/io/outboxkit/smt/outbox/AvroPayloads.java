@@ -7,8 +7,9 @@ import io.outboxkit.smt.util.Bytes;
 import java.nio.ByteBuffer;
 
 /**
- * Avro bodies, put into Confluent wire format with the id of the newest version that they decode by
- * to their last byte, or of the one that the row names; SQL NULL as a tombstone.
+ * Avro bodies, put into Confluent wire format with the id of the version that the row names, or of
+ * the only one, once they decode by it to their last byte; SQL NULL as a tombstone. No other
+ * version is tried: bytes that decode by it may mean something else.
  */
 final class AvroPayloads implements PayloadEncoder {
   private static final int FRAME = 1 + Integer.BYTES;
@@ -25,16 +26,13 @@ final class AvroPayloads implements PayloadEncoder {
     if (body == null) {
       return null;
     }
-    PayloadException newestRefusal = null;
-    for (Version<AvroBodyChecker> version : versions.candidates(row)) {
-      try {
-        version.codec().check(body, 0);
-        return framed(version.id(), body);
-      } catch (PayloadException e) {
-        newestRefusal = newestRefusal == null ? e : newestRefusal;
-      }
+    Version<AvroBodyChecker> version = versions.one(row);
+    try {
+      version.codec().check(body, 0);
+      return framed(version.id(), body);
+    } catch (PayloadException e) {
+      throw versions.misfit(row, e);
     }
-    throw versions.misfit(row, newestRefusal);
   }
 
   private static byte[] framed(int id, byte[] body) {

@@ -52,7 +52,8 @@ record Columns(
   }
 
   /**
-   * The column as text: strings as they are, whole numbers and booleans in plain notation.
+   * The column as text: strings as they are, whole numbers and booleans in plain notation. Not
+   * numbers whose schema has a name: they stand for something else, such as a date.
    *
    * @return null for SQL NULL
    * @throws DataException if the column is of another type
@@ -62,11 +63,12 @@ record Columns(
     if (value == null || value instanceof String) {
       return (String) value;
     }
-    if (value instanceof Long
-        || value instanceof Integer
-        || value instanceof Short
-        || value instanceof Byte
-        || value instanceof Boolean) {
+    boolean whole =
+        value instanceof Long
+            || value instanceof Integer
+            || value instanceof Short
+            || value instanceof Byte;
+    if (whole && column.schema().name() == null || value instanceof Boolean) {
       return value.toString();
     }
     throw new DataException(

@@ -51,8 +51,10 @@ final class ConfluentAvroPayloads implements PayloadEncoder {
       }
     }
     throw invalid(
-        "has schema id "
-            + id
+        // Not the id: if the value is not framed it is a part of what the row holds.
+        (row.schemaVersion() == null
+                ? "has the schema id of no configured version"
+                : "has not the schema id of the version that the row names")
             + ", expected "
             + candidates.stream()
                 .map(version -> version.id() + " (version " + version.label() + ")")

@@ -80,7 +80,7 @@ public final class EnvelopeReader {
       passThrough.requireTable(record, schemaName + "." + tableName);
       return null;
     }
-    if (!operations.isInsert(operation)) {
+    if (!operations.isInsert(record, operation)) {
       operations.requireSkippable(operation, () -> sequenceOf(source, known));
       return OutboxRow.SKIPPED;
     }

@@ -24,6 +24,8 @@ final class JsonPayloads implements PayloadEncoder {
   /**
    * Encodes by the newest version of the schema that accepts the payload, for rows written before a
    * schema change are still on their way when it is deployed; or by the one that the row names.
+   * Where unknown fields are ignored, it is the version that leaves out the fewest, the newest of
+   * them: a field that some version has must not vanish because of one that none has.
    */
   @Override
   public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -32,14 +34,25 @@ final class JsonPayloads implements PayloadEncoder {
       return null;
     }
     PayloadException newestRefusal = null;
+    byte[] best = null;
+    int fewest = 0;
     for (Version<JsonAvroEncoder> version : versions.candidates(row)) {
       try {
         out.startFramed(version.id());
         version.codec().encode(payload, out);
-        return out.toByteArray();
+        if (out.skippedFields() == 0) {
+          return out.toByteArray();
+        }
+        if (best == null || out.skippedFields() < fewest) {
+          best = out.toByteArray();
+          fewest = out.skippedFields();
+        }
       } catch (PayloadException e) {
         newestRefusal = newestRefusal == null ? e : newestRefusal;
       }
+    }
+    if (best != null) {
+      return best;
     }
     throw versions.misfit(row, newestRefusal);
   }

@@ -1,5 +1,6 @@
 package io.outboxkit.smt.outbox;
 
+import io.outboxkit.smt.util.UnknownOptions;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
@@ -31,10 +32,6 @@ final class OtherOptions {
           "tracing.operation.name", TRACING,
           "tracing.with.context.field.only", TRACING);
 
-  /** What Connect itself keeps under the name of a transform. */
-  private static final Set<String> OF_CONNECT =
-      Set.of("type", "plugin.version", "predicate", "negate");
-
   private OtherOptions() {}
 
   /**
@@ -42,18 +39,13 @@ final class OtherOptions {
    */
   static void refuse(Map<String, Object> props, Set<String> options) {
     for (String name : new TreeSet<>(props.keySet())) {
-      if (options.contains(name)
-          || OF_CONNECT.contains(name)
-          || name.startsWith(AggregateConfig.PREFIX)) {
-        continue;
+      if (!UnknownOptions.isKnown(name, options) && !name.startsWith(AggregateConfig.PREFIX)) {
+        throw UnknownOptions.refusal(
+            "OutboxRouter",
+            name,
+            props.get(name),
+            INSTEAD.getOrDefault(name, "the options are " + options));
       }
-      String instead = INSTEAD.get(name);
-      throw new ConfigException(
-          name,
-          props.get(name),
-          instead == null
-              ? "not an option of OutboxRouter; the options are " + options
-              : "not an option of OutboxRouter; " + instead);
     }
   }
 }

@@ -28,6 +28,9 @@ final class RecordHeaders {
           InvalidRows.REASON_HEADER,
           InvalidRows.MESSAGE_HEADER);
 
+  /** Kafka puts the lengths of name and value in front of them, as varints of up to 5 bytes. */
+  private static final int FRAMING = 10;
+
   private RecordHeaders() {}
 
   /** The five headers, without those whose value is null. */
@@ -52,20 +55,20 @@ final class RecordHeaders {
     }
   }
 
-  /** Chars of all names and values. */
+  /** Chars of all names and values, and what frames them. */
   static long charsOf(ConnectHeaders headers) {
     long chars = 0;
     for (Header header : headers) {
-      chars += header.key().length() + ((String) header.value()).length();
+      chars += FRAMING + header.key().length() + ((String) header.value()).length();
     }
     return chars;
   }
 
-  /** Bytes of all names and values in UTF-8. */
+  /** Bytes of all names and values in UTF-8, and of what frames them. */
   static long sizeOf(ConnectHeaders headers) {
     long size = 0;
     for (Header header : headers) {
-      size += Utf8.length(header.key()) + Utf8.length((String) header.value());
+      size += FRAMING + Utf8.length(header.key()) + Utf8.length((String) header.value());
     }
     return size;
   }

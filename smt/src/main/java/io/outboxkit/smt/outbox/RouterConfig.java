@@ -66,8 +66,13 @@ public final class RouterConfig extends AbstractConfig {
             getList(ConfigName.PLACEMENT),
             getString(ConfigName.PLACEMENT_MISSING).equals(RouterOptions.IGNORE));
     requireOtherNamesThanCloudEvents();
-    routes = new AggregateConfig(originals()).routes(getList(ConfigName.AGGREGATES));
+    routes =
+        new AggregateConfig(originals(), getString(ConfigName.SCHEMA_VERSION_FIELD) != null)
+            .routes(getList(ConfigName.AGGREGATES));
     requireOneColumnType();
+    if (deadLetters()) {
+      Conflicts.requireOwnTopic(ConfigName.DEAD_LETTER_TOPIC, deadLetterTopic(), routes.values());
+    }
   }
 
   /** Null if only messages are events. */

@@ -85,7 +85,8 @@ final class RouterOptions {
             Importance.LOW,
             "Column of the label of the schema version that the payload was written by (text or"
                 + " whole number). Without it, and where it is null, the newest version that"
-                + " accepts the payload is taken.")
+                + " accepts the payload is taken. Required where an aggregate of the format avro"
+                + " has several versions, and then null makes its row invalid.")
         .define(
             ConfigName.PLACEMENT,
             Type.LIST,
@@ -176,7 +177,8 @@ final class RouterOptions {
             1_000_000,
             Range.atLeast(1),
             Importance.MEDIUM,
-            "Most bytes of key, value and headers together; a larger row counts as invalid. Keep it"
+            "Most bytes of key, value and headers together, with 10 more per header for what Kafka"
+                + " puts around it; a larger row counts as invalid. Keep it"
                 + " below the producer's max.request.size and the topics' max.message.bytes.")
         .define(
             ConfigName.PASS_THROUGH,

@@ -2,6 +2,7 @@ package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
 import java.util.function.Supplier;
+import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -15,6 +16,12 @@ final class RowOperations {
   private static final String UPDATE = "u";
   private static final String DELETE = "d";
   private static final String TRUNCATE = "t";
+
+  /**
+   * Header of the create that follows the delete when an update changed the primary key
+   * (RelationalChangeRecordEmitter).
+   */
+  private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
   /** Values of {@code table.op.invalid.behavior}. */
   static final String FATAL = "fatal";
@@ -35,8 +42,13 @@ final class RowOperations {
     this.ignoresDeletes = config.ignoresDeletes();
   }
 
-  boolean isInsert(String operation) {
-    return CREATE.equals(operation) || READ.equals(operation) && routesSnapshotRows;
+  boolean isInsert(ConnectRecord<?> record, String operation) {
+    return CREATE.equals(operation) && !isUpdateOfKey(record)
+        || READ.equals(operation) && routesSnapshotRows;
+  }
+
+  private static boolean isUpdateOfKey(ConnectRecord<?> record) {
+    return !record.headers().isEmpty() && record.headers().lastWithName(OLD_KEY_HEADER) != null;
   }
 
   /** Whether deletes are skipped, and so what Debezium sends after them. */
@@ -45,7 +57,7 @@ final class RowOperations {
   }
 
   /**
-   * Returns if a change that is no insert is to be skipped.
+   * Returns if a change that is no insert is to be skipped. A create is one half of an update.
    *
    * @param place where it is in the log, for the message
    * @throws DataException if it is not
@@ -54,9 +66,10 @@ final class RowOperations {
     if (READ.equals(operation)) {
       throw snapshotRow();
     }
-    if (UPDATE.equals(operation)) {
+    if (UPDATE.equals(operation) || CREATE.equals(operation)) {
       if (behavior.equals(FATAL)) {
-        throw change(operation, ", or set table.op.invalid.behavior=warn to skip such changes");
+        String what = UPDATE.equals(operation) ? operation : operation + " that updates a key";
+        throw change(what, ", or set table.op.invalid.behavior=warn to skip such changes");
       }
       log(place);
     } else if (DELETE.equals(operation) || TRUNCATE.equals(operation)) {

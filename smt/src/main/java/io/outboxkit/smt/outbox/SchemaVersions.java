@@ -58,6 +58,29 @@ final class SchemaVersions<C> {
   }
 
   /**
+   * The version of a payload that does not say itself: the one that the row names, or the only one.
+   *
+   * @throws InvalidRowException if the row names one that there is not, or none of several
+   */
+  Version<C> one(OutboxRow row) throws InvalidRowException {
+    List<Version<C>> candidates = candidates(row);
+    if (candidates.size() > 1) {
+      throw new InvalidRowException(
+          Reason.SCHEMA_VERSION_UNKNOWN,
+          "the row names no schema version; those configured for "
+              + type
+              + " are "
+              + labels()
+              + ", and an Avro body does not say which it is of");
+    }
+    return candidates.get(0);
+  }
+
+  int size() {
+    return all.size();
+  }
+
+  /**
    * What to throw when none of the candidates fits.
    *
    * @param first why the first of them does not

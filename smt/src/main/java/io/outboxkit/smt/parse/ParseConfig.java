@@ -2,7 +2,9 @@ package io.outboxkit.smt.parse;
 
 import io.outboxkit.smt.avro.JsonStructParser;
 import io.outboxkit.smt.field.FieldPath;
+import io.outboxkit.smt.util.UnknownOptions;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -66,6 +68,10 @@ public final class ParseConfig extends AbstractConfig {
   public ParseConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
     this.props = originals();
+    // The aggregate.* keys depend on aggregates: versions() looks at them.
+    Map<String, Object> fixed = new HashMap<>(props);
+    fixed.keySet().removeIf(name -> name.startsWith(PREFIX));
+    UnknownOptions.refuse("ParsePayload", fixed, CONFIG_DEF.names());
   }
 
   public FieldPath path(String option) {

@@ -39,6 +39,11 @@ class AvroBodyCheckerTest {
         arguments("\"long\"", "ffffffffffffffffff01"),
         // Longer than need be, which readers take.
         arguments("\"long\"", "8000"),
+        arguments("\"int\"", "8080808000"),
+        arguments(ENUM, "8280808000"),
+        arguments("[\"null\",\"int\"]", "8080808000"),
+        arguments("\"string\"", "8280808080800061"),
+        arguments(INTS, "82808080800002808080808000"),
         arguments("\"float\"", "00000000"),
         arguments("\"double\"", "0000000000000000"),
         arguments("\"string\"", "04c3a9"),
@@ -70,6 +75,10 @@ class AvroBodyCheckerTest {
         arguments("\"int\"", "80", early),
         arguments("\"int\"", "8080808010", "payload: expected int, found a number out of range"),
         arguments("\"long\"", "80808080808080808080", "payload: a number of more than 10 bytes"),
+        // As int, enum and union Avro's readers take five bytes at most.
+        arguments("\"int\"", "808080808000", "payload: a number of more than 5 bytes"),
+        arguments(ENUM, "828080808000", "payload: a number of more than 5 bytes"),
+        arguments("[\"null\",\"int\"]", "808080808000", "payload: a number of more than 5 bytes"),
         arguments("\"float\"", "000000", early),
         arguments("\"double\"", "00000000000000", early),
         arguments("\"string\"", "04c3", early),

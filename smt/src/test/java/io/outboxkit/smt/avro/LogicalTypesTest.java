@@ -81,6 +81,8 @@ class LogicalTypesTest {
     "1e-999999999, a number with more fraction digits",
     "10000, a number with more digits",
     "1e999999999, a number with more digits",
+    "100e2147483647, a number with more digits",
+    "'\"-100e2147483647\"', a number with more digits",
     "-12345.67, a number with more digits",
     "'\"12,5\"', a string that is no number",
     "'\"\"', a string that is no number",

@@ -102,6 +102,12 @@ class PrimitiveTypesTest {
         arguments(ENUM, "0", "expected enum E [A, B], found number"),
         arguments("\"int\"", "1 2", "text after the end of the JSON value"),
         arguments("\"int\"", "", "expected int, found no value"),
+        arguments("[\"null\",\"int\"]", "", "expected null or int, found no value"),
+        arguments("[\"null\",\"string\"]", " ", "expected null or string, found no value"),
+        arguments(
+            "\"long\"",
+            "100e2147483647",
+            "expected long, found a number that is out of range or not whole"),
         arguments("\"int\"", "01", "not readable as JSON at line 1, column 2"),
         arguments("\"int\"", "NaN", "not readable as JSON at line 1, column 4"),
         arguments("\"string\"", "\"a", "not readable as JSON at line 1, column 3"));

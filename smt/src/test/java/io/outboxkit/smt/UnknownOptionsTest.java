@@ -1,0 +1,75 @@
+package io.outboxkit.smt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.params.provider.Arguments.arguments;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.transforms.Transformation;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** A mistyped option of a transform for chains; OutboxRouter's are in RouterConfigTest. */
+class UnknownOptionsTest {
+  static Stream<Arguments> transforms() {
+    Supplier<Transformation<SourceRecord>> tombstone = SetTombstone::new;
+    Supplier<Transformation<SourceRecord>> partition = SetPartition::new;
+    Supplier<Transformation<SourceRecord>> route = RouteByField::new;
+    Supplier<Transformation<SourceRecord>> parse = ParsePayload::new;
+    return Stream.of(
+        // Without the one it has it would take every record.
+        arguments(tombstone, "SetTombstone", Map.of(), "payload.feild"),
+        arguments(partition, "SetPartition", Map.of("partitions", "3"), "topic.partition"),
+        arguments(
+            route, "RouteByField", Map.of("field", "key", "topics", "a:b"), "aggregate.a.topic"),
+        arguments(
+            parse,
+            "ParsePayload",
+            Map.of(
+                "aggregates",
+                "note",
+                "aggregate.note.schema.versions",
+                "1",
+                "aggregate.note.schema.1",
+                Routers.NOTE_V1),
+            "typ.field"));
+  }
+
+  @ParameterizedTest
+  @MethodSource("transforms")
+  void areRefused(
+      Supplier<Transformation<SourceRecord>> transform,
+      String name,
+      Map<String, String> props,
+      String option) {
+    Map<String, String> mistyped = new HashMap<>(props);
+    mistyped.put(option, "value.payload");
+    assertEquals(
+        "Invalid value value.payload for configuration "
+            + option
+            + ": not an option of "
+            + name
+            + "; the options are "
+            + transform.get().config().names(),
+        assertThrows(ConfigException.class, () -> transform.get().configure(mistyped))
+            .getMessage());
+  }
+
+  @ParameterizedTest
+  @MethodSource("transforms")
+  void keysOfConnectAreTaken(
+      Supplier<Transformation<SourceRecord>> transform, String name, Map<String, String> props) {
+    Map<String, String> more = new HashMap<>(props);
+    more.put("type", "io.outboxkit.smt." + name);
+    more.put("predicate", "p");
+    more.put("negate", "true");
+    more.put("plugin.version", "[0.1.0]");
+    transform.get().configure(more);
+  }
+}
