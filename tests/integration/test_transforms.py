@@ -268,7 +268,7 @@ def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
     assert len(raw) == len(found), "each once"
     lock = typed.deployment.lock()
     assert lock is not None
-    sequence = re.fullmatch(r"([0-9a-f]{4}):([0-9a-f]{16})-([0-9a-f]{16})", found.pop("source_sequence"))
+    sequence = re.fullmatch(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})", found.pop("source_sequence"))
     assert sequence is not None
     assert int(sequence[1], 16) == lock.source_epoch
     assert before[0] <= int(sequence[3], 16) < after[0]
