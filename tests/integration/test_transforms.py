@@ -304,12 +304,20 @@ BODIES = "public.bodies_event"
 
 
 @pytest.fixture(scope="module")
-def bodies(deploy_once: Deploy) -> Deployment:
+def bodies(deploy_once: Deploy, project: Path) -> Deployment:
+    """Authors and books have one schema version, loans two, of which each reads the other's bytes."""
+    schema = project / "schemas" / "bodies_loan.avsc"
+    schema.write_text(json.dumps(LOAN_1))
+    source = {"table": BODIES, "publication": "bodies_p", "slot": "bodies_s", "schema_version_column": "schema_version"}
     aggregates = {
         "author": {"schema": "schemas/author.avsc", "partitions": 4, "payload": "avro"},
         "book": {"schema": "schemas/book.avsc", "partitions": 4, "payload": "confluent-avro"},
+        "loan": {"schema": f"schemas/{schema.name}", "payload": "avro"},
     }
-    return deploy_once("bodies", aggregates=aggregates)
+    deployment = deploy_once("bodies", source=source, aggregates=aggregates)
+    schema.write_text(json.dumps(LOAN_2))
+    apply(deployment, silent)
+    return deployment
 
 
 def author_body(deployment: Deployment, key: str) -> bytes:
@@ -346,6 +354,27 @@ def test_an_avro_body_gets_its_frame_and_a_framed_one_keeps_it(bodies: Deploymen
     for kind in ("author", "book"):
         gone = arrived(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
         assert gone.value() is None
+
+
+@pytest.mark.parametrize(
+    ("version", "decoded"),
+    [("1", {"id": "x", "shelf": "y"}), ("2", {"branch": "x", "id": "y"})],
+)
+def test_a_body_that_two_versions_read_is_of_the_one_that_its_row_names(
+    bodies: Deployment, source_dsn: str, version: str, decoded: dict[str, str]
+) -> None:
+    event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y", schema_version=version)
+    message = arrived(bodies, "bodies.loan", 1, event)
+    assert schema_id(message) == ids_by_version(bodies, "loan")[int(version)]
+    assert decode(bodies, "loan", message) == decoded
+
+
+def test_a_body_without_a_version_is_a_dead_letter_where_there_are_two(bodies: Deployment, source_dsn: str) -> None:
+    """Of one version alone it is that one: see the authors."""
+    event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
+    found, row = letter(bodies, event)
+    assert found["dead_letter_reason"] == "schema-version-unknown"
+    assert row["schema_version"] is None
 
 
 def frame(number: int) -> bytes:

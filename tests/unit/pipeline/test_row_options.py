@@ -19,7 +19,8 @@ ROUTER, CHAIN, EVENT_ROUTER, MESSAGES = (
     "outbox-postgres-messages",
 )
 NOTHING = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
-BYTES = {**NOTHING, f"{AUTHOR}/payload": "avro", f"{BOOK}/payload": "confluent-avro"}
+FRAMED = {**NOTHING, f"{AUTHOR}/payload": "confluent-avro", f"{BOOK}/payload": "confluent-avro"}
+BYTES = {**FRAMED, f"{AUTHOR}/payload": "avro", f"{SOURCE}/schema_version_column": "version"}
 TEXT = {**NOTHING, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
 
 
@@ -64,6 +65,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
     ),
     ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a message is JSON"),
+    (
+        {**FRAMED, f"{BOOK}/payload": "avro"},
+        "",
+        "payload of 'book' is avro, and source.schema_version_column is not set: an Avro body does not say",
+    ),
     ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, which payload: avro cannot hold"),
     ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
     (
@@ -119,6 +125,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
     (TEXT, "text"),
     ({**TEXT, "source/message_prefix": "outbox"}, "text"),
     (BYTES, "bytea"),
+    (FRAMED, "bytea"),
     ({f"{SOURCE}/header_columns": {"tenant": "ce_tenant", "region": "content-type"}}, "jsonb"),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, "jsonb")
@@ -132,7 +139,7 @@ def test_what_fits_is_read(workspace: Path, changes: dict[str, Any], column: str
     pipeline = load_pipeline(changed(workspace, changes))
     assert pipeline.payload_type == column
     # Its own row must fit the column, too.
-    assert pipeline.routed["outbox-canary"].payload == ("avro" if column == "bytea" else "json")
+    assert pipeline.routed["outbox-canary"].payload == ("confluent-avro" if column == "bytea" else "json")
     text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
     assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
 
@@ -182,7 +189,8 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {
             f"{OUTBOX}aggregate.author.payload.format": "avro",
             f"{OUTBOX}aggregate.book.payload.format": "confluent-avro",
-            f"{OUTBOX}aggregate.outbox-canary.payload.format": "avro",
+            f"{OUTBOX}aggregate.outbox-canary.payload.format": "confluent-avro",
+            f"{OUTBOX}table.field.event.schema.version": "version",
         },
     ),
     (
@@ -259,7 +267,7 @@ NOT_IN: list[tuple[str, dict[str, Any], str]] = [
     (EVENT_ROUTER, ENDED_BOOKS, "EventRouter has no tombstone_event_types, which aggregate book has"),
     (EVENT_ROUTER, {f"{SOURCE}/schema_version_column": "v"}, "EventRouter has no source.schema_version_column"),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter has no source.cloudevents_source"),
-    (CHAIN, BYTES, "a chain parses JSON only: aggregate author has payload avro"),
+    (CHAIN, FRAMED, "a chain parses JSON only: aggregate author has payload confluent-avro"),
     (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain refuses unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain has no source.schema_version_column"),
