@@ -28,10 +28,10 @@ PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea"
 # As format_type writes them, with a length.
 VERSION_TYPES = re.compile(r"text|character varying(\(\d+\))?|smallint|integer|bigint")
 # What Debezium hands over as neither text nor whole number is no header, and what it counts from an epoch says nothing
-# as one. timestamptz is text.
+# as one. With a time zone it is text.
 NO_HEADER_TYPES = re.compile(
-    r"(numeric|real|double precision|money|bytea|bit|point|date|time|interval)\b.*"
-    r"|timestamp(\(\d\))? without time zone|.*\[\]"
+    r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
+    r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
 )
 
 

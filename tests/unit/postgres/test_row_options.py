@@ -58,7 +58,7 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
     [
         ({"version": "text", "tenant": "text", "seq": "bigint"}, []),
         ({"version": "text", "tenant": "timestamp with time zone", "seq": "boolean"}, []),
-        ({"version": "text", "tenant": "timestamp(3) with time zone", "seq": "daterange"}, []),
+        ({"version": "text", "tenant": "timestamp(3) with time zone", "seq": "time with time zone"}, []),
         *(
             (
                 {"version": "text", "tenant": kind, "seq": "bigint"},
@@ -68,7 +68,6 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
                 "date",
                 "time without time zone",
                 "time(3) without time zone",
-                "time with time zone",
                 "timestamp without time zone",
                 "timestamp(3) without time zone",
                 "interval",
