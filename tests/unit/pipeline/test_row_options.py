@@ -90,6 +90,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", f"'{name}', the header of column")
         for name in ("event_id", "source_sequence", "dead_letter_reason", "", "a b", "a:b", "a,b", "${env}")
     ),
+    *(
+        ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", "must have no blank, colon, comma")
+        for name in ('a"', '"},{"', "a\\", "a\0", "a\x07b", "a\x7f", "a\x85")
+    ),
     (
         {f"{SOURCE}/header_columns": {"tenant": "t", "region": "t"}},
         f"{SOURCE}/header_columns",
@@ -179,6 +183,14 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         ROUTER,
         HEADER_COLUMNS,
         {f"{OUTBOX}table.fields.additional.placement": "tenant:header:tenant,region:header:x-region"},
+    ),
+    *(
+        (
+            template,
+            {f"{SOURCE}/header_columns": {"tenant": "<it's>/&é'"}},
+            {f"{OUTBOX}table.fields.additional.placement": f"{before}tenant:header:<it's>/&é'"},
+        )
+        for template, before in ((ROUTER, ""), (EVENT_ROUTER, f"{PLACED},"))
     ),
     (ROUTER, {f"{SOURCE}/cloudevents_source": "/library"}, {f"{OUTBOX}cloudevents.source": "/library"}),
     (ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, {f"{OUTBOX}aggregate.book.unknown.fields": "ignore"}),
@@ -303,3 +315,17 @@ def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:
     assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
     assert (source.schema_version_column, source.cloudevents_source) == (None, None)
     assert (book.payload, book.unknown_fields, book.tombstone_event_types) == ("json", "refuse", [])
+
+
+@pytest.mark.parametrize(("template", "before"), [(ROUTER, ""), (EVENT_ROUTER, f"{PLACED},")])
+def test_a_template_escapes_header_names_itself(
+    workspace: Path, environment: Environment, lock: Lock, template: str, before: str
+) -> None:
+    """Whatever the model lets through: no name can become a setting of its own."""
+    name = 'x", "tasks.max": "2'
+    pipeline = load_pipeline(changed(workspace, {"connector/template": template}))
+    source = pipeline.source.model_copy(update={"header_columns": {"tenant": name}})
+    unchecked = pipeline.model_copy(update={"source": source})
+    config = render_connector(unchecked, environment, lock, workspace / "connectors" / "templates")
+    assert config["tasks.max"] == "1"
+    assert config[f"{OUTBOX}table.fields.additional.placement"] == f"{before}tenant:header:{name}"
