@@ -447,28 +447,30 @@ def test_updated_and_deleted_rows_stop_the_task_until_the_file_lets_them_pass(
 
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication mended_p set (publish = 'insert, update, delete, truncate')")
+        # A truncate that is published: Debezium skips it, so it stops nothing, and the row before it has been read.
         sent = [row()]
-        arrived(deployment, "mended.book", 4, sent[0])
-        connection.execute(f"update {table} set payload = null where id = %s", (sent[0],))
+        connection.execute(f"truncate {table}")
+        sent.append(row())
+        for event in sent:
+            arrived(deployment, "mended.book", 4, event)
+        connection.execute(f"update {table} set payload = null where id = %s", (sent[1],))
         sent.append(row())
         words = failure(deployment)
         assert f"The outbox table {table} had a change with op=u" in words
         assert "table.op.invalid.behavior=warn" in words
-        assert [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)] == sent[:1]
+        found = {headers(message)["event_id"] for message in records(deployment, "mended.book", 4)}
+        assert found == set(sent[:2])
 
         allow(project, "mended", updated_rows="warn")
-        arrived(deployment, "mended.book", 4, sent[1])
-        connection.execute(f"delete from {table} where id = %s", (sent[0],))
+        arrived(deployment, "mended.book", 4, sent[2])
+        connection.execute(f"delete from {table} where id = %s", (sent[1],))
         sent.append(row())
         assert "deleted.rows=ignore" in failure(deployment)
 
         allow(project, "mended", deleted_rows="ignore")
-        arrived(deployment, "mended.book", 4, sent[2])
-        connection.execute(f"truncate {table}")
-        sent.append(row())
         arrived(deployment, "mended.book", 4, sent[3])
-    found = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
-    assert sorted(found) == sorted(sent)
+    once = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
+    assert sorted(once) == sorted(sent)
     assert state_of(deployment) == RUNNING
     with open_deployment(project / "connectors" / "mended.yaml", "local") as now:
         checks = {check.id: check for check in verify(now, silent)}

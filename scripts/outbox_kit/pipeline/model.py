@@ -98,8 +98,8 @@ class Source(Model):
     )
     deleted_rows: Literal["fail", "ignore"] = Field(
         default="fail",
-        description="A delete or truncate of the outbox, where the publication lets it through: stops the task, or "
-        "nothing.",
+        description="A delete of an outbox row, where the publication lets it through: stops the task, or nothing. "
+        "A truncate does neither: Debezium skips it.",
     )
 
     @field_validator("header_columns")
