@@ -8,6 +8,7 @@ from outbox_kit.checking import Check
 from outbox_kit.linting import (
     aliases,
     heartbeat,
+    router_options,
     router_schemas,
     routes,
     schemas,
@@ -22,7 +23,7 @@ from outbox_kit.linting.target import Target
 from outbox_kit.pipeline import Environment, Pipeline
 
 # In the order of the report.
-GROUPS = (schemas, settings, heartbeat, routes, router_schemas, topics, sizes, secrets, aliases, unique)
+GROUPS = (schemas, settings, heartbeat, routes, router_options, router_schemas, topics, sizes, secrets, aliases, unique)
 RULES: tuple[Rule, ...] = tuple(rule for group in GROUPS for rule in group.RULES)
 # Of no concern to `apply`: only the jobs use the targets, and who applies need not hold their passwords. Without
 # those the section is empty, which says nothing about the file.

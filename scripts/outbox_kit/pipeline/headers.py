@@ -15,7 +15,7 @@ CLOUDEVENTS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce
 """Those that `source.cloudevents_source` adds: CloudEvents' binary mode of Kafka."""
 
 # In the connector config it is a part of COLUMN:header:NAME, an item of a list.
-NAME = re.compile(r"[^\s:,$]+")
+NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
 # RFC 3986: characters of a URI reference, one fragment, `[` and `]` around an IP address only.
 ADDRESS = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
 CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
@@ -30,7 +30,8 @@ def refuse_names(columns: Mapping[str, str]) -> None:
     counts = Counter(columns.values())
     for column, name in columns.items():
         if NAME.fullmatch(name) is None:
-            msg = f"{name!r}, the header of column {column}, must have no blank, colon, comma or $"
+            banned = "blank, colon, comma, $, quote, backslash or control character"
+            msg = f"{name!r}, the header of column {column}, must have no {banned}"
             raise ValueError(msg)
         if counts[name] > 1:
             named = ", ".join(each for each, other in columns.items() if other == name)

@@ -80,8 +80,8 @@ class Source(Model):
     )
     schema_version_column: Identifier | None = Field(
         default=None,
-        description="Column (text or integer) with the registry's version that the payload was written by; null: the "
-        "newest that accepts it.",
+        description="Column (text or integer) with the registry's version that the payload was written by. Null: the "
+        "newest that accepts it; of `avro` the only one. Required beside `payload: avro`.",
     )
     header_columns: dict[Identifier, str] = Field(
         default={}, description="Columns that become headers: the name of the header, by column."
@@ -98,8 +98,8 @@ class Source(Model):
     )
     deleted_rows: Literal["fail", "ignore"] = Field(
         default="fail",
-        description="A delete or truncate of the outbox, where the publication lets it through: stops the task, or "
-        "nothing.",
+        description="A delete of an outbox row, where the publication lets it through: stops the task, or nothing. "
+        "A truncate does neither: Debezium skips it.",
     )
 
     @field_validator("header_columns")
@@ -338,6 +338,19 @@ class Pipeline(Model):
             raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def bodies_name_their_version(self) -> Pipeline:
+        """Avro bytes do not say what they were written by. The second version may come any day, with rows waiting."""
+        bare = next((name for name, entry in self.aggregates.items() if entry.payload == "avro"), None)
+        if bare is not None and self.source.schema_version_column is None:
+            msg = (
+                f"payload of {bare!r} is avro, and source.schema_version_column is not set: an Avro body does not say "
+                "which schema version wrote it, and another one may read something else in it; name the column in "
+                "which the service writes the registry's version, or write confluent-avro"
+            )
+            raise ValueError(msg)
+        return self
+
     def _text_type(self, names: Iterable[str]) -> Literal["text", "jsonb"]:
         return "text" if any(self.aggregates[name].payload == "text" for name in names) else "jsonb"
 
@@ -349,8 +362,11 @@ class Pipeline(Model):
 
     @property
     def routed(self) -> dict[str, Aggregate]:
-        """Aggregates by type, the canary's own among them: its payload is what the column can hold."""
-        payload: PayloadFormat = "avro" if self.payload_type == "bytea" else "json"
+        """Aggregates by type, the canary's own among them: its payload is what the column can hold.
+
+        Of bytes with the frame, so that its row needs no schema_version_column.
+        """
+        payload: PayloadFormat = "confluent-avro" if self.payload_type == "bytea" else "json"
         return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
 
     @property

@@ -25,9 +25,14 @@ COLUMN_TYPES = {
 
 # By the type that `apply` gives the payload column: those that do as well.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# As format_type writes them, with a length. What Debezium hands over as neither text nor whole number is no header.
+# As format_type writes them, with a length.
 VERSION_TYPES = re.compile(r"text|character varying(\(\d+\))?|smallint|integer|bigint")
-NO_HEADER_TYPES = re.compile(r"(numeric|real|double precision|money|bytea|bit|point)\b.*|.*\[\]")
+# What Debezium hands over as neither text nor whole number is no header, and what it counts from an epoch says nothing
+# as one. With a time zone it is text.
+NO_HEADER_TYPES = re.compile(
+    r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
+    r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
+)
 
 
 @dataclass(frozen=True)

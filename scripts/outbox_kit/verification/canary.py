@@ -21,11 +21,11 @@ from outbox_kit.checking import Check, Finding, Rule, Severity, failed, judge, r
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.reader import POLL_S, reader_at_end
-from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline, inlined
+from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion, outbox_table
 from outbox_kit.verification.murmur2 import partition_of
-from outbox_kit.verification.record import KEY, Told, headers, key_problems, problems
+from outbox_kit.verification.record import FRAME, KEY, Told, headers, key_problems, problems
 from outbox_kit.verification.world import database
 from outbox_kit.waiting import Seen, wait_for
 
@@ -135,12 +135,12 @@ def _fly(deployment: Deployment, told: Told, seconds: float) -> Flight:
     token = uuid.uuid4().hex
     payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
     with reader_at_end(deployment.environment.kafka, topic) as consumer:
-        state = _receive(consumer, send(deployment, "canary_sent", payload), seconds)
-        tombstone = _receive(consumer, send(deployment, "canary_removed", None), seconds)
+        state = _receive(consumer, send(deployment, told, "canary_sent", payload), seconds)
+        tombstone = _receive(consumer, send(deployment, told, "canary_removed", None), seconds)
     return Flight(topic, told, token, seconds, state, tombstone)
 
 
-def send(deployment: Deployment, event_type: str, payload: Payload | None) -> str:
+def send(deployment: Deployment, told: Told, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
     A row is inserted and deleted in one transaction: the insert is in the WAL, the table stays clean.
@@ -150,7 +150,8 @@ def send(deployment: Deployment, event_type: str, payload: Payload | None) -> st
         if deployment.pipeline.source.message_prefix is not None:
             _emit(connection, deployment.pipeline, event, event_type, _json(payload))
         else:
-            _insert_and_delete(connection, deployment.pipeline, event, event_type, payload)
+            stored = _stored(deployment.pipeline, told, payload)
+            _insert_and_delete(connection, deployment.pipeline, event, event_type, stored)
     return event
 
 
@@ -161,14 +162,15 @@ def _json(payload: Payload | None) -> dict[str, str] | None:
     return {name: value if isinstance(value, str) else value.isoformat() for name, value in payload.items()}
 
 
-def _stored(pipeline: Pipeline, payload: Payload | None) -> str | bytes | None:
-    """As the payload column holds it: JSON, or an Avro body where it is bytea."""
+def _stored(pipeline: Pipeline, told: Told, payload: Payload | None) -> str | bytes | None:
+    """As the payload column holds it: JSON, or Avro in Confluent's frame where it is bytea."""
     if payload is None or pipeline.payload_type != "bytea":
         return None if payload is None else json.dumps(_json(payload))
-    body = io.BytesIO()
-    schema = fastavro.parse_schema(json.loads(inlined(pipeline.routed[CANARY_AGGREGATE])))
-    fastavro.schemaless_writer(body, schema, payload)
-    return body.getvalue()
+    newest = next(iter(told.schemas))
+    framed = io.BytesIO()
+    framed.write(FRAME.pack(0, newest))
+    fastavro.schemaless_writer(framed, fastavro.parse_schema(json.loads(told.schemas[newest])), payload)
+    return framed.getvalue()
 
 
 def _emit(
@@ -187,14 +189,14 @@ def _emit(
 
 
 def _insert_and_delete(
-    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: Payload | None
+    connection: Connection, pipeline: Pipeline, event: str, event_type: str, stored: str | bytes | None
 ) -> None:
     source = pipeline.source
     # Columns that place other aggregates: the table of `apply` demands them of every row. 0 is text and number.
     named = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
     further = [field for field in fields if field not in named]
-    values = [event, CANARY_AGGREGATE, KEY, event_type, _stored(pipeline, payload)]
+    values = [event, CANARY_AGGREGATE, KEY, event_type, stored]
     values += ["0"] * len(further)
     marks = sql.SQL(", ").join([sql.Placeholder()] * len(values))
     connection.execute(insertion(source, sql.SQL("values ({})").format(marks), *further), values)

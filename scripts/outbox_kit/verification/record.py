@@ -30,6 +30,7 @@ class Told:
     partitions: int
     epoch: int
     schemas: dict[int, str]
+    """By id, newest first."""
 
 
 def problems(message: Message, told: Told, token: str) -> list[str]:

@@ -68,7 +68,13 @@ def test_the_newest_records_tell(
 
 @pytest.mark.parametrize(
     ("headers", "expected"),
-    [({}, 0), ({"source_sequence": ""}, 0), ({"source_sequence": "x"}, 0), ({"source_sequence": "00ff:0:0"}, 255)],
+    [
+        ({}, 0),
+        ({"source_sequence": ""}, 0),
+        ({"source_sequence": "x"}, 0),
+        ({"source_sequence": "00ff_0-0"}, 255),
+        ({"source_sequence": "00ff:0-0"}, 255),  # as releases before the underscore wrote it
+    ],
 )
 def test_epoch_of(headers: dict[str, str], expected: int) -> None:
     assert epoch_of(headers) == expected

@@ -13,6 +13,8 @@ from tests.unit.linting.samples import (
     setting,
     target,
     with_messages,
+    with_payloads,
+    with_source,
     with_transforms,
 )
 
@@ -35,6 +37,34 @@ def chain(**changes: str) -> Callable[[], Target]:
 
 def event_router(key: str, value: str) -> Callable[[], Target]:
     return lambda: with_transforms({**EVENT_ROUTER, f"transforms.outbox.{key}": value})
+
+
+def without(key: str, good: Callable[[], Target]) -> Callable[[], Target]:
+    """A template that is older than the option: the file says it, the transform is not told."""
+    return lambda: configured(good(), {f"{ROUTER}{key}": None})
+
+
+# Options of OutboxRouter that the pipeline file sets, and a target that has each.
+LEFT_OUT: list[tuple[str, Callable[[], Target]]] = [
+    ("table.fields.additional.placement", lambda: with_source(header_columns={"tenant": "tenant", "seq": "x-seq"})),
+    ("cloudevents.source", lambda: with_source(cloudevents_source="/library")),
+    ("table.op.invalid.behavior", lambda: with_source(updated_rows="warn")),
+    ("deleted.rows", lambda: with_source(deleted_rows="ignore")),
+    ("aggregate.book.payload.format", lambda: with_payloads("avro")),
+    ("aggregate.outbox-canary.payload.format", lambda: with_payloads("avro")),
+    ("aggregate.book.unknown.fields", lambda: with_payloads("json", unknown_fields="ignore")),
+    ("aggregate.book.tombstone.event.types", lambda: with_payloads("text", tombstone_event_types=["Lost"])),
+]
+# The other way round.
+NOT_IN_THE_FILE = [
+    ("table.fields.additional.placement", "tenant:header"),
+    ("cloudevents.source", "/other"),
+    ("table.op.invalid.behavior", "warn"),
+    ("deleted.rows", "ignore"),
+    ("aggregate.book.payload.format", "confluent-avro"),
+    ("aggregate.book.unknown.fields", "ignore"),
+    ("aggregate.book.tombstone.event.types", "Lost"),
+]
 
 
 def without_book() -> Target:
@@ -132,6 +162,8 @@ SETTING_CASES: list[tuple[str, Callable[[], Target]]] = [
     ("route.columns", changed(f"{ROUTER}table.field.event.headers", "meta")),
     ("route.columns", event_router("table.field.event.payload", "body")),
     ("route.columns", changed(f"{ROUTER}table.field.event.schema.version", "version")),
+    *(("route.options", without(key, good)) for key, good in LEFT_OUT),
+    *(("route.options", changed(f"{ROUTER}{key}", value)) for key, value in NOT_IN_THE_FILE),
     ("route.keys", changed(f"{BOOK}.partition", "4")),
     ("route.keys", changed(f"{BOOK}.payload.fromat", "avro")),
     ("route.keys", changed(f"{BOOK}.tombstone.types", "Lost")),

@@ -136,7 +136,8 @@ def with_payloads(payload: str, **changes: Any) -> Target:  # noqa: ANN401 - val
         )
         for name, entry in pipeline.aggregates.items()
     }
-    return target(pipeline.model_copy(update={"aggregates": made, "materializations": []}))
+    source = pipeline.source.model_copy(update={"schema_version_column": "version" if payload == "avro" else None})
+    return target(pipeline.model_copy(update={"aggregates": made, "materializations": [], "source": source}))
 
 
 def with_source(**changes: object) -> Target:

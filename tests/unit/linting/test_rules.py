@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.linting.broken_files import FILE_CASES
@@ -11,8 +12,10 @@ from tests.unit.linting.broken_settings import SETTING_CASES
 from tests.unit.linting.samples import (
     CHAIN,
     EVENT_ROUTER,
+    ROUTER,
     another,
     broken,
+    configured,
     environment,
     target,
     with_messages,
@@ -62,6 +65,21 @@ def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], T
         assert check.expected
         assert check.remedy
         assert (check.status is Status.FAIL) == (check.severity is Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"header_columns": {"a": "a", "b": "x-b"}}, "table.fields.additional.placement", "b:header:x-b, a:header"),
+        ({}, "table.op.invalid.behavior", "fatal"),
+        ({}, "deleted.rows", "fail"),
+        ({}, "aggregate.book.payload.format", "json"),
+        ({}, "aggregate.book.tombstone.event.types", ""),
+    ],
+    ids=str,
+)
+def test_an_option_may_be_said_in_other_words(changes: dict[str, Any], key: str, value: str) -> None:
+    assert broken(configured(with_source(**changes), {f"{ROUTER}{key}": value})) == []
 
 
 def test_no_rule_without_a_case() -> None:

@@ -19,7 +19,8 @@ ROUTER, CHAIN, EVENT_ROUTER, MESSAGES = (
     "outbox-postgres-messages",
 )
 NOTHING = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
-BYTES = {**NOTHING, f"{AUTHOR}/payload": "avro", f"{BOOK}/payload": "confluent-avro"}
+FRAMED = {**NOTHING, f"{AUTHOR}/payload": "confluent-avro", f"{BOOK}/payload": "confluent-avro"}
+BYTES = {**FRAMED, f"{AUTHOR}/payload": "avro", f"{SOURCE}/schema_version_column": "version"}
 TEXT = {**NOTHING, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
 
 
@@ -64,6 +65,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
     ),
     ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a message is JSON"),
+    (
+        {**FRAMED, f"{BOOK}/payload": "avro"},
+        "",
+        "payload of 'book' is avro, and source.schema_version_column is not set: an Avro body does not say",
+    ),
     ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, which payload: avro cannot hold"),
     ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
     (
@@ -83,6 +89,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     *(
         ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", f"'{name}', the header of column")
         for name in ("event_id", "source_sequence", "dead_letter_reason", "", "a b", "a:b", "a,b", "${env}")
+    ),
+    *(
+        ({f"{SOURCE}/header_columns": {"tenant": name}}, f"{SOURCE}/header_columns", "must have no blank, colon, comma")
+        for name in ('a"', '"},{"', "a\\", "a\0", "a\x07b", "a\x7f", "a\x85")
     ),
     (
         {f"{SOURCE}/header_columns": {"tenant": "t", "region": "t"}},
@@ -119,6 +129,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
     (TEXT, "text"),
     ({**TEXT, "source/message_prefix": "outbox"}, "text"),
     (BYTES, "bytea"),
+    (FRAMED, "bytea"),
     ({f"{SOURCE}/header_columns": {"tenant": "ce_tenant", "region": "content-type"}}, "jsonb"),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, "jsonb")
@@ -132,7 +143,7 @@ def test_what_fits_is_read(workspace: Path, changes: dict[str, Any], column: str
     pipeline = load_pipeline(changed(workspace, changes))
     assert pipeline.payload_type == column
     # Its own row must fit the column, too.
-    assert pipeline.routed["outbox-canary"].payload == ("avro" if column == "bytea" else "json")
+    assert pipeline.routed["outbox-canary"].payload == ("confluent-avro" if column == "bytea" else "json")
     text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
     assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
 
@@ -173,6 +184,14 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         HEADER_COLUMNS,
         {f"{OUTBOX}table.fields.additional.placement": "tenant:header:tenant,region:header:x-region"},
     ),
+    *(
+        (
+            template,
+            {f"{SOURCE}/header_columns": {"tenant": "<it's>/&é'"}},
+            {f"{OUTBOX}table.fields.additional.placement": f"{before}tenant:header:<it's>/&é'"},
+        )
+        for template, before in ((ROUTER, ""), (EVENT_ROUTER, f"{PLACED},"))
+    ),
     (ROUTER, {f"{SOURCE}/cloudevents_source": "/library"}, {f"{OUTBOX}cloudevents.source": "/library"}),
     (ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, {f"{OUTBOX}aggregate.book.unknown.fields": "ignore"}),
     (ROUTER, ENDED_BOOKS, {f"{OUTBOX}aggregate.book.tombstone.event.types": "Lost,Given away"}),
@@ -182,7 +201,8 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {
             f"{OUTBOX}aggregate.author.payload.format": "avro",
             f"{OUTBOX}aggregate.book.payload.format": "confluent-avro",
-            f"{OUTBOX}aggregate.outbox-canary.payload.format": "avro",
+            f"{OUTBOX}aggregate.outbox-canary.payload.format": "confluent-avro",
+            f"{OUTBOX}table.field.event.schema.version": "version",
         },
     ),
     (
@@ -259,7 +279,7 @@ NOT_IN: list[tuple[str, dict[str, Any], str]] = [
     (EVENT_ROUTER, ENDED_BOOKS, "EventRouter has no tombstone_event_types, which aggregate book has"),
     (EVENT_ROUTER, {f"{SOURCE}/schema_version_column": "v"}, "EventRouter has no source.schema_version_column"),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter has no source.cloudevents_source"),
-    (CHAIN, BYTES, "a chain parses JSON only: aggregate author has payload avro"),
+    (CHAIN, FRAMED, "a chain parses JSON only: aggregate author has payload confluent-avro"),
     (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain refuses unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain has no source.schema_version_column"),
@@ -295,3 +315,17 @@ def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:
     assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
     assert (source.schema_version_column, source.cloudevents_source) == (None, None)
     assert (book.payload, book.unknown_fields, book.tombstone_event_types) == ("json", "refuse", [])
+
+
+@pytest.mark.parametrize(("template", "before"), [(ROUTER, ""), (EVENT_ROUTER, f"{PLACED},")])
+def test_a_template_escapes_header_names_itself(
+    workspace: Path, environment: Environment, lock: Lock, template: str, before: str
+) -> None:
+    """Whatever the model lets through: no name can become a setting of its own."""
+    name = 'x", "tasks.max": "2'
+    pipeline = load_pipeline(changed(workspace, {"connector/template": template}))
+    source = pipeline.source.model_copy(update={"header_columns": {"tenant": name}})
+    unchecked = pipeline.model_copy(update={"source": source})
+    config = render_connector(unchecked, environment, lock, workspace / "connectors" / "templates")
+    assert config["tasks.max"] == "1"
+    assert config[f"{OUTBOX}table.fields.additional.placement"] == f"{before}tenant:header:{name}"

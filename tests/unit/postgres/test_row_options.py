@@ -58,6 +58,22 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
     [
         ({"version": "text", "tenant": "text", "seq": "bigint"}, []),
         ({"version": "text", "tenant": "timestamp with time zone", "seq": "boolean"}, []),
+        ({"version": "text", "tenant": "timestamp(3) with time zone", "seq": "time with time zone"}, []),
+        *(
+            (
+                {"version": "text", "tenant": kind, "seq": "bigint"},
+                [f"tenant, one of the header_columns, is {kind}, which is not passed on as text"],
+            )
+            for kind in (
+                "date",
+                "time without time zone",
+                "time(3) without time zone",
+                "timestamp without time zone",
+                "timestamp(3) without time zone",
+                "interval",
+                "interval day to second(3)",
+            )
+        ),
         *(
             ({"version": kind, "tenant": "mood", "seq": "uuid"}, [])
             for kind in ("smallint", "integer", "bigint", "character varying", "character varying(20)")

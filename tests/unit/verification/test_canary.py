@@ -229,7 +229,9 @@ class _Connection:
 
 
 @pytest.fixture
-def sent(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> Callable[..., _Connection]:
+def sent(
+    deployed: Callable[..., Deployment], lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., _Connection]:
     """Send a canary of the library with another source; returns what the database was told."""
 
     def send(
@@ -246,7 +248,7 @@ def sent(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -
                 "aggregates": {**pipeline.aggregates, "book": book},
             }
         )
-        event = canary.send(replace(deployment, pipeline=pipeline), "canary_sent", payload)
+        event = canary.send(replace(deployment, pipeline=pipeline), told(lock), "canary_sent", payload)
         assert event in str(connection.ran)
         return connection
 
@@ -260,13 +262,14 @@ AT = datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
 def test_the_payload_is_what_the_column_holds(
     sent: Callable[..., _Connection], lock: Lock, payload_format: str
 ) -> None:
-    """Of a bytea column an Avro body: the canary has no other column than everybody."""
+    """Of a bytea column framed Avro, which needs no column for the version: the canary has none but everybody's."""
     (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).ran
     if payload_format in ("json", "text"):
         assert values[-1] == '{"token": "t", "written_at": "2026-11-20T18:31:38.123456+00:00"}'
     else:
         schema = json.loads(lock.schemas[CANARY_AGGREGATE][0].text)
-        assert fastavro.schemaless_reader(io.BytesIO(values[-1]), schema, None) == {"token": "t", "written_at": AT}
+        assert values[-1][:5] == struct.pack(">bI", 0, lock.schemas[CANARY_AGGREGATE][0].id)
+        assert fastavro.schemaless_reader(io.BytesIO(values[-1][5:]), schema, None) == {"token": "t", "written_at": AT}
     (_, values), _ = sent(None, payload_format=payload_format).ran
     assert values[-1] is None
 
