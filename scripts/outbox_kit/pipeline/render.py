@@ -37,6 +37,9 @@ def render_connector(
     except TemplateNotFound:
         known = ", ".join(sorted(path.name.removesuffix(".json.j2") for path in templates.glob("*.json.j2")))
         raise ConfigurationError(f"no template {templates / name}", f"templates here: {known}") from None
+    except _RefusedPipelineError as error:
+        hint = "take it out of the pipeline file, or choose another connector.template"
+        raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
     except (TemplateError, TypeError) as error:  # tojson of something undefined, or of a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
@@ -52,9 +55,13 @@ def _refuse(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} has no place in a template")
 
 
+class _RefusedPipelineError(TemplateRuntimeError):
+    """The template is right, and the pipeline file asks for what it has not."""
+
+
 def _refuse_pipeline(reason: str) -> None:
     """What a template calls for a pipeline that it cannot serve."""
-    raise TemplateRuntimeError(reason)
+    raise _RefusedPipelineError(reason)
 
 
 def _parse(text: str, path: Path) -> dict[str, str]:

@@ -26,7 +26,8 @@ COLUMN_TYPES = {
 # By the type that `apply` gives the payload column: those that do as well.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
 # As format_type writes them, with a length.
-VERSION_TYPES = re.compile(r"text|character varying(\(\d+\))?|smallint|integer|bigint")
+VARCHAR = re.compile(r"character varying(\(\d+\))?")
+VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
 # What Debezium hands over as neither text nor whole number is no header, and what it counts from an epoch says nothing
 # as one. With a time zone it is text.
 NO_HEADER_TYPES = re.compile(
@@ -104,13 +105,18 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     for role, name in pipeline.source.columns.model_dump().items():
         if name not in columns:
             problems.append(f"{name} is missing")
-        elif columns[name] not in (types := _types(pipeline, role)):
+        elif _base(columns[name]) not in (types := _types(pipeline, role)):
             problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
     for kind, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
             problems.append(f"{field}, the partition_field of {kind}, is missing")
     return [*problems, *_further_problems(pipeline.source, columns)]
+
+
+def _base(column_type: str) -> str:
+    """Text, for text with or without a length: Debezium and the transform see no difference."""
+    return "text" if VARCHAR.fullmatch(column_type) else column_type
 
 
 def _types(pipeline: Pipeline, role: str) -> tuple[str, ...]:
@@ -150,7 +156,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
     if problems:
         raise RefusedError(
             f"table {source.table} breaks the contract: {'; '.join(problems)}",
-            "correct the table, or name its columns under source.columns; see docs/contract.md",
+            "add or alter the columns as docs/contract.md has them, or name the table's own under source.columns",
         )
     if locked is not None:
         _refuse_other_source(source, actual, locked)

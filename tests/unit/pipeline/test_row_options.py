@@ -306,7 +306,8 @@ def test_what_a_template_cannot_do_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         rendered(workspace, environment, lock, changes, template)
     assert words in caught.value.message
-    assert f"{template}.json.j2" in caught.value.message
+    assert f"template {template}:" in caught.value.message
+    assert "pipeline file" in caught.value.hint
 
 
 def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:

@@ -74,6 +74,7 @@ def test_columns_go_by_the_names_of_the_pipeline_file(library: Pipeline) -> None
     renamed = library.model_copy(update={"source": source})
     assert column_problems(renamed, dict(COLUMN_TYPES)) == ["entity_id is missing"]
     assert column_problems(renamed, {**COLUMN_TYPES, "entity_id": "uuid"}) == ["entity_id is uuid, not text"]
+    assert column_problems(renamed, {**COLUMN_TYPES, "entity_id": "character varying(255)"}) == []
 
 
 @pytest.mark.parametrize(
