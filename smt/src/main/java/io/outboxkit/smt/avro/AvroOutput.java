@@ -128,7 +128,7 @@ public final class AvroOutput {
   }
 
   /** Writes the bytes as they are, without a length. */
-  void writeFixed(byte[] value) {
+  public void writeFixed(byte[] value) {
     ensure(value.length);
     System.arraycopy(value, 0, bytes, size, value.length);
     size += value.length;

@@ -73,7 +73,8 @@ final class TemporalWriters {
         }
         return ticks;
       }
-      if (!iso.time(json.getText()) || !unit.holds(iso.nano())) {
+      if (!iso.time(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())
+          || !unit.holds(iso.nano())) {
         throw mismatch("another string");
       }
       return unit.of(iso.epochSecond(), iso.nano());

@@ -6,6 +6,7 @@ import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.avro.UnknownFields;
 import io.outboxkit.smt.outbox.RouterConfig.ConfigName;
 import io.outboxkit.smt.outbox.SchemaVersions.Version;
+import io.outboxkit.smt.util.Names;
 import io.outboxkit.smt.util.TopicNames;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -35,7 +36,6 @@ final class AggregateConfig {
 
   private static final String REFUSE = "refuse";
   private static final String IGNORE = "ignore";
-  private static final int MAX_SHOWN = 60;
   private static final String OPTIONS =
       "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
           + " .tombstone.event.types, .schema.versions, .schema.V and .schema.V.id with V one of"
@@ -139,7 +139,7 @@ final class AggregateConfig {
               + " version, or set "
               + ConfigName.SCHEMA_VERSION_FIELD);
     }
-    return new AvroPayloads(checkers);
+    return new AvroPayloads(checkers, out);
   }
 
   private SchemaVersions<AvroBodyChecker> checkers(String prefix, String type) {
@@ -207,7 +207,7 @@ final class AggregateConfig {
       // Not only AvroRuntimeException: a name that is defined nowhere is a NullPointerException
       // (1.12.2).
       throw new ConfigException(
-          name, shortened(json), "must be an Avro schema as JSON text: " + e.getMessage());
+          name, Names.shortened(json), "must be an Avro schema as JSON text: " + e.getMessage());
     }
   }
 
@@ -252,15 +252,11 @@ final class AggregateConfig {
         boolean textHasNone = withoutSchemas.stream().anyMatch(name::startsWith);
         throw new ConfigException(
             name,
-            shortened(String.valueOf(props.get(name))),
+            Names.shortened(props.get(name)),
             textHasNone
                 ? "payload.format=text has no schema; leave it out, or set payload.format=json"
                 : "not an option of any of the aggregates " + types + "; theirs are " + OPTIONS);
       }
     }
-  }
-
-  private static String shortened(String value) {
-    return value.length() <= MAX_SHOWN ? value : value.substring(0, MAX_SHOWN) + "...";
   }
 }

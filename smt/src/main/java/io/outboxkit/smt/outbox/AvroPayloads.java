@@ -1,10 +1,10 @@
 package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.avro.AvroBodyChecker;
+import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.PayloadException;
 import io.outboxkit.smt.outbox.SchemaVersions.Version;
 import io.outboxkit.smt.util.Bytes;
-import java.nio.ByteBuffer;
 
 /**
  * Avro bodies, put into Confluent wire format with the id of the version that the row names, or of
@@ -12,12 +12,15 @@ import java.nio.ByteBuffer;
  * version is tried: bytes that decode by it may mean something else.
  */
 final class AvroPayloads implements PayloadEncoder {
-  private static final int FRAME = 1 + Integer.BYTES;
-
   private final SchemaVersions<AvroBodyChecker> versions;
+  private final AvroOutput out;
 
-  AvroPayloads(SchemaVersions<AvroBodyChecker> versions) {
+  /**
+   * @param out scratch space, which encoders of the same thread may share
+   */
+  AvroPayloads(SchemaVersions<AvroBodyChecker> versions, AvroOutput out) {
     this.versions = versions;
+    this.out = out;
   }
 
   @Override
@@ -29,18 +32,11 @@ final class AvroPayloads implements PayloadEncoder {
     Version<AvroBodyChecker> version = versions.one(row);
     try {
       version.codec().check(body, 0);
-      return framed(version.id(), body);
+      out.startFramed(version.id());
+      out.writeFixed(body);
+      return out.toByteArray();
     } catch (PayloadException e) {
       throw versions.misfit(row, e);
     }
-  }
-
-  private static byte[] framed(int id, byte[] body) {
-    return ByteBuffer.allocate(FRAME + body.length).put((byte) 0).putInt(id).put(body).array();
-  }
-
-  @Override
-  public String contentType(OutboxRow row) {
-    return JsonPayloads.CONTENT_TYPE;
   }
 }

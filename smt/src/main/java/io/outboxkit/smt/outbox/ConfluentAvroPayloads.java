@@ -64,9 +64,4 @@ final class ConfluentAvroPayloads implements PayloadEncoder {
   private static InvalidRowException invalid(String problem) {
     return new InvalidRowException(Reason.PAYLOAD_INVALID, "the payload " + problem);
   }
-
-  @Override
-  public String contentType(OutboxRow row) {
-    return JsonPayloads.CONTENT_TYPE;
-  }
 }

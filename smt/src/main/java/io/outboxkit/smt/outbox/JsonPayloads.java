@@ -8,8 +8,6 @@ import io.outboxkit.smt.util.JsonNull;
 
 /** JSON text as Avro in Confluent wire format; SQL NULL and JSON null as tombstones. */
 final class JsonPayloads implements PayloadEncoder {
-  static final String CONTENT_TYPE = "application/avro";
-
   private final SchemaVersions<JsonAvroEncoder> versions;
   private final AvroOutput out;
 
@@ -55,10 +53,5 @@ final class JsonPayloads implements PayloadEncoder {
       return best;
     }
     throw versions.misfit(row, newestRefusal);
-  }
-
-  @Override
-  public String contentType(OutboxRow row) {
-    return CONTENT_TYPE;
   }
 }

@@ -3,7 +3,6 @@ package io.outboxkit.smt.outbox;
 import io.outboxkit.smt.util.UnknownOptions;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeSet;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
@@ -38,14 +37,6 @@ final class OtherOptions {
    * @throws ConfigException if one of the properties is no option
    */
   static void refuse(Map<String, Object> props, Set<String> options) {
-    for (String name : new TreeSet<>(props.keySet())) {
-      if (!UnknownOptions.isKnown(name, options) && !name.startsWith(AggregateConfig.PREFIX)) {
-        throw UnknownOptions.refusal(
-            "OutboxRouter",
-            name,
-            props.get(name),
-            INSTEAD.getOrDefault(name, "the options are " + options));
-      }
-    }
+    UnknownOptions.refuse("OutboxRouter", props, options, AggregateConfig.PREFIX, INSTEAD);
   }
 }

@@ -13,6 +13,8 @@ interface PayloadEncoder {
    */
   byte[] encode(OutboxRow row) throws InvalidRowException;
 
-  /** Media type of the values. */
-  String contentType(OutboxRow row);
+  /** Media type of the values; of all but text it is Avro's. */
+  default String contentType(OutboxRow row) {
+    return "application/avro";
+  }
 }

@@ -2,9 +2,9 @@ package io.outboxkit.smt.parse;
 
 import io.outboxkit.smt.avro.JsonStructParser;
 import io.outboxkit.smt.field.FieldPath;
+import io.outboxkit.smt.util.Names;
 import io.outboxkit.smt.util.UnknownOptions;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -30,7 +30,6 @@ public final class ParseConfig extends AbstractConfig {
 
   private static final String PREFIX = "aggregate.";
   private static final String VERSION = "[1-9][0-9]{0,8}";
-  private static final int MAX_SHOWN = 60;
 
   public static final ConfigDef CONFIG_DEF =
       new ConfigDef()
@@ -69,9 +68,7 @@ public final class ParseConfig extends AbstractConfig {
     super(CONFIG_DEF, props, false);
     this.props = originals();
     // The aggregate.* keys depend on aggregates: versions() looks at them.
-    Map<String, Object> fixed = new HashMap<>(props);
-    fixed.keySet().removeIf(name -> name.startsWith(PREFIX));
-    UnknownOptions.refuse("ParsePayload", fixed, CONFIG_DEF.names());
+    UnknownOptions.refuse("ParsePayload", props, CONFIG_DEF.names(), PREFIX, Map.of());
   }
 
   public FieldPath path(String option) {
@@ -89,7 +86,7 @@ public final class ParseConfig extends AbstractConfig {
       if (name.startsWith(PREFIX) && !used.contains(name)) {
         throw new ConfigException(
             name,
-            shortened(String.valueOf(props.get(name))),
+            Names.shortened(props.get(name)),
             "not an option of any of the aggregates "
                 + types
                 + "; theirs are aggregate.T.schema.versions and .schema.V with V one of their"
@@ -123,7 +120,7 @@ public final class ParseConfig extends AbstractConfig {
       // (1.12.2).
       throw new ConfigException(
           name,
-          shortened(json),
+          Names.shortened(json),
           "must be the Avro schema of a record as JSON text: " + e.getMessage());
     }
   }
@@ -131,9 +128,7 @@ public final class ParseConfig extends AbstractConfig {
   private String required(String name, String remedy) {
     if (!used.add(name)) {
       throw new ConfigException(
-          name,
-          shortened(String.valueOf(props.get(name))),
-          "named twice; each version and key once");
+          name, Names.shortened(props.get(name)), "named twice; each version and key once");
     }
     Object value = props.get(name);
     if (value == null || value.toString().isBlank()) {
@@ -150,10 +145,6 @@ public final class ParseConfig extends AbstractConfig {
     if (types.stream().distinct().count() < types.size()) {
       throw new ConfigException(name, value, "must list each aggregate type once");
     }
-  }
-
-  private static String shortened(String value) {
-    return value.length() <= MAX_SHOWN ? value : value.substring(0, MAX_SHOWN) + "...";
   }
 
   /**

@@ -42,56 +42,36 @@ public final class IsoText {
   }
 
   /** Reads {@code YYYY-MM-DD}; false if the text is anything else. */
-  public boolean date(String value) {
-    start(value);
-    return readDateAlone();
-  }
-
-  /** As {@link #date(String)}. */
   public boolean date(char[] value, int offset, int count) {
     start(value, offset, count);
-    return readDateAlone();
-  }
-
-  private boolean readDateAlone() {
     return readDate() && atEnd();
   }
 
   /** Reads {@code HH:MM:SS[.f]}; false if the text is anything else. */
-  public boolean time(String value) {
-    start(value);
+  public boolean time(char[] value, int offset, int count) {
+    start(value, offset, count);
     return readTime() && atEnd();
   }
 
   /** Reads a date, T and a time without offset; false if the text is anything else. */
-  public boolean localTimestamp(String value) {
-    start(value);
-    return readLocalTimestampAlone();
-  }
-
-  /** As {@link #localTimestamp(String)}. */
   public boolean localTimestamp(char[] value, int offset, int count) {
     start(value, offset, count);
-    return readLocalTimestampAlone();
-  }
-
-  private boolean readLocalTimestampAlone() {
     return readDate() && separator() && readTime() && atEnd();
   }
 
   /** Reads a date, T, a time and an offset; false if the text is anything else. */
-  public boolean timestamp(String value) {
-    start(value);
-    return readTimestampAlone();
-  }
-
-  /** As {@link #timestamp(String)}. */
   public boolean timestamp(char[] value, int offset, int count) {
     start(value, offset, count);
-    return readTimestampAlone();
+    return readTimestamp();
   }
 
-  private boolean readTimestampAlone() {
+  /** As {@link #timestamp(char[], int, int)}. */
+  public boolean timestamp(String value) {
+    start(value);
+    return readTimestamp();
+  }
+
+  private boolean readTimestamp() {
     return readDate() && separator() && readTime() && readOffset() && atEnd();
   }
 

@@ -1,8 +1,11 @@
 package io.outboxkit.smt.util;
 
-/** What may be repeated of a name that came with the data, in messages and in logs. */
+/** What may be repeated of names and values, in messages and in logs. */
 public final class Names {
   private static final int MAX_SHOWN = 64;
+
+  /** Of an option's value: enough of a schema to tell which it is. */
+  private static final int MAX_VALUE = 60;
 
   private Names() {}
 
@@ -23,5 +26,11 @@ public final class Names {
       }
     }
     return "\"" + name + "\"";
+  }
+
+  /** The beginning of an option's value; an empty option is {@code null}. */
+  public static String shortened(Object value) {
+    String text = String.valueOf(value);
+    return text.length() <= MAX_VALUE ? text : text.substring(0, MAX_VALUE) + "...";
   }
 }

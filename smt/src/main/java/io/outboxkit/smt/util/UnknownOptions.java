@@ -18,23 +18,37 @@ public final class UnknownOptions {
    */
   public static void refuse(String transform, Map<String, ?> props, Set<String> options) {
     for (String name : new TreeSet<>(props.keySet())) {
-      if (!isKnown(name, options)) {
-        throw refusal(transform, name, props.get(name), "the options are " + options);
+      refuseUnknown(transform, name, props.get(name), options, Map.of());
+    }
+  }
+
+  /**
+   * The same of a transform that reads the options with a prefix by itself.
+   *
+   * @param instead what to do instead of some options of other transforms
+   */
+  public static void refuse(
+      String transform,
+      Map<String, ?> props,
+      Set<String> options,
+      String prefix,
+      Map<String, String> instead) {
+    for (String name : new TreeSet<>(props.keySet())) {
+      if (!name.startsWith(prefix)) {
+        refuseUnknown(transform, name, props.get(name), options, instead);
       }
     }
   }
 
-  public static boolean isKnown(String name, Set<String> options) {
-    return options.contains(name) || OF_CONNECT.contains(name);
-  }
-
-  /**
-   * What to throw for one name.
-   *
-   * @param remedy what to do instead
-   */
-  public static ConfigException refusal(
-      String transform, String name, Object value, String remedy) {
-    return new ConfigException(name, value, "not an option of " + transform + "; " + remedy);
+  private static void refuseUnknown(
+      String transform,
+      String name,
+      Object value,
+      Set<String> options,
+      Map<String, String> instead) {
+    if (!options.contains(name) && !OF_CONNECT.contains(name)) {
+      String remedy = instead.getOrDefault(name, "the options are " + options);
+      throw new ConfigException(name, value, "not an option of " + transform + "; " + remedy);
+    }
   }
 }
