@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-CONTRACT = ("event_id", "event_type", "aggregate_type", "event_time", "source_sequence")
-"""Headers of every record (docs/contract.md)."""
+from outbox_kit.record_headers import CONTRACT_HEADERS
 
 DEAD_LETTER = ("dead_letter_reason", "dead_letter_message")
 
@@ -25,7 +24,7 @@ SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 
 def refuse_names(columns: Mapping[str, str]) -> None:
     """Header names by column: each once, none of the contract's. Raises ValueError."""
-    _refuse_taken(columns, CONTRACT, "every record has a header of that name")
+    _refuse_taken(columns, CONTRACT_HEADERS, "every record has a header of that name")
     _refuse_taken(columns, DEAD_LETTER, "dead letters have a header of that name")
     counts = Counter(columns.values())
     for column, name in columns.items():

@@ -8,9 +8,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from outbox_kit.errors import RefusedError
+from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.sending.values import UnfitError, text_reason, to_json
 
-RESERVED_HEADERS = frozenset({"event_id", "event_type", "aggregate_type", "event_time", "source_sequence"})
+RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the relay writes itself, out of the row's other columns."""
 
 Row = dict[str, str | None]
