@@ -20,7 +20,9 @@ import yaml
 from tests.conftest import REPOSITORY, make_project
 
 from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import positions
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.positions import Start
 from outbox_kit.connect.state import seed_offset
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.postgres import client as postgres_client
@@ -105,7 +107,9 @@ class Stage:
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_apply.wait_stopped(client, name)
-        client.patch_offsets(name, {"server": self.deployment.pipeline.prefix}, seed_offset(lsn))
+        positions.ensure(
+            client, name, Start(self.deployment.pipeline.prefix, seed_offset(lsn), fresh=True), say, halted=True
+        )
         client.resume(name)
         try:
             yield

@@ -2,7 +2,8 @@
 
 Source of what is retried: Kafka's HerderRequestHandler and ConnectorsResource. A rebalance is answered with
 409, or with 500 by some endpoints; a connector that exists already is answered with 409 too, so the message
-decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances.
+decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances. The same
+is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ def is_rebalance(reason: str) -> bool:
 def is_time_out(reason: str) -> bool:
     """The worker gave up waiting for its own herder; what was asked for may still be done."""
     return reason.lower().startswith("request timed out")
+
+
+def is_unsettled(reason: str) -> bool:
+    """Whether the worker itself does not know if it did what was asked for."""
+    return is_time_out(reason) or reason.lower().startswith("failed to modify offsets")
 
 
 class RestClient:
@@ -133,7 +139,7 @@ class RestClient:
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")
-        if _writes(method, path) and (is_time_out(reason) or status in GATEWAY_STATUS):
+        if _writes(method, path) and (is_unsettled(reason) or status in GATEWAY_STATUS):
             return MaybeDoneError(message, MAYBE_DONE)
         exists = reason.lower().endswith("already exists")
         kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError

@@ -188,6 +188,12 @@ def test_a_write_that_a_proxy_lost_may_have_happened(
     assert "may still do it" in caught.value.hint
 
 
+def test_offsets_that_a_worker_failed_to_modify_may_be_modified(serve: Serve) -> None:
+    reason = "Failed to modify offsets for source connector c"
+    with pytest.raises(MaybeDoneError, match=reason):
+        client(serve([(500, {"error_code": 500, "message": reason})])).patch_offsets("c", {}, {})
+
+
 def test_a_read_that_a_proxy_lost_is_no_write(serve: Serve) -> None:
     with pytest.raises(RejectedError) as caught:
         client(serve([(502, b"")])).config("c")

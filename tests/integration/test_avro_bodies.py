@@ -1,0 +1,127 @@
+"""Avro that the service wrote, in a bytea column."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import fastavro
+import pytest
+from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
+from tests.integration.support import Deploy, arrived, decode
+from tests.integration.test_records import book
+
+from outbox_kit.checking import Status
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.progress import silent
+from outbox_kit.verification import verify
+
+BODIES = "public.bodies_event"
+
+
+@pytest.fixture(scope="module")
+def bodies(deploy_once: Deploy, project: Path) -> Deployment:
+    """Authors and books have one schema version, loans two, of which each reads the other's bytes."""
+    schema = project / "schemas" / "bodies_loan.avsc"
+    schema.write_text(json.dumps(LOAN_1))
+    source = {"table": BODIES, "publication": "bodies_p", "slot": "bodies_s", "schema_version_column": "schema_version"}
+    aggregates = {
+        "author": {"schema": "schemas/author.avsc", "partitions": 4, "payload": "avro"},
+        "book": {"schema": "schemas/book.avsc", "partitions": 4, "payload": "confluent-avro"},
+        "loan": {"schema": f"schemas/{schema.name}", "payload": "avro"},
+    }
+    deployment = deploy_once("bodies", source=source, aggregates=aggregates)
+    schema.write_text(json.dumps(LOAN_2))
+    apply(deployment, silent)
+    return deployment
+
+
+def author_body(deployment: Deployment, key: str) -> bytes:
+    """An Avro body as a service would write it."""
+    lock = deployment.lock()
+    assert lock is not None
+    body = io.BytesIO()
+    schema = fastavro.parse_schema(json.loads(lock.schemas["author"][0].text))
+    value = {"id": key, "name": "Umberto Eco", "updated_at": 1_764_000_000_000_000}
+    fastavro.schemaless_writer(body, schema, value)
+    return body.getvalue()
+
+
+def book_body(deployment: Deployment, key: str) -> bytes:
+    lock = deployment.lock()
+    assert lock is not None
+    body = io.BytesIO()
+    value = book(key, published_on=4017, updated_at=1_764_000_000_000_000)
+    fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(lock.schemas["book"][0].text)), value)
+    return body.getvalue()
+
+
+def test_an_avro_body_gets_its_frame_and_a_framed_one_keeps_it(bodies: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    body, framed = author_body(bodies, key), frame(ids_by_version(bodies, "book")[1]) + book_body(bodies, key)
+    author = insert(source_dsn, BODIES, "author", key, body)
+    kept = insert(source_dsn, BODIES, "book", key, framed)
+    message = arrived(bodies, "bodies.author", 4, author)
+    assert message.value() == frame(ids_by_version(bodies, "author")[1]) + body
+    assert decode(bodies, "author", message)["name"] == "Umberto Eco"
+    message = arrived(bodies, "bodies.book", 4, kept)
+    assert message.value() == framed
+    assert str(decode(bodies, "book", message)["id"]) == key
+    for kind in ("author", "book"):
+        gone = arrived(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
+        assert gone.value() is None
+
+
+@pytest.mark.parametrize(
+    ("version", "decoded"),
+    [("1", {"id": "x", "shelf": "y"}), ("2", {"branch": "x", "id": "y"})],
+)
+def test_a_body_that_two_versions_read_is_of_the_one_that_its_row_names(
+    bodies: Deployment, source_dsn: str, version: str, decoded: dict[str, str]
+) -> None:
+    event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y", schema_version=version)
+    message = arrived(bodies, "bodies.loan", 1, event)
+    assert schema_id(message) == ids_by_version(bodies, "loan")[int(version)]
+    assert decode(bodies, "loan", message) == decoded
+
+
+def test_a_body_without_a_version_is_a_dead_letter_where_there_are_two(bodies: Deployment, source_dsn: str) -> None:
+    """Of one version alone it is that one: see the authors."""
+    event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
+    found, row = letter(bodies, event)
+    assert found["dead_letter_reason"] == "schema-version-unknown"
+    assert row["schema_version"] is None
+
+
+def frame(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def test_bodies_that_no_consumer_could_read_are_dead_letters(bodies: Deployment, source_dsn: str) -> None:
+    key = str(uuid4())
+    known = ids_by_version(bodies, "book")[1]
+    broken = {
+        "too short": ("author", author_body(bodies, key)[:-1]),
+        "too long": ("author", author_body(bodies, key) + b"\0"),
+        "empty": ("author", b""),
+        "no frame": ("book", book_body(bodies, key)),
+        "another schema's id": ("book", frame(ids_by_version(bodies, "author")[1]) + book_body(bodies, key)),
+        "frame and half a body": ("book", frame(known) + book_body(bodies, key)[:9]),
+    }
+    events = {why: insert(source_dsn, BODIES, kind, key, payload) for why, (kind, payload) in broken.items()}
+    last = insert(source_dsn, BODIES, "author", key, author_body(bodies, key))
+    arrived(bodies, "bodies.author", 4, last)
+    reasons = {why: letter(bodies, event)[0]["dead_letter_reason"] for why, event in events.items()}
+    assert reasons == dict.fromkeys(broken, "payload-invalid")
+    assert state_of(bodies) == RUNNING
+
+
+def test_the_canary_is_avro_where_the_column_is_bytea(bodies: Deployment) -> None:
+    found = verify(bodies, silent)
+    # Whether another test has left dead letters is not its business.
+    wrong = {check.id for check in found if check.status in (Status.FAIL, Status.WARN)}
+    assert wrong <= {"kafka.dead-letters"}
+    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    assert set(canary.values()) == {Status.PASS}, canary

@@ -1,0 +1,231 @@
+"""JSON and text in one column, a version column, header columns, CloudEvents: each as a consumer sees it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
+from tests.integration.support import Deploy, arrived, decode, headers, records
+from tests.integration.test_records import book, murmur2_partition
+
+from outbox_kit.connect import apply as connect_apply
+from outbox_kit.deployment import Deployment, apply
+from outbox_kit.progress import silent
+from outbox_kit.sending.values import to_json
+
+TYPED = "public.typed_event"
+
+
+class Typed(NamedTuple):
+    """The pipeline, and the events that were written under version 1 of a schema before version 2 was deployed."""
+
+    deployment: Deployment
+    backlog: list[str]
+
+
+@pytest.fixture(scope="module")
+def typed(deploy_once: Deploy, project: Path, source_dsn: str) -> Typed:
+    schema = project / "schemas" / "typed_loan.avsc"
+    schema.write_text(json.dumps(LOAN_1))
+    source = {
+        "table": TYPED,
+        "publication": "typed_p",
+        "slot": "typed_s",
+        "schema_version_column": "schema_version",
+        "header_columns": {"tenant": "x-tenant", "seq": "x-seq"},
+        "cloudevents_source": "/library",
+    }
+    aggregates = {
+        "book": {
+            "schema": "schemas/book.avsc",
+            "partitions": 4,
+            "unknown_fields": "ignore",
+            "tombstone_event_types": ["BookRemoved", "BookLost"],
+        },
+        "loan": {"schema": f"schemas/{schema.name}"},
+        "note": {"payload": "text", "partitions": 2},
+    }
+    deployment = deploy_once("typed", source=source, aggregates=aggregates)
+    connect_apply.stop(deployment.connect, "typed")
+    backlog = [insert(source_dsn, TYPED, "loan", f"l{n}", f'{{"id": "l{n}", "shelf": "S{n}"}}') for n in range(50)]
+    schema.write_text(json.dumps(LOAN_2))
+    apply(deployment, silent)
+    return Typed(deployment, backlog)
+
+
+def test_a_backlog_of_version_1_arrives_whole_while_version_2_is_deployed(typed: Typed, source_dsn: str) -> None:
+    after = insert(source_dsn, TYPED, "loan", "after", '{"id": "after", "branch": "west"}')
+    newest = arrived(typed.deployment, "typed.loan", 1, after)
+    found = records(typed.deployment, "typed.loan", 1)
+    assert [headers(message)["event_id"] for message in found][: len(typed.backlog)] == typed.backlog
+    old = found[: len(typed.backlog)]
+    ids = ids_by_version(typed.deployment, "loan")
+    assert {schema_id(message) for message in old} == {ids[1]}
+    assert [decode(typed.deployment, "loan", message) for message in old] == [
+        {"id": f"l{n}", "shelf": f"S{n}"} for n in range(len(old))
+    ]
+    assert schema_id(newest) == ids[2] != ids[1]
+    assert decode(typed.deployment, "loan", newest) == {"id": "after", "branch": "west"}
+
+
+@pytest.mark.parametrize(
+    ("named", "version", "decoded"),
+    [
+        (None, 2, {"id": "x", "branch": "main"}),
+        ("1", 1, {"id": "x", "shelf": "none"}),
+        ("2", 2, {"id": "x", "branch": "main"}),
+    ],
+)
+def test_the_version_column_picks_the_schema(
+    typed: Typed, source_dsn: str, named: str | None, version: int, decoded: dict[str, str]
+) -> None:
+    """Of a payload that fits both versions; without a word the newest takes it."""
+    event = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version=named)
+    message = arrived(typed.deployment, "typed.loan", 1, event)
+    assert schema_id(message) == ids_by_version(typed.deployment, "loan")[version]
+    assert decode(typed.deployment, "loan", message) == decoded
+
+
+def test_a_version_that_does_not_exist_or_does_not_fit_is_a_dead_letter(typed: Typed, source_dsn: str) -> None:
+    unknown = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version="9")
+    unfit = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
+    assert letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
+    found, row = letter(typed.deployment, unfit)
+    assert found["dead_letter_reason"] == "payload-invalid"
+    assert "secret" not in found["dead_letter_message"]
+    assert row["schema_version"] == "1"
+
+
+def test_unknown_fields_are_left_out_where_the_file_says_so_and_refused_elsewhere(
+    typed: Typed, source_dsn: str
+) -> None:
+    key = str(uuid4())
+    payload = book(key)
+    known = insert(source_dsn, TYPED, "book", key, to_json(payload))
+    payload |= {"colour": "blue", "sizes": {"a": [1, {"b": None}]}}
+    more = insert(source_dsn, TYPED, "book", key, to_json(payload))
+    refused = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "colour": "blue"}')
+    first, second = (arrived(typed.deployment, "typed.book", 4, event) for event in (known, more))
+    assert second.value() == first.value()
+    found, _ = letter(typed.deployment, refused)
+    assert found["dead_letter_reason"] == "payload-invalid"
+    assert "colour" in found["dead_letter_message"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["plain — “text”", "{broken json", '{"a": 1.50, "a": 2}', "null", " "],
+    ids=["text", "broken JSON", "JSON", "JSON null", "blank"],
+)
+def test_text_is_passed_on_byte_by_byte(typed: Typed, source_dsn: str, payload: str) -> None:
+    message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", payload))
+    assert message.value() == payload.encode()
+    assert message.partition() == murmur2_partition(b"n", 2)
+    assert headers(message)["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_no_text_is_a_tombstone(typed: Typed, source_dsn: str) -> None:
+    message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", None))
+    assert message.value() is None
+
+
+@pytest.mark.parametrize("payload", [None, '{"fits": "nothing"}', "{broken"], ids=str)
+@pytest.mark.parametrize("event_type", ["BookRemoved", "BookLost"])
+def test_event_types_that_say_gone_are_tombstones_whatever_the_payload(
+    typed: Typed, source_dsn: str, event_type: str, payload: str | None
+) -> None:
+    key = str(uuid4())
+    event = insert(source_dsn, TYPED, "book", key, payload, event_type=event_type)
+    message = arrived(typed.deployment, "typed.book", 4, event)
+    assert message.value() is None
+    assert (message.key(), message.partition()) == (key.encode(), murmur2_partition(key.encode(), 4))
+    assert headers(message)["event_type"] == event_type
+
+
+def test_a_row_over_the_limit_leaves_coordinates_and_a_hash_and_the_task_lives_on(
+    typed: Typed, source_dsn: str
+) -> None:
+    """Under exactly-once a record that the broker refuses surfaces at commit only, and ends the task each time."""
+    deployment = typed.deployment
+    key, text = str(uuid4()), "secret" * 200_000
+    payload = to_json(book(key, title=text))
+    event = insert(source_dsn, TYPED, "book", key, payload)
+    after = insert(source_dsn, TYPED, "book", key, to_json(book(key)))
+    arrived(deployment, "typed.book", 4, after)
+    found, row = letter(deployment, event)
+    assert found["dead_letter_reason"] == "record-too-large"
+    assert row["payload_sha256"] == hashlib.sha256(payload.encode()).hexdigest()
+    assert row["payload_bytes"] == len(payload.encode())
+    assert (row["id"], row["aggregate_type"], row["aggregate_id"]) == (event, "book", key)
+    assert "secret" not in json.dumps([found, row])
+    live = deployment.connect.config("typed")
+    assert live is not None
+    assert live["exactly.once.support"] == "required"
+    assert state_of(deployment) == RUNNING
+
+
+def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
+    """Each once, all text; the position is that of the row in the log."""
+    key = str(uuid4())
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        position = sql.SQL("select (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        before = connection.execute(position).fetchone()
+        event = insert(
+            source_dsn,
+            TYPED,
+            "book",
+            key,
+            to_json(book(key)),
+            event_type="BookLent",
+            tenant="Bücherei “Nord”",
+            headers='{"traceparent": "00-1-2-01", "attempt": 7}',
+            created_at="2026-11-20T18:31:38.1+00:00",
+        )
+        after = connection.execute(position).fetchone()
+        seq = connection.execute(f"select seq from {TYPED} where id = %s", (event,)).fetchone()
+    assert before is not None
+    assert after is not None
+    assert seq is not None
+    message = arrived(typed.deployment, "typed.book", 4, event)
+    raw = message.headers()
+    assert isinstance(raw, list)
+    found = headers(message)
+    assert len(raw) == len(found), "each once"
+    lock = typed.deployment.lock()
+    assert lock is not None
+    sequence = re.fullmatch(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})", found.pop("source_sequence"))
+    assert sequence is not None
+    assert int(sequence[1], 16) == lock.source_epoch
+    assert before[0] <= int(sequence[3], 16) < after[0]
+    assert 0 < int(sequence[2], 16) <= int(sequence[3], 16)
+    assert found == {
+        "event_id": event,
+        "event_type": "BookLent",
+        "aggregate_type": "book",
+        "event_time": "2026-11-20T18:31:38.100000Z",
+        "x-tenant": "Bücherei “Nord”",
+        "x-seq": str(seq[0]),
+        "traceparent": "00-1-2-01",
+        "attempt": "7",
+        "ce_specversion": "1.0",
+        "ce_id": event,
+        "ce_source": "/library",
+        "ce_type": "BookLent",
+        "ce_time": "2026-11-20T18:31:38.100000Z",
+        "ce_subject": key,
+        "content-type": "application/avro",
+    }
+
+
+def test_a_tombstone_has_no_content_type_and_a_null_column_no_header(typed: Typed, source_dsn: str) -> None:
+    found = headers(arrived(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
+    assert found["ce_subject"] == "gone"
+    assert found.keys().isdisjoint({"content-type", "x-tenant"})

@@ -1,0 +1,86 @@
+"""Outbox rows that are updated or deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import yaml
+from tests.integration.outbox_rows import RUNNING, insert, state_of
+from tests.integration.support import Deploy, arrived, headers, records
+from tests.integration.test_records import book
+
+from outbox_kit.checking import Status
+from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.progress import silent
+from outbox_kit.sending.values import to_json
+from outbox_kit.verification import verify
+from outbox_kit.waiting import Seen, wait_for
+
+
+def failure(deployment: Deployment) -> str:
+    """Wait until the task has failed; what it says."""
+    name = deployment.pipeline.connector.name
+
+    def look() -> Seen[ConnectorStatus]:
+        status = deployment.connect.status(name)
+        assert status is not None
+        return Seen(status if "FAILED" in status.words else None, status.words)
+
+    return str(wait_for(f"the task of {name} to fail", look, seconds=60))
+
+
+def allow(project: Path, name: str, **policies: str) -> None:
+    """Change `source` of a pipeline file, and apply it."""
+    path = project / "connectors" / f"{name}.yaml"
+    data = yaml.safe_load(path.read_text())
+    data["source"] |= policies
+    path.write_text(yaml.safe_dump(data))
+    with open_deployment(path, "local") as deployment:
+        apply(deployment, silent)
+
+
+def test_updated_and_deleted_rows_stop_the_task_until_the_file_lets_them_pass(
+    deploy: Deploy, project: Path, source_dsn: str
+) -> None:
+    """With a publication that lets everything through. Each row before, between and after arrives, once."""
+    deployment = deploy("mended")
+    table = "public.mended_event"
+
+    def row() -> str:
+        key = str(uuid4())
+        return insert(source_dsn, table, "book", key, to_json(book(key)))
+
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter publication mended_p set (publish = 'insert, update, delete, truncate')")
+        # A truncate that is published: Debezium skips it, so it stops nothing, and the row before it has been read.
+        sent = [row()]
+        connection.execute(f"truncate {table}")
+        sent.append(row())
+        for event in sent:
+            arrived(deployment, "mended.book", 4, event)
+        connection.execute(f"update {table} set payload = null where id = %s", (sent[1],))
+        sent.append(row())
+        words = failure(deployment)
+        assert f"The outbox table {table} had a change with op=u" in words
+        assert "table.op.invalid.behavior=warn" in words
+        found = {headers(message)["event_id"] for message in records(deployment, "mended.book", 4)}
+        assert found == set(sent[:2])
+
+        allow(project, "mended", updated_rows="warn")
+        arrived(deployment, "mended.book", 4, sent[2])
+        connection.execute(f"delete from {table} where id = %s", (sent[1],))
+        sent.append(row())
+        assert "deleted.rows=ignore" in failure(deployment)
+
+        allow(project, "mended", deleted_rows="ignore")
+        arrived(deployment, "mended.book", 4, sent[3])
+    once = [headers(message)["event_id"] for message in records(deployment, "mended.book", 4)]
+    assert sorted(once) == sorted(sent)
+    assert state_of(deployment) == RUNNING
+    with open_deployment(project / "connectors" / "mended.yaml", "local") as now:
+        checks = {check.id: check for check in verify(now, silent)}
+    assert checks["postgres.publication"].status is Status.PASS
+    assert checks["postgres.publication"].seen.startswith("insert, update, delete, truncate of ")
