@@ -88,7 +88,7 @@ bench-smt: setup ## What a record costs in the transforms, by JMH; build/bench/s
 bench-source: setup $(STAMPS)/constant-smt ## How fast a backlog drains, against EventRouter; build/bench/source.json. About 17 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
 
-bench-latency: setup ## From commit to consumer, against EventRouter; build/bench/latency.json. About 12 minutes.
+bench-latency: setup ## From commit to consumer, against EventRouter; build/bench/latency.json. About 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
 $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
