@@ -69,7 +69,7 @@ format: ## Format Python and Java.
 
 unit:
 	@$(MVN) -f smt/pom.xml test
-	@$(BIN)/pytest -q tests/unit
+	@$(BIN)/pytest -q -n auto tests/unit
 
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
