@@ -21,7 +21,23 @@ OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
 """What is to be done with a decoded row. `_reason` is set for what goes to quarantine; `_key` and `_value`
 (binary) only for those."""
 
-RESERVED_COLUMNS = frozenset([*METADATA_COLUMNS, *OUTCOME_COLUMNS])
+STALE_COLUMN = "_stale"
+"""True while the newest record of the key is in quarantine: the row shows an older state."""
+DELETED_AT_COLUMN = "_deleted_at"
+"""In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key is there."""
+VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
+"""In history tables: Kafka timestamps of this version and of the one that ended it; NULL for the current one."""
+
+RESERVED_COLUMNS = frozenset(
+    [
+        *METADATA_COLUMNS,
+        *OUTCOME_COLUMNS,
+        STALE_COLUMN,
+        DELETED_AT_COLUMN,
+        VALID_FROM_COLUMN,
+        VALID_TO_COLUMN,
+    ]
+)
 MAX_PRECISION = 38  # of decimals, in Spark
 DAY_MICROS = 86_400_000_000
 _UUID_SIZE = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 from pathlib import Path
 
 from outbox_kit.errors import OutboxKitError
@@ -14,9 +15,23 @@ from outbox_kit.pipeline import (
     Pipeline,
     load_files,
 )
+from outbox_kit.pipeline import IcebergTarget as IcebergTargetModel
+from outbox_kit.pipeline import ParquetTarget as ParquetTargetModel
 from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.model import DeltaTarget, MaterializeJob, PostgresTarget, Registry, Target
+from outbox_spark.model import (
+    DeltaTarget,
+    Format,
+    IcebergTarget,
+    MaterializeJob,
+    MissedTombstones,
+    Mode,
+    Options,
+    ParquetTarget,
+    PostgresTarget,
+    Registry,
+    Target,
+)
 
 
 def load_jobs(
@@ -55,6 +70,19 @@ def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -
         registry=_registry(environment.registry),
         target_name=entry.target,
         target=_target(environment, entry.target),
+        options=_options(entry),
+    )
+
+
+def _options(entry: Materialization) -> Options:
+    return Options(
+        mode=Mode(entry.mode),
+        key_format=Format(entry.key_format),
+        value_format=Format(entry.value_format),
+        schema_version=entry.schema_version,
+        tombstone_ttl=timedelta(hours=entry.tombstone_ttl_hours),
+        missed_tombstones=MissedTombstones(entry.missed_tombstones),
+        max_quarantined=entry.max_quarantined,
     )
 
 
@@ -82,4 +110,8 @@ def _target(environment: Environment, name: str) -> Target:
             password=model.password.get_secret_value(),
             schema=model.target_schema,
         )
+    if isinstance(model, IcebergTargetModel):
+        return IcebergTarget(namespace=model.namespace, catalog=model.catalog)
+    if isinstance(model, ParquetTargetModel):
+        return ParquetTarget(path=model.path)
     return DeltaTarget(path=model.path)

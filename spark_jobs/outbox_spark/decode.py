@@ -42,15 +42,17 @@ def decode(
     """Rows of the newest records (LATEST_COLUMNS).
 
     `reader` is the schema that `columns` were made of, `writers` the schema of each id that the registry
-    knows. Yields aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS.
+    knows. Yields aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS. What goes to quarantine has an
+    aggregate_id too, unless its key is what cannot be read.
     """
     decoded = latest.select("*", _record(reader, writers).alias("record"))
     judged = decoded.select("*", _reason(columns, writers, limit).alias("_reason"))
     bad = F.col("_reason").isNotNull()
     # What goes to quarantine goes as bytes only: its text may be what a target cannot hold.
     judged = judged.withColumn("record", F.when(~bad, F.col("record")))
+    named = ~bad | ~(F.col("_reason").isin(Reason.NO_KEY, Reason.KEY_NOT_TEXT, f"{Reason.INVALID}:{KEY_COLUMN}"))
     return judged.select(
-        F.when(~bad, F.col("key").cast("string")).alias(KEY_COLUMN),
+        F.when(named, F.col("key").cast("string")).alias(KEY_COLUMN),
         *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns],
         *METADATA_COLUMNS,
         F.col("value").isNull().alias("_deleted"),

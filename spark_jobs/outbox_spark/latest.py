@@ -37,12 +37,15 @@ class Summary:
     """Bits of the kinds of sequence that occur, see order.py."""
 
 
-def newest_per_key(records: DataFrame, partition_epoch: int) -> DataFrame:
+def newest_per_key(records: DataFrame, partition_epoch: int, *, every_version: bool = False) -> DataFrame:
     """Reduce records (RECORD_COLUMNS) to one row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
 
-    A record without a key is a row of its own: there is nothing that it could replace.
+    A record without a key is a row of its own: there is nothing that it could replace. With `every_version` one
+    row is left for each version of each key: of the copies that a connector sends after a restart, which have the
+    same source_sequence, the last.
     """
     keyless = F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
+    group = [F.col("hash"), F.col("key"), *([F.col("version")] if every_version else [])]
     return (
         records.withColumn("key", key_text(F.col("key")))
         .select(
@@ -55,7 +58,8 @@ def newest_per_key(records: DataFrame, partition_epoch: int) -> DataFrame:
             "timestamp",
             "value",
         )
-        .groupBy("hash", "key")
+        .withColumn("version", F.coalesce(F.col("sequence"), keyless.cast("string").cast("binary")))
+        .groupBy(*group)
         .agg(
             # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
             F.max(F.struct("sequence", "offset", "partition", "timestamp", "value")).alias("newest"),

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from outbox_spark.errors import RefusedError
 
-LAYOUT_VERSION = 1
-"""Version of what is stored beside the rows (offsets, tombstone ledger, quarantine)."""
+LAYOUT_VERSION = 2
+"""Version of what is stored with and beside the rows (offsets, tombstone ledger, quarantine, columns of ours).
+
+1: no times, no `_stale`. 2: `committed_at`, `ledger_since`, the column `_stale`. A target of version 1 is upgraded by
+its next run.
+"""
+
+
+class Mode(StrEnum):
+    """What a deleted key leaves in the table."""
+
+    HARD_DELETE = "hard-delete"
+    SOFT_DELETE = "soft-delete"
+    """The last row, with `_deleted_at`."""
+    HISTORY = "history"
+    """A row for every version, with `_valid_from` and `_valid_to`."""
+
+
+class Format(StrEnum):
+    """How keys or values are written."""
+
+    TEXT = "text"
+    """Keys only: UTF-8, or an Avro string in Confluent wire format."""
+    AVRO = "avro"
+    """Values only: Avro with the schema id in the prefix or in a header, record by record."""
+    JSON = "json"
+    JSON_WITH_SCHEMA = "json-with-schema"
+    """{"schema": ..., "payload": ...} of Kafka Connect's JsonConverter."""
+
+
+class MissedTombstones(StrEnum):
+    """What to do when tombstones may have been removed before they were read."""
+
+    RECONCILE = "reconcile"
+    REFUSE = "refuse"
 
 
 class Ordering(StrEnum):
@@ -51,7 +85,38 @@ class DeltaTarget:
     path: str
 
 
-Target = PostgresTarget | DeltaTarget
+@dataclass(frozen=True)
+class IcebergTarget:
+    """A namespace of an Iceberg catalog that holds the tables."""
+
+    namespace: str
+    catalog: Mapping[str, str] = field(repr=False)
+    """Settings as Iceberg's Spark catalog takes them: type, warehouse, uri, ..."""
+
+
+@dataclass(frozen=True)
+class ParquetTarget:
+    """A folder or object store prefix that holds snapshots, one folder per table."""
+
+    path: str
+
+
+Target = PostgresTarget | DeltaTarget | IcebergTarget | ParquetTarget
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one table is materialized."""
+
+    mode: Mode = Mode.HARD_DELETE
+    key_format: Format = Format.TEXT
+    value_format: Format = Format.AVRO
+    schema_version: int | None = None
+    """Version of the subject that decides the columns; None: the newest."""
+    tombstone_ttl: timedelta = timedelta(days=30)
+    missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
+    max_quarantined: int = 1000
+    """A batch with more unreadable records stops the run before anything is written."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +131,7 @@ class MaterializeJob:
     registry: Registry
     target_name: str
     target: Target
+    options: Options = Options()
 
     def __str__(self) -> str:
         return f"{self.topic} -> {self.target_name}.{self.table}"
@@ -85,6 +151,10 @@ class Committed:
     """By partition: the offset that the next run starts at."""
     run: int
     """Counts the commits of this table, from 1."""
+    committed_at: datetime | None = None
+    """When it was committed (UTC, the driver's clock); None in what layout 1 wrote."""
+    ledger_since: datetime | None = None
+    """Deletions whose records are older (Kafka timestamp) are forgotten; None: all are remembered."""
 
     def to_json(self) -> dict[str, Any]:
         """As stored in the target. JSON objects have text keys, so partitions become text."""
@@ -96,6 +166,8 @@ class Committed:
             "ordering": self.ordering,
             "offsets": {str(partition): offset for partition, offset in sorted(self.offsets.items())},
             "run": self.run,
+            "committed_at": _text(self.committed_at),
+            "ledger_since": _text(self.ledger_since),
         }
 
     @classmethod
@@ -113,7 +185,17 @@ class Committed:
             ordering=None if ordering is None else Ordering(ordering),
             offsets={int(partition): int(offset) for partition, offset in stored["offsets"].items()},
             run=int(stored["run"]),
+            committed_at=_time(stored.get("committed_at")),
+            ledger_since=_time(stored.get("ledger_since")),
         )
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 @dataclass(frozen=True)
@@ -140,6 +222,8 @@ class ReadRange:
             ordering=ordering,
             offsets=dict(self.end),
             run=1 if previous is None else previous.run + 1,
+            committed_at=datetime.now(UTC),
+            ledger_since=None if previous is None else previous.ledger_since,
         )
 
 
@@ -147,11 +231,15 @@ class ReadRange:
 class Written:
     """What one commit changed in the target, in rows."""
 
-    upserts: int
-    deletes: int
-    tombstones: int
+    upserts: int = 0
+    deletes: int = 0
+    tombstones: int = 0
     """Ledger entries that were new or moved forward."""
-    quarantined: int
+    quarantined: int = 0
+
+    def plus(self, other: Written) -> Written:
+        """The sum of two commits."""
+        return Written(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Status(StrEnum):
@@ -177,8 +265,11 @@ class Outcome:
     deletes: int = 0
     tombstones: int = 0
     quarantined: int = 0
+    batches: int = 0
     seconds: float = 0.0
     offsets_from: Mapping[int, int] = field(default_factory=dict)
     offsets_to: Mapping[int, int] = field(default_factory=dict)
     error: str | None = None
     hint: str | None = None
+    transient: bool = True
+    """Of a failure: whether trying again may help."""

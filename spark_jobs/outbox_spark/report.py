@@ -25,6 +25,7 @@ def failed(job: MaterializeJob, error: MaterializeError) -> Outcome:
         status=Status.FAILED,
         error=error.message,
         hint=error.hint,
+        transient=error.transient,
     )
 
 
@@ -48,10 +49,12 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         **{name: getattr(outcome, name) for name in ("aggregate", "topic", "target", "table", "status")},
         **{name: getattr(outcome, name) for name in ("records", "keys", "upserts", "deletes", "tombstones")},
         "quarantined": outcome.quarantined,
+        "batches": outcome.batches,
         "seconds": outcome.seconds,
         "offsets": {"from": _offsets(outcome.offsets_from), "to": _offsets(outcome.offsets_to)},
         "error": outcome.error,
         "hint": outcome.hint,
+        "transient": None if outcome.error is None else outcome.transient,
     }
 
 

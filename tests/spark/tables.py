@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-from outbox_spark.jobs import apply
+from outbox_spark.applying import Applied, apply
 from outbox_spark.model import (
     Committed,
     DeltaTarget,
@@ -20,7 +21,9 @@ from outbox_spark.model import (
     PostgresTarget,
     ReadRange,
     Registry,
+    Status,
 )
+from outbox_spark.runs import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
 
 
@@ -40,15 +43,18 @@ class Target:
             return table.committed()
 
     def run(self, log: Log, schemas: Schemas, end: dict[int, int] | None = None) -> Outcome:
-        """One run, from where the table is to `end` or the end of the log."""
+        """One batch, from where the table is to `end` or the end of the log."""
         with self.open() as table:
             committed = table.committed()
             read = log.range_from(committed, end)
-            return self.apply(table, committed, read, log, schemas)
+            started = time.monotonic()
+            totals = Totals()
+            totals.add(self.apply(table, committed, read, log, schemas))
+            return outcome_of(self.job, read, Status.CHANGED, started, totals)
 
     def apply(
         self, table: TargetTable, committed: Committed | None, read: ReadRange, log: Log, schemas: Schemas
-    ) -> Outcome:
+    ) -> Applied:
         return apply(self.job, table, committed, read, log.read(self.spark, read), schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from outbox_spark import jobs, session
+from outbox_spark.command import Exit
 from outbox_spark.configuration import load_jobs
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs import main
@@ -86,21 +87,23 @@ def test_a_target_that_the_environment_lacks(pipeline: Path) -> None:
 
 
 OUTCOME = Outcome(
-    "book", "library.book", "lake", "book", Status.CHANGED, 5, 4, 2, 1, 1, 0, 1.5, {0: 0, 1: 2}, {0: 3, 1: 4}
+    "book", "library.book", "lake", "book", Status.CHANGED, 5, 4, 2, 1, 1, 0, 1, 1.5, {0: 0, 1: 2}, {0: 3, 1: 4}
 )
 
 
 def test_json_on_stdout_and_words_on_stderr(
     pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(found: Sequence[MaterializeJob], tell: jobs.Tell, *, debug: bool, export_to: Path | None) -> list[Outcome]:
-        tell(f"{len(found)} jobs, debug {debug}, export {export_to}")
+    def run(
+        found: Sequence[MaterializeJob], tell: jobs.Tell, *, debug: bool, export_to: Path | None, max_records: int
+    ) -> list[Outcome]:
+        tell(f"{len(found)} jobs, debug {debug}, export {export_to}, at most {max_records}")
         return [OUTCOME]
 
     monkeypatch.setattr(jobs, "run", run)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == "2 jobs, debug False, export None\n"
+    assert printed.err == "2 jobs, debug False, export None, at most 5000000\n"
     assert json.loads(printed.out) == {
         "materializations": [
             {
@@ -115,10 +118,12 @@ def test_json_on_stdout_and_words_on_stderr(
                 "deletes": 1,
                 "tombstones": 1,
                 "quarantined": 0,
+                "batches": 1,
                 "seconds": 1.5,
                 "offsets": {"from": {"0": 0, "1": 2}, "to": {"0": 3, "1": 4}},
                 "error": None,
                 "hint": None,
+                "transient": None,
             }
         ]
     }
@@ -131,7 +136,7 @@ def test_json_on_stdout_and_words_on_stderr(
 def test_a_job_that_fails_does_not_keep_the_others_from_running(
     spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell) -> Outcome:
+    def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, ___: int) -> Outcome:
         tell(f"at {job}")
         if job.aggregate == "author":
             raise RefusedError("offsets do not fit", "look at the topic")
@@ -143,7 +148,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
     exported: list[MaterializeJob] = []
     monkeypatch.setattr(jobs, "export", lambda _, done, __: exported.extend(done))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
-    assert main(options) == 1
+    assert main(options) == Exit.REFUSED
     assert [job.aggregate for job in exported] == ["book"]
     printed = capsys.readouterr()
     statuses = [entry["status"] for entry in json.loads(printed.out)["materializations"]]
@@ -155,7 +160,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
 def test_an_unforeseen_error_does_not_keep_the_others_from_running(
     spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell) -> Outcome:
+    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell, ___: int) -> Outcome:
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry answers
         return OUTCOME
@@ -175,7 +180,7 @@ def test_an_unforeseen_error_does_not_keep_the_others_from_running(
 
 
 def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-p", str(tmp_path / "none.yaml")]) == 1
+    assert main(["-p", str(tmp_path / "none.yaml")]) == Exit.REFUSED
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("error: cannot read ")

@@ -119,7 +119,24 @@ class DeltaTarget(Model):
     path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
 
 
-Target = Annotated[PostgresTarget | DeltaTarget, Field(discriminator="kind")]
+class IcebergTarget(Model):
+    """A namespace of an Iceberg catalog."""
+
+    kind: Literal["iceberg"] = Field(description="Chooses the sink.")
+    namespace: Identifier = Field(description="Namespace of the tables.")
+    catalog: dict[str, str] = Field(
+        description="Settings of the catalog as Iceberg's Spark catalog takes them: type, warehouse, uri, ..."
+    )
+
+
+class ParquetTarget(Model):
+    """A folder (or object store prefix) of Parquet snapshots."""
+
+    kind: Literal["parquet"] = Field(description="Chooses the sink.")
+    path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
+
+
+Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget | ParquetTarget, Field(discriminator="kind")]
 
 
 class Environment(Model):

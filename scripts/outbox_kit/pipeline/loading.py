@@ -18,7 +18,9 @@ from outbox_kit.pipeline.environment import (
     DeltaTarget,
     Environment,
     HttpService,
+    IcebergTarget,
     Kafka,
+    ParquetTarget,
     SourceDatabase,
     Target,
 )
@@ -139,8 +141,10 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
 
 
 def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the Target union, returned as it came
-    if isinstance(target, DeltaTarget) and "://" not in target.path:
+    if isinstance(target, DeltaTarget | ParquetTarget) and "://" not in target.path:
         return target.model_copy(update={"path": str(root / target.path)})
+    if isinstance(target, IcebergTarget) and "://" not in (folder := target.catalog.get("warehouse", "://")):
+        return target.model_copy(update={"catalog": {**target.catalog, "warehouse": str(root / folder)}})
     return target
 
 

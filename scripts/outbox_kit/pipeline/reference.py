@@ -49,6 +49,8 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             environment.ConnectorSettings,
             environment.PostgresTarget,
             environment.DeltaTarget,
+            environment.IcebergTarget,
+            environment.ParquetTarget,
         ],
     ),
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.model import MaterializeJob, PostgresTarget
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.model import DeltaTarget, MaterializeJob, PostgresTarget
 from outbox_spark.sinks.base import Batch, TargetTable
 from outbox_spark.sinks.delta import DeltaTable
 from outbox_spark.sinks.postgres import PostgresTable
@@ -16,4 +17,7 @@ def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
     """The table of a job; a context manager that holds the table for one run."""
     if isinstance(job.target, PostgresTarget):
         return PostgresTable(job.target, job.table)
-    return DeltaTable(spark, job.target, job.table)
+    if isinstance(job.target, DeltaTarget):
+        return DeltaTable(spark, job.target, job.table)
+    message = f"{job}: there is no sink for {type(job.target).__name__}"
+    raise ConfigurationError(message, "name another target")

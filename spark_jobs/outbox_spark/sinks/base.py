@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -23,9 +24,13 @@ class Batch:
     """The newest rows of one range, and what is true once they are applied."""
 
     rows: DataFrame
-    """As decode() yields them; read more than once, so its source is cached."""
+    """As decode() yields them; read more than once, so its source is cached. At most one row of a key has no
+    `_reason` (in history mode: one of a version of a key); rows with a `_reason` go to quarantine, and flag the row
+    of their `aggregate_id` as stale while it is older."""
     keys: int
     """How many rows there are, records without a key and those for quarantine among them."""
+    quarantined: int
+    """How many of them have a `_reason`."""
     columns: Sequence[Column]
     reader: str
     """The Avro schema that `columns` were made of, JSON text."""
@@ -58,6 +63,26 @@ class TargetTable(Protocol):
     def write(self, batch: Batch) -> Written:
         """Apply a batch: rows, deletes, tombstones, quarantine and progress become visible together or not at all.
 
-        Only newer versions change a row, so applying a batch again changes nothing.
-        Raises RefusedError when another run has committed since `committed()` was asked.
+        Only newer versions change a row, so applying a batch again changes nothing. Can be called again for the
+        next batch, whose `previous` is then this one's `committed`.
+        Raises RefusedError when another run has committed since `committed()`, or the last `write()`.
         """
+
+    def versions(self) -> DataFrame:
+        """Key and METADATA_COLUMNS of every row that is there (in history mode: of the current versions; with soft
+        deletes: of keys that are not deleted)."""
+
+    def forget_deletions(self, before: datetime) -> int:
+        """Remove ledger entries whose record (`_timestamp`) is older; returns how many. A step of its own: the next
+        batch's `committed.ledger_since` is `before` already when this is called, so that a crash between the two
+        leaves entries too many, never too few."""
+
+    def replace_by(self, shadow: Self) -> None:
+        """Make what is in `shadow`, a table of the same target, this table's content, in one step for readers: rows,
+        ledger, progress. The shadow is gone afterwards. Works too when this table does not exist."""
+
+    def drop(self) -> None:
+        """Remove the table and its ledger; the quarantine stays. For shadows that an interrupted rebuild left."""
+
+    def maintain(self) -> str:
+        """Compact files, expire what is no longer needed; returns a line about what was done."""

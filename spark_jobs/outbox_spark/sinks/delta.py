@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,9 +23,10 @@ from pyspark.sql.types import StructType
 
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, Column
 from outbox_spark.decode import defaults
-from outbox_spark.errors import RefusedError, SchemaError
+from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.model import Committed, DeltaTarget, Written
 from outbox_spark.order import version_sql
+from outbox_spark.sinks import delta_upkeep
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
 
 METADATA_KEY = "outbox"
@@ -110,12 +112,33 @@ class DeltaTable:
             else:
                 self._merge(good, batch, token)
             metrics = self._verified(batch, token)
+        self._known_columns = {column.name for column in batch.columns}
         return Written(
             upserts=_upserts(metrics, first=batch.previous is None),
             deletes=int(metrics.get("numTargetRowsDeleted", 0)),
             tombstones=tombstones,
             quarantined=counts["bad"],
         )
+
+    def versions(self) -> DataFrame:
+        """Key and METADATA_COLUMNS of the rows that are there."""
+        return delta_upkeep.versions(self)
+
+    def forget_deletions(self, before: datetime) -> int:
+        """Remove older ledger entries; returns how many."""
+        return delta_upkeep.forget_deletions(self, before)
+
+    def replace_by(self, shadow: Self) -> None:
+        """Make the content of `shadow` this table's, in one step for readers."""
+        delta_upkeep.replace_by(self, shadow)
+
+    def drop(self) -> None:
+        """Remove the table and its ledger; the quarantine stays."""
+        delta_upkeep.drop(self)
+
+    def maintain(self) -> str:
+        """Compact files, expire what is no longer needed."""
+        return delta_upkeep.maintain(self)
 
     def _create(self, rows: DataFrame, batch: Batch, token: str) -> None:
         """The first commit makes the table and fills it: nothing is there that a MERGE could compare with."""
@@ -244,7 +267,7 @@ class DeltaTable:
                 return dict(row["operationMetrics"])
             if stored is not None and stored["run"] == batch.committed.run:
                 break
-        raise RefusedError(*self._conflict())
+        raise OverlapError(*self._conflict())
 
     def _conflict(self) -> tuple[str, str]:
         return (
@@ -261,7 +284,7 @@ class DeltaTable:
         except Exception as error:
             # DeltaConcurrentModificationException and its kinds; PySpark has no class for them.
             if "io.delta.exceptions" in str(error) or "DELTA_CONCURRENT" in str(error):
-                raise RefusedError(*self._conflict()) from error
+                raise OverlapError(*self._conflict()) from error
             raise
 
     @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
 from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -26,11 +28,13 @@ from outbox_spark.decode import defaults
 from outbox_spark.errors import (
     ConfigurationError,
     MaterializeError,
+    OverlapError,
     RefusedError,
     SchemaError,
     UnreachableError,
 )
 from outbox_spark.model import Committed, PostgresTarget, Written
+from outbox_spark.sinks import postgres_upkeep
 from outbox_spark.sinks.base import Batch
 from outbox_spark.sinks.postgres_sql import (
     OFFSETS_TABLE,
@@ -166,7 +170,28 @@ class PostgresTable:
             self._prepare(statements, batch, added)
             written = self._merge(statements, staging, batch)
             self._execute(SQL("drop table {}").format(staging))
+        self._seen_run = batch.committed.run
         return written
+
+    def versions(self) -> DataFrame:
+        """Key and METADATA_COLUMNS of the rows that are there."""
+        return postgres_upkeep.versions(self)
+
+    def forget_deletions(self, before: datetime) -> int:
+        """Remove older ledger entries; returns how many."""
+        return postgres_upkeep.forget_deletions(self, before)
+
+    def replace_by(self, shadow: Self) -> None:
+        """Make the content of `shadow` this table's, in one step for readers."""
+        postgres_upkeep.replace_by(self, shadow)
+
+    def drop(self) -> None:
+        """Remove the table and its ledger; the quarantine stays."""
+        postgres_upkeep.drop(self)
+
+    def maintain(self) -> str:
+        """Compact files, expire what is no longer needed."""
+        return postgres_upkeep.maintain(self)
 
     def _prepare(self, statements: Statements, batch: Batch, added: dict[Column, object]) -> None:
         """Tables and columns, as part of the transaction, and the check that nobody else went on meanwhile."""
@@ -177,7 +202,7 @@ class PostgresTable:
         )
         if (row[0] if row else None) != self._seen_run:
             message = f"another run has committed to {self._name} meanwhile"
-            raise RefusedError(message, "run again; schedule one run per table at a time")
+            raise OverlapError(message, "run again; schedule one run per table at a time")
         if batch.previous is None:
             self._execute(statements.create_target())
             for statement in statements.create_companions():
@@ -248,7 +273,7 @@ class PostgresTable:
         if row is None or not row[0]:
             message = f"another run holds table {self._name}"
             hint = f"wait for it; the server shows it in pg_stat_activity as {APPLICATION_NAME}"
-            raise RefusedError(message, hint)
+            raise OverlapError(message, hint)
 
     def _drop_stale_staging(self) -> None:
         """Of this table's crashed runs: their exact form, so that nobody's `book__staging_prev` is taken for one."""

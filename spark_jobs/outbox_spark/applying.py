@@ -1,0 +1,138 @@
+"""One batch: reduce, decode, set apart what cannot be read, write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import KEY_COLUMN, columns_of
+from outbox_spark.compatible import check_writer
+from outbox_spark.decode import decode, types_of
+from outbox_spark.errors import RefusedError
+from outbox_spark.latest import Summary, newest_per_key, ordering_of, summarize
+from outbox_spark.model import Committed, MaterializeJob, Mode, ReadRange, Written
+from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.registry import SchemaRegistry
+from outbox_spark.sinks import Batch, TargetTable
+
+_NAMED_IDS = 5
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One batch that is in the table now."""
+
+    committed: Committed
+    records: int
+    keys: int
+    written: Written
+
+
+class _Run:
+    """What decoding needs: the schema that decides the columns, and the writers' as they turn up."""
+
+    def __init__(self, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry) -> None:
+        subject = f"{job.topic}-value"
+        self._job, self._table, self._registry = job, table, registry
+        self.reader = registry.latest(subject)
+        self.columns = columns_of(self.reader, subject)
+
+    def decoded(self, latest: DataFrame, summary: Summary) -> DataFrame:
+        """Rows of what newest_per_key left."""
+        writers = _writers(self._job, summary.schema_ids, self.reader, self._registry)
+        return decode(latest, self.columns, self.reader, writers, self._table.limit)
+
+
+def apply(
+    job: MaterializeJob,
+    table: TargetTable,
+    committed: Committed | None,
+    read: ReadRange,
+    records: DataFrame,
+    registry: SchemaRegistry,
+) -> Applied:
+    """Reduce, decode and write one range. `records` has the columns of source.RECORD_COLUMNS."""
+    run = _Run(job, table, registry)
+    table.check(run.columns, types_of(records.sparkSession, run.columns, run.reader))
+    every = job.options.mode is Mode.HISTORY
+    with ExitStack() as stack:
+        # Kept, because it is read more than once and a compacted topic may answer differently the second time.
+        latest = _kept(stack, newest_per_key(records, read.partition_epoch, every_version=every))
+        summary = summarize(latest)
+        ordering = ordering_of(job, summary, committed, records)
+        rows = run.decoded(latest, summary)
+        count, quarantined = summary.keys, _count_unreadable(job, rows)
+        if quarantined and not every:
+            rows = _kept(stack, _with_older(stack, run, read, records, rows))
+            count, quarantined = rows.count(), _count_unreadable(job, rows)
+        new = read.committed(committed, ordering)
+        batch = Batch(rows, count, quarantined, run.columns, run.reader, committed, new)
+        return Applied(new, summary.records, summary.keys, table.write(batch))
+
+
+def _count_unreadable(job: MaterializeJob, rows: DataFrame) -> int:
+    """How many rows go to quarantine. Raises RefusedError when there are more than the table may have at once."""
+    found = rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
+    count: int = sum(row["count"] for row in found)
+    if count > job.options.max_quarantined:
+        reasons = ", ".join(
+            f"{row['_reason']} ({row['count']})" for row in sorted(found, key=lambda row: -row["count"])
+        )
+        message = (
+            f"topic {job.topic}: {count} records of one batch cannot be read, "
+            f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
+        )
+        raise RefusedError(message, "nothing was written; find out who produced them, or raise max_quarantined")
+    return count
+
+
+def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame, rows: DataFrame) -> DataFrame:
+    """`rows`, and for every key whose newest record cannot be read the newest that can, and what is between.
+
+    Without it the row would depend on where batches are cut: a record that was good enough to be shown by a run
+    that ended before the unreadable one would be skipped by a run that ended after it. Costs a second read of the
+    range, in batches with poison only.
+    """
+    named = F.col(KEY_COLUMN).isNotNull()
+    bad = [row[0] for row in rows.where(F.col("_reason").isNotNull() & named).select(KEY_COLUMN).collect()]
+    if not bad:
+        return rows
+    versions = newest_per_key(records, read.partition_epoch, every_version=True)
+    kept = _kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
+    older = run.decoded(kept, summarize(kept))
+    ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
+    # What the first read saw may be compacted away in the second.
+    both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])
+    return rows.where(~ours).unionByName(_newest_good_and_later(both))
+
+
+def _newest_good_and_later(versions: DataFrame) -> DataFrame:
+    """Of each key the newest version that could be read, and those after it, which could not."""
+    version = F.struct(*VERSION_COLUMNS)
+    good = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
+    kept = good.isNull() | (version >= good)
+    return versions.withColumn("_kept", kept).where("_kept").drop("_kept")
+
+
+def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    stack.callback(frame.unpersist)
+    return frame
+
+
+def _writers(job: MaterializeJob, ids: Collection[int], reader: str, registry: SchemaRegistry) -> dict[int, str]:
+    """The schemas behind the ids that occur, without the ids that the registry does not know."""
+    found = {i: schema for i in sorted(ids) if (schema := registry.by_id(i)) is not None}
+    if ids and not found:
+        # A few unknown ids are poison; nothing but unknown ids is the wrong registry, or one restored from before.
+        unknown = ", ".join(str(i) for i in sorted(ids)[:_NAMED_IDS]) + (", ..." if len(ids) > _NAMED_IDS else "")
+        message = f"topic {job.topic}: the registry knows none of the schema ids that its records carry: {unknown}"
+        raise RefusedError(message, "check registry.url, and whether the registry was restored from a backup")
+    for i, schema in found.items():
+        check_writer(schema, reader, f"schema {i} of topic {job.topic}")
+    return found
