@@ -1,0 +1,82 @@
+"""How a range is cut into batches: each bounded, together the range, whatever the density."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox_spark.batches import Batches
+from outbox_spark.model import ReadRange
+
+
+def range_of(ends: list[int], starts: list[int] | None = None) -> ReadRange:
+    first = starts or [0] * len(ends)
+    return ReadRange("t", "id", 0, dict(enumerate(first)), dict(enumerate(ends)))
+
+
+def spans(batch: ReadRange) -> int:
+    return sum(batch.end[p] - batch.start[p] for p in batch.end)
+
+
+@given(
+    st.lists(st.integers(0, 500), min_size=1, max_size=5),
+    st.integers(1, 200),
+    st.lists(st.floats(0, 1), min_size=1, max_size=10),
+)
+def test_batches_follow_one_another_and_make_up_the_range(ends: list[int], most: int, densities: list[float]) -> None:
+    read = range_of(ends)
+    batches = Batches(read, most)
+    position = dict(read.start)
+    for number in range(10_000):
+        batch = batches.next_batch()
+        if batch is None:
+            break
+        assert batch.start == position
+        assert spans(batch) > 0
+        position = dict(batch.end)
+        batches.held(int(spans(batch) * densities[number % len(densities)]))
+    assert position == read.end
+    assert batches.share_done == 1
+
+
+def test_without_gaps_a_batch_never_holds_more_than_it_may() -> None:
+    batches = Batches(range_of([1000, 10]), 100)
+    while (batch := batches.next_batch()) is not None:
+        # Rounded up for each partition, so that every one of them advances.
+        assert spans(batch) <= 100 + 2
+        batches.held(spans(batch))
+
+
+def test_a_compacted_topic_is_not_read_in_tiny_batches() -> None:
+    """Where one record in fifty is left, batches grow until they hold what they may."""
+    batches = Batches(range_of([1_000_000]), 1000)
+    held = []
+    while (batch := batches.next_batch()) is not None:
+        held.append(spans(batch) // 50)
+        batches.held(held[-1])
+    assert held[0] == 20
+    assert max(held) == 1000
+    assert len(held) < 30
+
+
+def test_a_dense_stretch_after_a_sparse_one_is_cut_small_again() -> None:
+    batches = Batches(range_of([10_000_000]), 100)
+    for _ in range(5):
+        sparse = batches.next_batch()
+        batches.held(1)
+    assert sparse is not None
+    assert spans(sparse) > 10_000
+    dense = batches.next_batch()
+    assert dense is not None
+    batches.held(spans(dense))
+    after = batches.next_batch()
+    assert after is not None
+    assert spans(after) == 100
+
+
+@pytest.mark.parametrize("starts", [[5, 9], [0, 9]])
+def test_how_much_is_done(starts: list[int]) -> None:
+    batches = Batches(range_of([5, 9], starts), 2)
+    assert batches.share_done == (1.0 if starts == [5, 9] else 0.0)
+    assert (batches.next_batch() is None) == (starts == [5, 9])
