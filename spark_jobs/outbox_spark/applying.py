@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
@@ -19,6 +20,7 @@ from outbox_spark.model import Committed, MaterializeJob, Mode, ReadRange, Writt
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.registry import SchemaRegistry
 from outbox_spark.sinks import Batch, TargetTable
+from outbox_spark.spark_work import label
 
 _NAMED_IDS = 5
 
@@ -31,6 +33,8 @@ class Applied:
     records: int
     keys: int
     written: Written
+    newest: datetime | None = None
+    """Kafka timestamp of the newest record."""
 
 
 class _Run:
@@ -57,22 +61,25 @@ def apply(
     registry: SchemaRegistry,
 ) -> Applied:
     """Reduce, decode and write one range. `records` has the columns of source.RECORD_COLUMNS."""
-    run = _Run(job, table, registry)
-    table.check(run.columns, types_of(records.sparkSession, run.columns, run.reader))
+    spark, run = records.sparkSession, _Run(job, table, registry)
+    table.check(run.columns, types_of(spark, run.columns, run.reader))
     every = job.options.mode is Mode.HISTORY
     with ExitStack() as stack:
         # Kept, because it is read more than once and a compacted topic may answer differently the second time.
         latest = _kept(stack, newest_per_key(records, read.partition_epoch, every_version=every))
+        label(spark, job, "reduce to the newest record of each key")
         summary = summarize(latest)
         ordering = ordering_of(job, summary, committed, records)
+        label(spark, job, "decode")
         rows = run.decoded(latest, summary)
         count, quarantined = summary.keys, _count_unreadable(job, rows)
         if quarantined and not every:
             rows = _kept(stack, _with_older(stack, run, read, records, rows))
             count, quarantined = rows.count(), _count_unreadable(job, rows)
+        label(spark, job, "write")
         new = read.committed(committed, ordering)
         batch = Batch(rows, count, quarantined, run.columns, run.reader, committed, new)
-        return Applied(new, summary.records, summary.keys, table.write(batch))
+        return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
 def _count_unreadable(job: MaterializeJob, rows: DataFrame) -> int:

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 
-from outbox_spark.errors import MaterializeError
+from outbox_spark import job_file
+from outbox_spark.errors import ConfigurationError, MaterializeError
+from outbox_spark.model import MaterializeJob
 
+DEFAULT_ENVIRONMENT = "local"
 Tell = Callable[[str], None]
 
 
@@ -26,6 +29,15 @@ class Exit(IntEnum):
     """`--dry-run`: there is something to read. outbox-reconcile: there are differences."""
     REFUSED = 4
     """At least one table needs a person: trying again gives the same answer."""
+
+
+EXIT_CODES = """exit codes:
+  0  done: every selected table is at the end of its topic
+  1  at least one table is not; trying again later may help: let the scheduler retry
+  2  the command line is wrong
+  3  something was found: --dry-run has something to read, outbox-reconcile has differences
+  4  at least one table needs a person: trying again gives the same answer; alert, do not retry
+"""
 
 
 def tell(text: str) -> None:
@@ -45,16 +57,49 @@ def exit_code(error: MaterializeError) -> Exit:
     return Exit.FAILED if error.transient else Exit.REFUSED
 
 
+def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options that all commands have, and their exit codes in the help."""
+    # argparse, not typer: a cluster's driver may have only what the job itself needs.
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=description,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common_options(parser)
+    return parser
+
+
 def common_options(parser: argparse.ArgumentParser) -> None:
     """Which tables, of which files; form of the result."""
-    # argparse, not typer: a cluster's driver may have only what the job itself needs.
+    source = parser.add_mutually_exclusive_group()
+    pipeline = Path("connectors/library.yaml")
+    source.add_argument("-p", "--pipeline", type=Path, default=pipeline, help=f"pipeline file; default {pipeline}")
+    source.add_argument("--job", type=Path, metavar="FILE", help="job file, instead of pipeline and environment")
     add = parser.add_argument
-    add("-p", "--pipeline", type=Path, default=Path("connectors/library.yaml"), help="pipeline file")
-    add("-e", "--environment", default="local", help="environment: connectors/environments/NAME.yaml")
+    environment = "environment: connectors/environments/NAME.yaml; default %(default)s"
+    add("-e", "--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME", help=environment)
     add("--aggregate", action="append", default=[], help="only this aggregate; can be given again")
     add("--target", action="append", default=[], help="only this target; can be given again")
     add("--output", choices=("table", "json"), default="table", help="form of the result on stdout")
     add("--debug", action="store_true", help="show tracebacks")
+
+
+def jobs_of(options: argparse.Namespace) -> list[MaterializeJob]:
+    """The jobs that the options select, of the job file or of the pipeline file. Raises ConfigurationError."""
+    selected = {"aggregates": options.aggregate, "targets": options.target}
+    if options.job is not None:
+        if options.environment != DEFAULT_ENVIRONMENT:
+            message = f"--job {options.job} and --environment {options.environment}: a job file is of one environment"
+            raise ConfigurationError(message, "give one of the two")
+        return job_file.read_jobs(options.job, **selected)
+    try:
+        # Here, because with a job file the driver need not have the deploy tool and its packages.
+        from outbox_spark.configuration import load_jobs  # noqa: PLC0415
+    except ImportError as error:
+        message = f"to read the pipeline file, Python needs the package {error.name}"
+        raise ConfigurationError(message, "install outbox-kit here, or give a job file with --job") from error
+    return load_jobs(options.pipeline, options.environment, **selected)
 
 
 def guarded(body: Callable[[], int], *, debug: bool) -> int:

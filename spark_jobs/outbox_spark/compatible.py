@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kit.pipeline.evolution import differences
+from outbox_kit.avro.evolution import differences
 from outbox_spark.errors import SchemaError
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.pipeline import (
@@ -12,13 +16,16 @@ from outbox_kit.pipeline import (
     HttpService,
     Kafka,
     Materialization,
+    Overrides,
     Pipeline,
     load_files,
 )
 from outbox_kit.pipeline import IcebergTarget as IcebergTargetModel
 from outbox_kit.pipeline import ParquetTarget as ParquetTargetModel
 from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
+from outbox_kit.pipeline.loading import environment_values
 from outbox_spark.errors import ConfigurationError
+from outbox_spark.job_file import REFERENCE, reference
 from outbox_spark.model import (
     DeltaTarget,
     Format,
@@ -33,6 +40,11 @@ from outbox_spark.model import (
     Target,
 )
 
+_SECTIONS = ("kafka", "registry", "targets")
+_SECRET_KEY = re.compile(r"password|secret|token|credential|access-key|jaas|oauthbearer\.config|\.key\.pem")
+"""Of settings that are passed on to a client: what must not be written down."""
+_VARIABLE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
+
 
 def load_jobs(
     pipeline_file: Path,
@@ -40,13 +52,16 @@ def load_jobs(
     *,
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> list[MaterializeJob]:
     """The pipeline's materializations, in the order of the file; empty collections select all.
 
-    Raises ConfigurationError when a file is wrong or nothing is selected.
+    `environ` is used instead of the environment variables. Raises ConfigurationError when a file is wrong or nothing
+    is selected.
     """
+    overrides = Overrides() if environ is None else Overrides(environ=environ)
     try:
-        pipeline, environment = load_files(pipeline_file, environment_name, needs=("kafka", "registry", "targets"))
+        pipeline, environment = load_files(pipeline_file, environment_name, overrides, needs=_SECTIONS)
     except OutboxKitError as error:
         raise ConfigurationError(error.message, error.hint) from error
     selected = [
@@ -115,3 +130,72 @@ def _target(environment: Environment, name: str) -> Target:
     if isinstance(model, ParquetTargetModel):
         return ParquetTarget(path=model.path)
     return DeltaTarget(path=model.path)
+
+
+def jobs_without_secrets(
+    pipeline_file: Path,
+    environment_name: str,
+    *,
+    aggregates: Collection[str] = (),
+    targets: Collection[str] = (),
+) -> list[MaterializeJob]:
+    """As load_jobs, for a job file: every secret is a reference to an environment variable, which need not be set.
+
+    The variable is the one that the environment file names for it; where it names none (the value is written down, or
+    comes from the embedded stack), the one that would override the key: OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
+    """
+    try:
+        raw = environment_values(environment_name, pipeline_file, Overrides()).data
+    except OutboxKitError as error:
+        raise ConfigurationError(error.message, error.hint) from error
+    names = {name for text in _secret_texts(raw) for name in _VARIABLE.findall(text)}
+    environ = {**os.environ, **{name: reference(name) for name in names}}
+    jobs = load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, environ=environ)
+    return [_without_secrets(job) for job in jobs]
+
+
+def _secret_texts(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What an environment file has in the places of secrets, and of settings that are passed on to clients."""
+    kafka, registry, targets = (_mapping(raw.get(name)) for name in _SECTIONS)
+    yield from map(str, _mapping(kafka.get("client")).values())
+    for service in map(_mapping, [registry, *targets.values()]):
+        yield from map(str, _mapping(service.get("catalog")).values())
+        yield from (str(value) for key, value in service.items() if _SECRET_KEY.search(key))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - YAML; what is wrong is told when the file is loaded
+    return value if isinstance(value, Mapping) else {}
+
+
+def _without_secrets(job: MaterializeJob) -> MaterializeJob:
+    return replace(
+        job,
+        kafka=_settings(job.kafka, "kafka", "client"),
+        registry=_service(job.registry, "registry"),
+        target=_service(job.target, "targets", job.target_name),
+    )
+
+
+def _service(service: Any, *location: str) -> Any:  # noqa: ANN401 - a dataclass, returned as it came
+    """What is not shown in a repr() is a secret, or holds some."""
+    changed: dict[str, object] = {}
+    for entry in fields(service):
+        value = getattr(service, entry.name)
+        if isinstance(value, Mapping):
+            changed[entry.name] = _settings(value, *location, entry.name)
+        elif not entry.repr and value is not None:
+            changed[entry.name] = _referred(value, *location, entry.name)
+    return replace(service, **changed)
+
+
+def _settings(settings: Mapping[str, str], *location: str) -> dict[str, str]:
+    return {
+        key: _referred(value, *location, key) if _SECRET_KEY.search(key) else value for key, value in settings.items()
+    }
+
+
+def _referred(value: str, *location: str) -> str:
+    """A secret as a reference; one that is written down as one to the variable that overrides its key."""
+    if REFERENCE.fullmatch(value):
+        return value
+    return reference("__".join(["OUTBOX", "ENVIRONMENT", *(re.sub(r"[^A-Z0-9]", "_", p.upper()) for p in location)]))

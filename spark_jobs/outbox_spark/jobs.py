@@ -3,66 +3,124 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, common_options, explain, guarded, tell
-from outbox_spark.configuration import load_jobs
+from outbox_spark import dry_run, job_file, metrics
+from outbox_spark.applying import Applied
+from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, tell
+from outbox_spark.continuous import MAX_FAILURES, Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
+from outbox_spark.errors import ConfigurationError
 from outbox_spark.export import export
-from outbox_spark.model import MaterializeJob, Outcome, Status
+from outbox_spark.metrics import Metrics
+from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status
 from outbox_spark.report import as_json, as_table, failed
 from outbox_spark.runs import BATCH_RECORDS, materialize
 from outbox_spark.session import start_session
 from outbox_spark.unexpected import explained
 
 
-def run(
-    jobs: Sequence[MaterializeJob],
-    tell: Tell,
-    *,
-    debug: bool = False,
-    export_to: Path | None = None,
-    max_records: int = BATCH_RECORDS,
-) -> list[Outcome]:
-    """Run jobs one after another in one session. A job that fails does not keep the others from running."""
-    tell("starting Spark")
-    spark = start_session()
-    try:
-        outcomes = [_attempt(spark, job, tell, max_records, debug=debug) for job in jobs]
-        if export_to is not None:
-            # A table whose run failed may not be there at all.
-            done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
-            export(spark, done, export_to)
-        return outcomes
-    finally:
-        spark.stop()
+@dataclass(frozen=True)
+class Runner:
+    """Runs tables in one session, and tells of each batch whoever wants to know."""
 
+    spark: SparkSession
+    tell: Tell
+    max_records: int = BATCH_RECORDS
+    debug: bool = False
+    metrics: Metrics | None = None
+    stop: Stop | None = None
 
-def _attempt(spark: SparkSession, job: MaterializeJob, tell: Tell, max_records: int, *, debug: bool) -> Outcome:
-    try:
-        return materialize(spark, job, tell, max_records)
-    except Exception as error:  # whatever it is, the other tables still run
-        if debug:
-            tell(traceback.format_exc())
-        known = explained(error)
-        explain(known, tell, str(job))
-        return failed(job, known)
+    def attempt(self, job: MaterializeJob) -> Outcome:
+        """One run of one table. Whatever goes wrong is told and in the outcome; raises Stopped alone."""
+        if self.metrics is not None:
+            self.metrics.begin()
+        try:
+            outcome = materialize(self.spark, job, self.tell, self.max_records, self._on_batch)
+        except Stopped:
+            raise
+        except Exception as error:  # whatever it is, the other tables still run
+            if self.debug:
+                self.tell(traceback.format_exc())
+            known = explained(error)
+            explain(known, self.tell, str(job))
+            outcome = failed(job, known)
+        if self.metrics is not None:
+            self.metrics.run(job, outcome)
+        return outcome
+
+    def alive(self) -> bool:
+        """Whether the JVM answers and its SparkContext is not stopped."""
+        try:
+            return not self.spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # what a broken connection raises differs by how it broke
+            return False
+
+    def _on_batch(self, job: MaterializeJob, applied: Applied, read: ReadRange, left: int) -> None:
+        if self.metrics is not None:
+            self.metrics.batch(job, applied, read, left)
+        # After the last batch the run is complete anyway.
+        if self.stop is not None and left:
+            self.stop.after_batch()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Result on stdout, words on stderr. Returns one of command.Exit."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
     return guarded(lambda: _main(options), debug=options.debug)
 
 
 def _main(options: argparse.Namespace) -> int:
-    jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
-    outcomes = run(jobs, tell, debug=options.debug, export_to=options.export, max_records=options.batch_records)
+    if options.write_job is not None:
+        return _write_job(options)
+    jobs = jobs_of(options)
+    if options.dry_run:
+        previews = dry_run.dry_run(jobs, start_session, tell)
+        print(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
+        return dry_run.exit_of(previews)
+    with metrics.opened(options.metrics, tell) as lines:
+        outcomes, code = _run(jobs, options, lines)
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
-    return exit_of(outcomes)
+    return code
+
+
+def _run(
+    jobs: Sequence[MaterializeJob], options: argparse.Namespace, lines: Metrics | None
+) -> tuple[list[Outcome], Exit]:
+    """Run the jobs, once or in rounds, in one session. A job that fails does not keep the others from running."""
+    continuous = options.interval is not None
+    stop = Stop()
+    tell("starting Spark")
+    spark = start_session()
+    # After Spark has started, because it sets a handler of its own.
+    signals: AbstractContextManager[None] = stopping_on_signals(stop, tell) if continuous else nullcontext()
+    try:
+        if lines is not None:
+            lines.attach(spark)
+        with signals:
+            words = without_repeats(tell) if continuous else tell
+            runner = Runner(spark, words, options.batch_records, options.debug, lines, stop if continuous else None)
+            if continuous:
+                rules = Rules(options.interval, options.max_failures, options.fail_fast)
+                rounds = Rounds(jobs, runner.attempt, rules, stop, words, runner.alive)
+                code = rounds.run()
+                return [rounds.last[number] for number in sorted(rounds.last)], code
+            outcomes = [runner.attempt(job) for job in jobs]
+        if options.export is not None:
+            # A table whose run failed may not be there at all.
+            done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
+            export(spark, done, options.export)
+        return outcomes, exit_of(outcomes)
+    finally:
+        spark.stop()
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:
@@ -73,12 +131,68 @@ def exit_of(outcomes: Sequence[Outcome]) -> Exit:
     return Exit.FAILED if all(outcome.transient for outcome in bad) else Exit.REFUSED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="outbox-materialize", description="Bring tables to the newest state of their topics."
+def _write_job(options: argparse.Namespace) -> Exit:
+    """Write the selected jobs as a file that needs neither the pipeline file nor the deploy tool."""
+    # Here, because only who writes the file has the deploy tool.
+    from outbox_spark.configuration import jobs_without_secrets  # noqa: PLC0415
+
+    jobs = jobs_without_secrets(
+        options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target
     )
-    common_options(parser)
+    text = job_file.as_text(jobs)
+    if str(options.write_job) == "-":
+        sys.stdout.write(text)
+    else:
+        try:
+            options.write_job.write_text(text, encoding="utf-8")
+        except OSError as error:
+            message = f"cannot write {options.write_job}: {error.strerror}"
+            raise ConfigurationError(message, "name a file in a folder that exists and can be written") from None
+    needed = ", ".join(job_file.variables(text)) or "none"
+    tell(f"{len(jobs)} jobs written; environment variables that they need at start: {needed}")
+    return Exit.DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("outbox-materialize", "Bring tables to the newest state of their topics.")
     add = parser.add_argument
-    add("--batch-records", type=int, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
+    add("--batch-records", type=_count, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
     add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
+    metrics_help = "append a JSON line for every batch and every run of a table; - is stderr"
+    add("--metrics", metavar="FILE", help=metrics_help)
+    what = parser.add_argument_group("instead of one run").add_mutually_exclusive_group()
+    what.add_argument("--interval", type=_seconds, metavar="SECONDS", help="go on: a round every so many seconds")
+    what.add_argument("--dry-run", action="store_true", help="show what would be read; no write, no lock")
+    what.add_argument("--write-job", type=Path, metavar="FILE", help="write the jobs for --job, without secrets")
+    rounds = parser.add_argument_group("with --interval")
+    many = f"end after N failures of a table in a row; default {MAX_FAILURES}"
+    rounds.add_argument("--max-failures", type=_count, metavar="N", help=many)
+    fast = "end at the first error that trying again cannot mend, instead of leaving the table out"
+    rounds.add_argument("--fail-fast", action="store_true", help=fast)
     return parser
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Options that mean nothing together are wrong usage, exit code 2."""
+    if options.interval is None and (options.fail_fast or options.max_failures is not None):
+        parser.error("--fail-fast and --max-failures need --interval")
+    if options.interval is not None and options.export is not None:
+        parser.error("--export: not allowed with --interval")
+    if options.write_job is not None and options.job is not None:
+        parser.error("--job: not allowed with --write-job")
+    if options.max_failures is None:
+        options.max_failures = MAX_FAILURES
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("more than 0")
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,6 +20,7 @@ from outbox_spark.order import (
     sequence_kind,
     sequence_of,
 )
+from outbox_spark.spark_work import OBSERVATION
 
 LATEST_COLUMNS = [
     "key", "value", "schema_id", "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
@@ -35,6 +37,8 @@ class Summary:
     """Ids in the wire format of the newest records."""
     kinds: int
     """Bits of the kinds of sequence that occur, see order.py."""
+    newest: datetime | None = None
+    """Kafka timestamp of the newest record."""
 
 
 def newest_per_key(records: DataFrame, partition_epoch: int, *, every_version: bool = False) -> DataFrame:
@@ -91,15 +95,19 @@ def _schema_id(value: str) -> Column:
 
 def summarize(latest: DataFrame) -> Summary:
     """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
-    row = latest.agg(
+    counts = latest.agg(
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
         F.count(F.lit(1)).alias("keys"),
         F.collect_set("schema_id").alias("schema_ids"),
         F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
-    ).first()
+        F.max(F.unix_micros("_timestamp")).alias("newest"),
+    )
+    # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
+    row = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys")).first()
     if row is None:  # an aggregate without groups always has one row; tells the type checker
         return Summary(0, 0, frozenset(), 0)
-    return Summary(row["records"], row["keys"], frozenset(row["schema_ids"]), row["kinds"])
+    newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
+    return Summary(row["records"], row["keys"], frozenset(row["schema_ids"]), row["kinds"], newest)
 
 
 def ordering_of(

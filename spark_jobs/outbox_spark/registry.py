@@ -11,7 +11,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from outbox_kit.pipeline.references import inline
+from outbox_kit.avro.inlining import inline
 from outbox_spark.errors import SchemaError, UnreachableError
 from outbox_spark.model import Registry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -21,8 +22,17 @@ from outbox_spark.source import read_records
 BATCH_RECORDS = 5_000_000
 """Records of one batch, about: what the launchers' memory settings were measured with."""
 
+OnBatch = Callable[[MaterializeJob, Applied, ReadRange, int], None]
+"""Called when a batch is committed: its range, and how many offsets of the run are left. May raise, to end the run."""
 
-def materialize(spark: SparkSession, job: MaterializeJob, tell: Tell, max_records: int = BATCH_RECORDS) -> Outcome:
+
+def materialize(
+    spark: SparkSession,
+    job: MaterializeJob,
+    tell: Tell,
+    max_records: int = BATCH_RECORDS,
+    on_batch: OnBatch | None = None,
+) -> Outcome:
     """Bring one table to the end of its topic. Raises MaterializeError; batches before the error are committed."""
     started = time.monotonic()
     with open_table(spark, job) as table:
@@ -31,7 +41,7 @@ def materialize(spark: SparkSession, job: MaterializeJob, tell: Tell, max_record
         if committed is not None and read.is_empty:
             tell(f"{job}: nothing new")
             return outcome_of(job, read, Status.UNCHANGED, started, Totals())
-        totals = _apply_all(spark, job, table, read, tell, max_records)
+        totals = _apply_all(spark, job, table, read, tell, max_records, on_batch)
     outcome = outcome_of(job, read, Status.CHANGED, started, totals)
     tell(
         f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, "
@@ -60,7 +70,13 @@ class Totals:
 
 
 def _apply_all(
-    spark: SparkSession, job: MaterializeJob, table: TargetTable, read: ReadRange, tell: Tell, max_records: int
+    spark: SparkSession,
+    job: MaterializeJob,
+    table: TargetTable,
+    read: ReadRange,
+    tell: Tell,
+    max_records: int,
+    on_batch: OnBatch | None,
 ) -> Totals:
     committed, totals, batches = table.committed(), Totals(), Batches(read, max_records)
     started = time.monotonic()
@@ -73,6 +89,8 @@ def _apply_all(
             committed = applied.committed
             totals.add(applied)
             batches.held(applied.records)
+            if on_batch is not None:
+                on_batch(job, applied, batch, batches.remaining)
             if batches.remaining:
                 tell(_progress(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()

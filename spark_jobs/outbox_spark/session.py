@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from outbox_spark import versions
 from outbox_spark.errors import ConfigurationError
 
 JARS_VARIABLE = "OUTBOX_SPARK_JARS"
@@ -42,14 +44,24 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "16",
 }
 
+# One of each jar that the jobs need.
+_CLASSES = (
+    "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    "org.apache.spark.sql.avro.AvroDataToCatalyst",
+    "org.postgresql.Driver",
+    "io.delta.sql.DeltaSparkSessionExtension",
+)
+
 
 def start_session(name: str = "outbox-materialize") -> SparkSession:
     """Start Spark, or take the session that spark-submit's driver already has.
 
     Without spark-submit the master is local[*] unless the environment says otherwise, and the jars are those
     in the folder that OUTBOX_SPARK_JARS names, or build/runtime/spark/jars of the project.
-    Raises ConfigurationError when the jars are missing, or the master is a cluster.
+    Raises ConfigurationError when the jars are missing, a version is none of versions.SUPPORTED, or the master is a
+    cluster.
     """
+    versions.check_pyspark()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(name)
     settings = {**_STATIC_SETTINGS, **RUNTIME_SETTINGS}
@@ -58,8 +70,14 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
         builder = builder.master(_own_master())
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise versions.not_started() from error
+        raise
     _check_jars(session)
+    versions.check_session(session, _CLASSES)
     for key, value in RUNTIME_SETTINGS.items():
         session.conf.set(key, value)
     return session
@@ -106,12 +124,7 @@ def _check_jars(session: SparkSession) -> None:
     if jvm is None:
         return
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    for name in (
-        "org.apache.spark.sql.kafka010.KafkaSourceProvider",
-        "org.apache.spark.sql.avro.AvroDataToCatalyst",
-        "org.postgresql.Driver",
-        "io.delta.sql.DeltaSparkSessionExtension",
-    ):
+    for name in _CLASSES:
         try:
             loader.loadClass(name)
         except Exception as error:

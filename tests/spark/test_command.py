@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,19 +91,36 @@ OUTCOME = Outcome(
 )
 
 
-def test_json_on_stdout_and_words_on_stderr(
-    pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(
-        found: Sequence[MaterializeJob], tell: jobs.Tell, *, debug: bool, export_to: Path | None, max_records: int
-    ) -> list[Outcome]:
-        tell(f"{len(found)} jobs, debug {debug}, export {export_to}, at most {max_records}")
-        return [OUTCOME]
+Attempt = Callable[[MaterializeJob, jobs.Tell], Outcome]
 
-    monkeypatch.setattr(jobs, "run", run)
-    assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]) == 0
+
+@pytest.fixture
+def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Attempt], None]:
+    """The command with a run of a table that is made up."""
+
+    def use(attempt: Attempt) -> None:
+        def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, *__: object) -> Outcome:
+            return attempt(job, tell)
+
+        monkeypatch.setattr(jobs, "materialize", materialize)
+        monkeypatch.setattr(jobs, "start_session", lambda: spark)
+        monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+    return use
+
+
+def test_json_on_stdout_and_words_on_stderr(
+    pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def attempt(job: MaterializeJob, tell: jobs.Tell) -> Outcome:
+        tell(f"at {job}")
+        return OUTCOME
+
+    attempting(attempt)
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
+    assert main([*options, "--output", "json"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == "2 jobs, debug False, export None, at most 5000000\n"
+    assert printed.err == "starting Spark\nat library.book -> lake.book\n"
     assert json.loads(printed.out) == {
         "materializations": [
             {
@@ -127,24 +144,24 @@ def test_json_on_stdout_and_words_on_stderr(
             }
         ]
     }
-    assert main(["-p", str(pipeline), "-e", "testing"]) == 0
+    assert main(options) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].split()[:4] == ["aggregate", "target", "table", "status"]
     assert table[1].split()[:6] == ["book", "lake", "book", "changed", "5", "4"]
 
 
 def test_a_job_that_fails_does_not_keep_the_others_from_running(
-    spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pipeline: Path,
+    attempting: Callable[[Attempt], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, ___: int) -> Outcome:
-        tell(f"at {job}")
+    def attempt(job: MaterializeJob, _: jobs.Tell) -> Outcome:
         if job.aggregate == "author":
             raise RefusedError("offsets do not fit", "look at the topic")
         return OUTCOME
 
-    monkeypatch.setattr(jobs, "materialize", materialize)
-    monkeypatch.setattr(jobs, "start_session", lambda: spark)
-    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    attempting(attempt)
     exported: list[MaterializeJob] = []
     monkeypatch.setattr(jobs, "export", lambda _, done, __: exported.extend(done))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
@@ -158,16 +175,14 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
 
 
 def test_an_unforeseen_error_does_not_keep_the_others_from_running(
-    spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell, ___: int) -> Outcome:
+    def attempt(job: MaterializeJob, _: jobs.Tell) -> Outcome:
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry answers
         return OUTCOME
 
-    monkeypatch.setattr(jobs, "materialize", materialize)
-    monkeypatch.setattr(jobs, "start_session", lambda: spark)
-    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    attempting(attempt)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json"]
     assert main(options) == 1
     printed = capsys.readouterr()
@@ -187,10 +202,33 @@ def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Traceback" not in printed.err
 
 
-def test_usage_errors_exit_with_2() -> None:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--output", "xml"], "invalid choice"),
+        (["--interval", "0"], "more than 0"),
+        (["--interval", "nan"], "more than 0"),
+        (["--batch-records", "0"], "at least 1"),
+        (["--fail-fast"], "need --interval"),
+        (["--max-failures", "3"], "need --interval"),
+        (["--interval", "5", "--dry-run"], "not allowed with"),
+        (["--interval", "5", "--export", "x"], "not allowed with"),
+        (["--job", "a.json", "-p", "b.yaml"], "not allowed with"),
+        (["--job", "a.json", "--write-job", "b.json"], "not allowed with"),
+    ],
+)
+def test_usage_errors_exit_with_2(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["--output", "xml"])
-    assert caught.value.code == 2
+        main(options)
+    assert caught.value.code == Exit.USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
+    assert [line.split()[0] for line in told] == [f"{code:d}" for code in Exit]
 
 
 def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:

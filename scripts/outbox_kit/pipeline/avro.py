@@ -19,11 +19,11 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
+from outbox_kit.avro.inlining import NAMED, compact
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.files import read_text
 
 PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
-NAMED = frozenset({"record", "enum", "fixed"})
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -55,11 +55,6 @@ def read_definition(path: Path) -> dict[str, Any]:
     if not isinstance(definition.get("name"), str):
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: it has no name", "correct the file")
     return definition
-
-
-def compact(definition: Any) -> str:  # noqa: ANN401 - any schema
-    """The one text form: no white space, letters as written."""
-    return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
 
 
 def _problem(definition: dict[str, Any], known: Sequence[Any]) -> str | None:

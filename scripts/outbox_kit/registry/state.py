@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outbox_kit.avro.evolution import Difference, differences, field_paths
+from outbox_kit.avro.inlining import inline
 from outbox_kit.changes import Change
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
-from outbox_kit.pipeline.evolution import Difference, differences, field_paths
-from outbox_kit.pipeline.references import inline, inlined, read_references, registered
+from outbox_kit.pipeline.references import inlined, read_references, registered
 from outbox_kit.registry.client import Reference, RegistryClient, SchemaVersion
 
 

@@ -13,10 +13,11 @@ import pytest
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.schema import parse_schema
 
+from outbox_kit.avro.inlining import inline
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate
 from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema
-from outbox_kit.pipeline.references import NamedSchema, inline, inlined, read_references, registered
+from outbox_kit.pipeline.references import NamedSchema, inlined, read_references, registered
 
 SPACE = "io.acme"
 

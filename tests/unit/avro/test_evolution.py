@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outbox_kit.pipeline.evolution import differences, field_paths
+from outbox_kit.avro.evolution import differences, field_paths
 
 INNER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}
 WIDER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}]}

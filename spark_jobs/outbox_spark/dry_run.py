@@ -1,0 +1,215 @@
+"""What a run would read, without running it: no lock, no write; for PostgreSQL without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+
+from outbox_spark.command import Exit, Tell, exit_code, explain
+from outbox_spark.errors import MaterializeError, RefusedError, UnreachableError
+from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
+from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
+from outbox_spark.sinks import open_table
+from outbox_spark.sinks.postgres import APPLICATION_NAME, CONNECT_SECONDS
+from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
+from outbox_spark.unexpected import explained, postgres_words
+
+RETENTION = "delete.retention.ms"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What the next run of one table would read."""
+
+    job: MaterializeJob
+    committed: Committed | None = None
+    read: ReadRange | None = None
+    missed: timedelta | None = None
+    """How long the table was not run, when that is longer than the topic keeps tombstones."""
+    error: MaterializeError | None = None
+    new_partitions: Sequence[int] = field(default_factory=tuple)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets would be read; records are fewer, where the topic was compacted."""
+        return 0 if self.read is None else sum(end - self.read.start[p] for p, end in self.read.end.items())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run would write: a table that is not there yet is made, of an empty topic too."""
+        return self.read is not None and (self.committed is None or not self.read.is_empty)
+
+
+def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], tell: Tell) -> list[Preview]:
+    """Look at every table; `start` is called when the first one needs Spark."""
+    session: list[SparkSession] = []
+
+    def spark() -> SparkSession:
+        if not session:
+            tell("starting Spark: only it can read how far a lake table is")
+            session.append(start())
+        return session[0]
+
+    try:
+        return [_looked(job, spark, tell) for job in jobs]
+    finally:
+        for each in session:
+            each.stop()
+
+
+def exit_of(previews: Sequence[Preview]) -> Exit:
+    """An error goes first, the one that needs a person before all; 3: there is something to read."""
+    errors = [exit_code(preview.error) for preview in previews if preview.error is not None]
+    if errors:
+        return max(errors)
+    return Exit.FOUND if any(preview.has_work for preview in previews) else Exit.DONE
+
+
+def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Tell) -> Preview:
+    try:
+        return preview(job, spark)
+    except Exception as error:  # whatever it is, the other tables are still looked at
+        known = explained(error)
+        explain(known, tell, str(job))
+        return Preview(job, error=known)
+
+
+def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
+    """Look at one table and its topic. Raises MaterializeError for what a run would refuse, too."""
+    committed = _committed(job, spark)
+    read = resolve(describe(job.kafka, job.topic), committed)
+    known = read.end if committed is None else committed.offsets
+    added = sorted(set(read.end) - set(known))
+    return Preview(job, committed, read, _missed(job, committed), None, added)
+
+
+def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Committed | None:
+    if isinstance(job.target, PostgresTarget):
+        return _in_postgres(job.target, job.table)
+    with open_table(spark(), job) as table:
+        return table.committed()
+
+
+def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
+    """As the sink reads it, but without its lock: a run may be under way."""
+    try:
+        with psycopg.connect(
+            host=target.host,
+            port=target.port,
+            dbname=target.database,
+            user=target.user,
+            password=target.password,
+            connect_timeout=CONNECT_SECONDS,
+            application_name=APPLICATION_NAME,
+            options="-c default_transaction_read_only=on",
+        ) as connection:
+            progress = _progress(connection, target.schema, table)
+    except psycopg.Error as error:
+        message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
+        raise UnreachableError(message, "check the target in the environment file") from error
+    return None if progress is None else Committed.from_json(progress, f"the progress of {target.schema}.{table}")
+
+
+def _progress(connection: psycopg.Connection[Any], schema: str, table: str) -> dict[str, Any] | None:
+    if not _exists(connection, schema, table):
+        return None
+    if _exists(connection, schema, OFFSETS_TABLE):
+        query = SQL("select progress from {} where table_name = %s").format(Identifier(schema, OFFSETS_TABLE))
+        row = connection.execute(query, (table,)).fetchone()
+        if row is not None:
+            found: dict[str, Any] = row[0]
+            return found
+    message = f"table {schema}.{table} exists, but {OFFSETS_TABLE} has no row for it: the job did not make it"
+    raise RefusedError(message, "materialize into another table, or drop this one")
+
+
+def _exists(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:
+    query = "select 1 from pg_class c join pg_namespace n on n.oid = relnamespace where nspname = %s and relname = %s"
+    return connection.execute(query, (schema, table)).fetchone() is not None
+
+
+def _missed(job: MaterializeJob, committed: Committed | None) -> timedelta | None:
+    """How long ago the last commit is, when tombstones that were written since may be compacted away."""
+    if committed is None or committed.committed_at is None:
+        return None
+    since = datetime.now(UTC) - committed.committed_at
+    kept = tombstones_kept(job)
+    return since if kept is not None and since > kept else None
+
+
+def tombstones_kept(job: MaterializeJob) -> timedelta | None:
+    """The topic's delete.retention.ms; None when the broker does not tell it, for instance for want of a right."""
+    resource = ConfigResource(ResourceType.TOPIC, job.topic)
+    try:
+        admin = AdminClient({**job.kafka, "log_level": "0"})
+        settings = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
+    except KafkaException:
+        return None
+    entry = settings.get(RETENTION)
+    return None if entry is None else timedelta(milliseconds=int(entry.value))
+
+
+def as_json(previews: Sequence[Preview]) -> str:
+    """`{"dry_run": [...]}`, one entry per table."""
+    return json.dumps({"dry_run": [_entry(preview) for preview in previews]}, indent=2)
+
+
+def _entry(found: Preview) -> dict[str, Any]:
+    job, committed, error = found.job, found.committed, found.error
+    partitions = {} if found.read is None else found.read.end
+    start = {} if found.read is None else found.read.start
+    return {
+        "aggregate": job.aggregate,
+        "topic": job.topic,
+        "target": job.target_name,
+        "table": job.table,
+        "run": committed.run if committed else None,
+        "committed_at": committed.committed_at.isoformat() if committed and committed.committed_at else None,
+        "offsets": found.offsets,
+        "partitions": {str(p): {"from": start[p], "to": partitions[p]} for p in sorted(partitions)},
+        "new_partitions": list(found.new_partitions),
+        "missed_tombstones_possible": found.missed is not None,
+        "error": error.message if error else None,
+        "hint": error.hint if error else None,
+        "transient": error.transient if error else None,
+    }
+
+
+def as_text(previews: Sequence[Preview]) -> str:
+    """For people: a line per table, a line per partition with something to read, and what is remarkable."""
+    return "\n".join(line for preview in previews for line in _lines(preview))
+
+
+def _lines(found: Preview) -> list[str]:
+    if found.error is not None or found.read is None:
+        return [f"{found.job}: would fail, see above"]
+    lines = [f"{found.job}: {_where(found.committed)}; {_amount(found)}"]
+    for partition, end in sorted(found.read.end.items()):
+        start = found.read.start[partition]
+        new = ", a new partition" if partition in found.new_partitions else ""
+        if start != end or new:
+            lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{new}")
+    if found.missed is not None:
+        hours = found.missed.total_seconds() / 3600
+        lines.append(f"  tombstones may be missed: the last commit is {hours:.1f} h ago, the topic keeps them for less")
+    return lines
+
+
+def _where(committed: Committed | None) -> str:
+    if committed is None:
+        return "no table yet"
+    time = committed.committed_at
+    return f"run {committed.run}" + (f" of {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if time else "")
+
+
+def _amount(found: Preview) -> str:
+    return f"{found.offsets} offsets to read" if found.offsets else "nothing to read"

@@ -1,0 +1,217 @@
+"""Round after round: what ends it, what does not, and with which exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from tables import job_for
+
+from outbox_spark import jobs as command
+from outbox_spark.applying import Applied
+from outbox_spark.command import Exit
+from outbox_spark.continuous import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
+from outbox_spark.errors import ConfigurationError, MaterializeError, SchemaError, UnreachableError
+from outbox_spark.jobs import Runner
+from outbox_spark.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
+from outbox_spark.report import failed
+
+A = replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", topic="t.a")
+B = replace(A, aggregate="b", table="b", topic="t.b")
+DOWN = UnreachableError("the broker is down")
+WRONG = SchemaError("a column is wrong")
+FAST = Rules(interval=0.001)
+
+
+def outcome(job: MaterializeJob, error: MaterializeError | None = None) -> Outcome:
+    if error is not None:
+        return failed(job, error)
+    return Outcome(job.aggregate, job.topic, job.target_name, job.table, Status.CHANGED)
+
+
+class Script:
+    """Runs that end as told; when nothing is left to tell, the process is asked to stop."""
+
+    def __init__(self, **errors: list[MaterializeError | None]) -> None:
+        self.stop = Stop()
+        self.told: list[str] = []
+        self.ran: list[str] = []
+        self._left: dict[str, Iterator[MaterializeError | None]] = {name: iter(each) for name, each in errors.items()}
+
+    def attempt(self, job: MaterializeJob) -> Outcome:
+        try:
+            error = next(self._left[job.aggregate])
+        except StopIteration:
+            self.stop.ask()
+            raise Stopped from None
+        self.ran.append(job.aggregate)
+        return outcome(job, error)
+
+    def rounds(self, rules: Rules = FAST, alive: Callable[[], bool] = lambda: True) -> Rounds:
+        jobs = [job for job in (A, B) if job.aggregate in self._left]
+        return Rounds(jobs, self.attempt, rules, self.stop, self.told.append, alive)
+
+
+def test_all_tables_in_every_round_until_asked_to_stop() -> None:
+    script = Script(a=[None, None], b=[None, None])
+    rounds = script.rounds()
+    assert rounds.run() == Exit.DONE
+    assert script.ran == ["a", "b", "a", "b"]
+    assert script.told[0] == "2 tables, a round every 0.001 s; SIGTERM or SIGINT ends it"
+    assert script.told[-2:] == ["t.a -> target.a: stopped after a batch; the next run goes on from there", "stopped"]
+    assert [out.status for out in rounds.last.values()] == [Status.CHANGED, Status.CHANGED]
+
+
+def test_a_table_that_fails_is_tried_again() -> None:
+    script = Script(a=[DOWN, None], b=[None, None])
+    assert script.rounds().run() == Exit.DONE
+    assert script.ran == ["a", "b", "a", "b"]
+    assert "t.a -> target.a: tried again in the next round (1 of 10 failures in a row)" in script.told
+
+
+def test_a_table_that_keeps_failing_ends_the_process() -> None:
+    script = Script(a=[DOWN] * 9, b=[None] * 9)
+    assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.FAILED
+    assert script.ran == ["a", "b", "a", "b", "a"]
+    assert script.told[-1] == "ending: t.a -> target.a failed 3 times in a row"
+
+
+def test_failures_count_in_a_row_only() -> None:
+    script = Script(a=[DOWN, DOWN, None, DOWN, DOWN, None])
+    assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.DONE
+    assert len(script.ran) == 6
+
+
+def test_a_table_that_needs_a_person_is_left_out_and_told_at_the_end() -> None:
+    script = Script(a=[WRONG, None], b=[None, None])
+    assert script.rounds().run() == Exit.REFUSED
+    assert script.ran == ["a", "b", "b"]
+    assert "t.a -> target.a: left out from now on, it needs a person; the exit code will be 4" in script.told
+    assert script.told[-1] == "stopped; left out and not up to date: t.a -> target.a"
+
+
+def test_fail_fast_ends_at_the_first_table_that_needs_a_person() -> None:
+    script = Script(a=[WRONG], b=[None])
+    assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.REFUSED
+    assert script.ran == ["a"]
+
+
+def test_fail_fast_does_not_end_at_what_may_mend_itself() -> None:
+    script = Script(a=[DOWN, None])
+    assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.DONE
+
+
+def test_it_ends_when_no_table_is_left() -> None:
+    script = Script(a=[WRONG], b=[None, WRONG])
+    assert script.rounds().run() == Exit.REFUSED
+    assert script.ran == ["a", "b", "b"]
+    assert script.told[-1] == "ending: every table needs a person"
+
+
+def test_it_ends_when_spark_is_gone() -> None:
+    """Every further round would fail in the same way, and only a new process has a new driver."""
+    script = Script(a=[WRONG], b=[None])
+    assert script.rounds(alive=lambda: False).run() == Exit.FAILED
+    assert script.ran == ["a"]
+
+
+def test_asked_between_two_tables_it_does_not_begin_the_second() -> None:
+    script = Script(a=[None], b=[None])
+    rounds = script.rounds()
+    run = rounds.attempt
+
+    def attempt(job: MaterializeJob) -> Outcome:
+        script.stop.ask()
+        return run(job)
+
+    rounds.attempt = attempt
+    assert rounds.run() == Exit.DONE
+    assert script.ran == ["a"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
+    script = Script(a=[None])
+    rounds = script.rounds(Rules(interval=600))
+    run = rounds.attempt
+
+    def attempt(job: MaterializeJob) -> Outcome:
+        os.kill(os.getpid(), number)
+        return run(job)
+
+    rounds.attempt = attempt
+    before = signal.getsignal(number)
+    with stopping_on_signals(script.stop, script.told.append):
+        assert rounds.run() == Exit.DONE
+    assert f"{number.name}: stopping after the batch in progress; once more stops at once" in script.told
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    stop = Stop()
+    with stopping_on_signals(stop, lambda _: None):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_nothing_new_is_told_once() -> None:
+    told: list[str] = []
+    tell = without_repeats(told.append)
+    for text in [
+        "a: nothing new",
+        "b: nothing new",
+        "a: nothing new",
+        "b: 5 records",
+        "a: nothing new",
+        "b: nothing new",
+    ]:
+        tell(text)
+    assert told == ["a: nothing new", "b: nothing new", "b: 5 records", "b: nothing new"]
+
+
+# --- the runner: between two batches
+
+
+def batch(left: int) -> tuple[MaterializeJob, Applied, ReadRange, int]:
+    committed = Committed("t.a", "id", 0, None, {0: 1}, 1)
+    return A, Applied(committed, 1, 1, Written(1)), ReadRange("t.a", "id", 0, {0: 0}, {0: 1}), left
+
+
+def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
+    """One that is asked to stop while its table's batch runs; `left` offsets would follow."""
+    stop = Stop()
+
+    def materialize(_: object, job: MaterializeJob, __: object, ___: int, on_batch: Callable[..., None]) -> Outcome:
+        stop.ask()
+        on_batch(*batch(left))
+        return outcome(job)
+
+    monkeypatch.setattr(command, "materialize", materialize)
+    return Runner(None, lambda _: None, stop=stop)  # type: ignore[arg-type] - nothing asks Spark
+
+
+def test_a_run_ends_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stopped):
+        runner(monkeypatch, left=5).attempt(A)
+
+
+def test_a_run_that_is_through_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runner(monkeypatch, left=0).attempt(A).status is Status.CHANGED
+
+
+def test_a_dead_driver_is_not_alive() -> None:
+    assert not Runner(None, lambda _: None).alive()  # type: ignore[arg-type]
+
+
+def test_errors_that_are_raised_become_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def materialize(*_: object) -> Outcome:
+        raise ConfigurationError("there is no such topic")
+
+    monkeypatch.setattr(command, "materialize", materialize)
+    found = Runner(None, lambda _: None).attempt(A)  # type: ignore[arg-type]
+    assert (found.status, found.error, found.transient) == (Status.FAILED, "there is no such topic", False)

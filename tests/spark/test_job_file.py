@@ -1,0 +1,258 @@
+"""Jobs as a file: without secrets, strict when read, and enough to run where there is no deploy tool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_command import ENVIRONMENT, PROJECT, pipeline
+
+from outbox_spark.command import Exit
+from outbox_spark.configuration import jobs_without_secrets, load_jobs
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.job_file import VERSION, as_text, read_jobs, variables
+from outbox_spark.jobs import main
+from outbox_spark.model import (
+    DeltaTarget,
+    Format,
+    IcebergTarget,
+    MaterializeJob,
+    Mode,
+    Options,
+    ParquetTarget,
+    PostgresTarget,
+    Registry,
+    Target,
+)
+
+__all__ = ["pipeline"]  # the fixture
+
+SECRETS = ("r3gistry", "t4rget", "k4fka")
+
+
+def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa: ANN401 - any field
+    made = MaterializeJob(
+        aggregate="book",
+        topic="library.book",
+        table="book",
+        kafka={"bootstrap.servers": "b:9092"},
+        registry=Registry("http://r", "u", "p"),
+        target_name="lake",
+        target=target or DeltaTarget("/lake"),
+    )
+    return replace(made, **changes)
+
+
+def written(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON
+    path = tmp_path / "job.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+OPTIONS = Options(Mode.HISTORY, Format.JSON, Format.JSON_WITH_SCHEMA, 3, timedelta(hours=2), max_quarantined=0)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        PostgresTarget("h", 5432, "d", "u", "p", "s"),
+        DeltaTarget("s3a://lake/x"),
+        IcebergTarget("ns", {"type": "rest", "uri": "http://c"}),
+        ParquetTarget("/snapshots"),
+    ],
+)
+def test_what_is_written_is_read_again(target: Target, tmp_path: Path) -> None:
+    jobs = [job(target), job(target, aggregate="author", options=OPTIONS)]
+    assert read_jobs(written(tmp_path, as_text(jobs)), {}) == jobs
+
+
+def test_jobs_are_selected(tmp_path: Path) -> None:
+    jobs = [job(), job(aggregate="author"), job(aggregate="author", target_name="warehouse")]
+    path = written(tmp_path, as_text(jobs))
+    assert read_jobs(path, {}, aggregates=["author"]) == jobs[1:]
+    assert read_jobs(path, {}, aggregates=["author"], targets=["lake"]) == [jobs[1]]
+    with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
+        read_jobs(path, {}, aggregates=["reader"])
+    assert "author -> warehouse" in caught.value.hint
+
+
+def test_references_become_values_and_every_missing_one_is_named(tmp_path: Path) -> None:
+    kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
+    referring = job(kafka=kafka, registry=Registry("http://r", "u", "${env:REGISTRY}"))
+    path = written(tmp_path, as_text([referring]))
+    found = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
+    assert found.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
+    assert found.registry.password == "${env:HOST}", "a value is not looked into again"
+    with pytest.raises(ConfigurationError, match="not set: REGISTRY, SASL"):
+        read_jobs(path, {"HOST": "b", "SASL": ""})
+
+
+def test_variables_of_jobs_that_are_not_selected_need_not_be_set(tmp_path: Path) -> None:
+    other = job(aggregate="author", registry=Registry("http://r", "u", "${env:ABSENT}"))
+    assert read_jobs(written(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
+
+
+def changed(where: tuple[Any, ...], value: object) -> dict[str, Any]:
+    """The file of one PostgreSQL job, with one value changed; `...` removes it."""
+    data: dict[str, Any] = json.loads(as_text([job(PostgresTarget("h", 1, "d", "u", "s3cret"))]))
+    *path, last = where
+    inner: Any = data
+    for key in path:
+        inner = inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("version",), VERSION + 1, f"has version {VERSION + 1}; these jobs know version {VERSION}"),
+        (("version",), ..., "it has no `version`"),
+        (("jobs",), {}, "jobs must be a list"),
+        (("other",), 1, "the file has an unknown key 'other'"),
+        (("jobs", 0, "topics"), "x", r"jobs\[0\] has an unknown key 'topics'"),
+        (("jobs", 0, "topic"), ..., r"jobs\[0\] lacks the key 'topic'"),
+        (("jobs", 0, "topic"), None, r"jobs\[0\]\.topic must be a text; found nothing"),
+        (("jobs", 0, "target"), "x", r"jobs\[0\]\.target must be an object"),
+        (("jobs", 0, "target", "kind"), "oracle", r"target\.kind must be one of postgres, delta"),
+        (("jobs", 0, "target", "port"), "5432", r"jobs\[0\]\.target\.port must be a whole number; found str"),
+        (("jobs", 0, "target", "port"), True, "must be a whole number; found bool"),
+        (("jobs", 0, "target", "password"), 5, r"jobs\[0\]\.target\.password must be a text; found int"),
+        (("jobs", 0, "target", "path"), "x", "target has an unknown key 'path'"),
+        (("jobs", 0, "kafka", "x"), 1, r"jobs\[0\]\.kafka\.x must be a text"),
+        (("jobs", 0, "kafka"), [], r"jobs\[0\]\.kafka must be an object"),
+        (("jobs", 0, "registry"), [], r"jobs\[0\]\.registry must be an object"),
+        (("jobs", 0, "options", "mode"), "soft", r"options\.mode must be one of hard-delete, soft-delete, history"),
+        (("jobs", 0, "options", "tombstone_ttl"), "1h", r"tombstone_ttl must be a whole number"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(
+    where: tuple[Any, ...], value: object, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read_jobs(written(tmp_path, changed(where, value)), {})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "is no job file")])
+def test_a_file_that_is_none(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_jobs(written(tmp_path, text), {})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read .*none\.json: No such file"):
+        read_jobs(tmp_path / "none.json", {})
+
+
+# --- written from the pipeline file
+
+
+def test_secrets_stay_where_they_are(pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Read again with the variables set, the jobs are those of the pipeline file."""
+    file = pipeline.parent / "environments/testing.yaml"
+    client = 'client: {security.protocol: SSL, sasl.username: "{{ env.KUSER }}", sasl.password: "{{ env.KPASS }}"}'
+    file.write_text(ENVIRONMENT.replace("client: {security.protocol: SSL}", client))
+    monkeypatch.setenv("KUSER", "kit")
+    monkeypatch.setenv("KPASS", "k4fka")
+    text = as_text(jobs_without_secrets(pipeline, "testing"))
+    assert variables(text) == ["KPASS", "KUSER", "REGISTRY_PASSWORD", "TARGET_PASSWORD"]
+    assert not [secret for secret in SECRETS if secret in text]
+    assert read_jobs(written(tmp_path, text)) == load_jobs(pipeline, "testing")
+
+
+def test_secrets_need_not_be_set_to_write_a_file(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGISTRY_PASSWORD")
+    monkeypatch.delenv("TARGET_PASSWORD")
+    assert variables(as_text(jobs_without_secrets(pipeline, "testing"))) == ["REGISTRY_PASSWORD", "TARGET_PASSWORD"]
+
+
+def test_a_secret_that_is_written_down_gets_the_name_of_its_override(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = pipeline.parent / "environments/testing.yaml"
+    text = ENVIRONMENT.replace('"{{ env.TARGET_PASSWORD }}"', "t4rget")
+    iceberg = "  ice: {kind: iceberg, namespace: n, catalog: {type: rest, s3.secret-access-key: k4fka}}"
+    file.write_text(text.replace("client: {security.protocol: SSL}", 'client: {ssl.key.pem: "k4fka"}') + iceberg + "\n")
+    data = pipeline.read_text().replace("{aggregate: author, target: lake,", "{aggregate: author, target: ice,")
+    pipeline.write_text(data)
+    found = as_text(jobs_without_secrets(pipeline, "testing"))
+    assert not [secret for secret in SECRETS if secret in found]
+    names = {
+        "OUTBOX__ENVIRONMENT__KAFKA__CLIENT__SSL_KEY_PEM": "k4fka",
+        "OUTBOX__ENVIRONMENT__TARGETS__ICE__CATALOG__S3_SECRET_ACCESS_KEY": "k4fka",
+        "OUTBOX__ENVIRONMENT__TARGETS__WAREHOUSE__PASSWORD": "t4rget",
+    }
+    assert variables(found) == [*sorted(names), "REGISTRY_PASSWORD"]
+    environ = {**names, "REGISTRY_PASSWORD": "r3gistry"}
+    read = read_jobs(written(tmp_path, found), environ)
+    assert read == load_jobs(pipeline, "testing")
+    for name, value in names.items():  # they are names that the pipeline's own loading knows
+        monkeypatch.setenv(name, value)
+    assert load_jobs(pipeline, "testing") == read
+
+
+def test_the_command_writes_and_tells_what_the_job_needs(
+    pipeline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", str(path)]) == Exit.DONE
+    assert [each.aggregate for each in read_jobs(path)] == ["author", "book"]
+    told = "2 jobs written; environment variables that they need at start: REGISTRY_PASSWORD\n"
+    assert capsys.readouterr() == ("", told)
+    assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", "-"]) == Exit.DONE
+    assert capsys.readouterr().out == path.read_text()
+    assert main(["-p", str(pipeline), "-e", "testing", "--write-job", str(tmp_path)]) == Exit.REFUSED
+    assert "error: cannot write" in capsys.readouterr().err
+
+
+def test_a_job_file_is_of_one_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, as_text([job()]))
+    assert main(["--job", str(path), "-e", "production"]) == Exit.REFUSED
+    assert "a job file is of one environment" in capsys.readouterr().err
+
+
+# --- without the deploy tool
+
+BLOCKED = """
+import sys
+allowed = {"outbox_kit", "outbox_kit.avro", "outbox_kit.avro.evolution", "outbox_kit.avro.inlining"}
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        others = {"fastavro", "jinja2", "pydantic", "pydantic_core", "rich", "tenacity", "typer", "yaml"}
+        if top in others or (top == "outbox_kit" and name not in allowed):
+            raise ImportError(f"blocked: {name}", name=name)
+sys.meta_path.insert(0, Blocked())
+from outbox_spark.jobs import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BLOCKED, *options]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_job_file_needs_nothing_of_the_deploy_tool(tmp_path: Path) -> None:
+    """Everything is imported; then the target, which is not there, is what fails."""
+    path = written(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
+    done = without_deploy_tool("--job", str(path), "--dry-run")
+    assert "error: library.book -> lake.book: PostgreSQL at 127.0.0.1:1/d" in done.stderr
+    assert done.returncode == Exit.FAILED
+
+
+def test_without_the_deploy_tool_a_pipeline_file_is_explained() -> None:
+    done = without_deploy_tool("-p", "connectors/library.yaml")
+    assert "error: to read the pipeline file, Python needs the package" in done.stderr
+    assert "--job" in done.stderr
+    assert done.returncode == Exit.REFUSED

@@ -1,0 +1,279 @@
+"""Metrics: the lines that the job writes, and what Spark's own tools get to see."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_log import START, Log, Schemas, framed, sequence
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tables import Target, job_for
+
+from outbox_spark import metrics as module
+from outbox_spark import runs
+from outbox_spark.errors import UnreachableError
+from outbox_spark.metrics import Metrics, opened
+from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, Status
+from outbox_spark.ranges import TopicState
+from outbox_spark.report import failed
+from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, SparkWork, label
+
+SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+JOB = job_for(DeltaTarget("/lake"))
+LINE_KEYS = [
+    "time", "event", "aggregate", "topic", "target", "table", "status", "batch", "records", "keys", "upserts",
+    "deletes", "tombstones", "quarantined", "seconds", "from", "to", "lag", "newest", "committed_at", "error",
+    "transient", "spark",
+]  # fmt: skip
+
+
+def things() -> Log:
+    """Eight records of four keys in one partition, the last a tombstone, the second unreadable."""
+    log = Log("test.thing", partitions=1)
+    for number in range(7):
+        value = b"nonsense" if number == 1 else framed(SCHEMA, 1, {"n": number})
+        log.append(f"k{number % 4 if number != 1 else 9}", value, sequence(number))
+    log.append("k0", None, sequence(7))
+    return log
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def materialized(
+    target: Target, monkeypatch: pytest.MonkeyPatch, metrics: Metrics, log: Log, max_records: int
+) -> Outcome:
+    """A run as the command makes it, of a topic in memory."""
+    ends = log.end()
+    state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
+    monkeypatch.setattr(runs, "describe", lambda *_: state)
+    monkeypatch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+    monkeypatch.setattr(runs, "read_records", lambda spark, _, read: log.read(spark, read))
+    schemas = Schemas({1: SCHEMA}, 1)
+    monkeypatch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
+    monkeypatch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
+    metrics.attach(target.spark)
+    metrics.begin()
+    outcome = runs.materialize(target.spark, target.job, lambda _: None, max_records, metrics.batch)
+    metrics.run(target.job, outcome)
+    return outcome
+
+
+@pytest.fixture
+def written(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Lines of a run in two batches."""
+    stream = io.StringIO()
+    materialized(postgres_target, monkeypatch, Metrics(stream, lambda _: None), things(), 5)
+    return lines(stream)
+
+
+def test_a_line_for_every_batch_and_one_for_the_run(written: list[dict[str, Any]]) -> None:
+    assert [(line["event"], line["batch"]) for line in written] == [("batch", 1), ("batch", 2), ("run", 2)]
+    assert all(list(line) == LINE_KEYS for line in written)
+    where = {"aggregate": "thing", "topic": "test.thing", "target": "target", "table": "thing"}
+    assert all(where.items() <= line.items() for line in written)
+    first, second, run = written
+    assert (first["from"], first["to"], first["lag"]) == ({"0": 0}, {"0": 5}, 3)
+    assert (second["from"], second["to"], second["lag"]) == ({"0": 5}, {"0": 8}, 0)
+    assert (run["from"], run["to"], run["lag"]) == ({"0": 0}, {"0": 8}, 3), "three have arrived since"
+    counts = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined")
+    assert [first[name] for name in counts] == [5, 4, 3, 0, 0, 1]
+    assert [run[name] for name in counts] == [first[name] + second[name] for name in counts]
+    assert (run["status"], run["error"], run["transient"]) == ("changed", None, None)
+
+
+def test_times_are_in_utc(written: list[dict[str, Any]]) -> None:
+    newest = [datetime.fromisoformat(line["newest"]) for line in written]
+    assert [(time - START).total_seconds() for time in newest] == [4, 7, 7]
+    now = datetime.now(UTC)
+    for line in written:
+        for name in ("time", "committed_at"):
+            assert 0 <= (now - datetime.fromisoformat(line[name])).total_seconds() < 300
+            assert line[name].endswith("+00:00")
+
+
+def test_every_batch_has_the_figures_of_its_own_stages(written: list[dict[str, Any]]) -> None:
+    first, second, run = (line["spark"] for line in written)
+    for figures in (first, second):
+        assert figures["tasks"] >= 4
+        assert figures["failed_tasks"] == 0
+        assert figures["executor_run_ms"] > 0
+        assert figures["shuffle_write_bytes"] > 0
+        assert figures["shuffle_read_bytes"] > 0
+        assert figures["peak_execution_memory_bytes"] > 0
+        assert figures["disk_spilled_bytes"] == 0
+    assert run["tasks"] == 0, "counted with the batches"
+
+
+# --- lines of runs without Spark
+
+
+def metrics_of(outcome: Outcome) -> dict[str, Any]:
+    stream = io.StringIO()
+    metrics = Metrics(stream, lambda _: None)
+    metrics.begin()
+    metrics.run(JOB, outcome)
+    return lines(stream)[0]
+
+
+def test_a_run_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "describe", lambda *_: pytest.fail("the broker may be what is down"))
+    line = metrics_of(failed(JOB, UnreachableError("Kafka is down", "start it")))
+    assert list(line) == LINE_KEYS
+    assert (line["status"], line["error"], line["transient"]) == ("failed", "Kafka is down", True)
+    assert (line["from"], line["to"], line["lag"], line["spark"]) == (None, None, None, None)
+
+
+def test_a_run_with_nothing_new_tells_how_far_behind_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = TopicState("t", "id", {0: 0, 1: 0}, {0: 9, 1: 4})
+    monkeypatch.setattr(module, "describe", lambda *_: state)
+    unchanged = Outcome("thing", "t", "target", "thing", Status.UNCHANGED, offsets_from={0: 9}, offsets_to={0: 9})
+    assert metrics_of(unchanged)["lag"] == 4, "partition 1 is new"
+
+
+def test_a_broker_that_goes_away_leaves_the_lag_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> TopicState:
+        raise UnreachableError("gone")
+
+    monkeypatch.setattr(module, "describe", down)
+    assert metrics_of(Outcome("thing", "t", "target", "thing", Status.UNCHANGED))["lag"] is None
+
+
+# --- where lines go
+
+
+def line_to(name: str, told: list[str]) -> None:
+    with opened(name, told.append) as metrics:
+        assert metrics is not None
+        metrics.begin()
+        metrics.run(JOB, failed(JOB, UnreachableError("down")))
+
+
+def test_a_file_is_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for _ in range(2):
+        line_to(str(path), [])
+    assert [json.loads(line)["error"] for line in path.read_text().splitlines()] == ["down", "down"]
+
+
+def test_a_line_is_there_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with opened(str(path), lambda _: None) as metrics:
+        assert metrics is not None
+        metrics.run(JOB, failed(JOB, UnreachableError("down")))
+        assert path.read_text().endswith("\n")
+
+
+def test_a_dash_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    line_to("-", [])
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert json.loads(printed.err)["event"] == "run"
+    assert not sys.stderr.closed
+
+
+def test_no_metrics_are_asked_for() -> None:
+    with opened(None, lambda _: None) as metrics:
+        assert metrics is None
+
+
+def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from test_job_file import as_text, written  # noqa: PLC0415 - its fixtures are not wanted here
+
+    from outbox_spark.jobs import main  # noqa: PLC0415
+
+    job = written(tmp_path, as_text([JOB]))
+    assert main(["--job", str(job), "--metrics", str(tmp_path / "no/m.jsonl")]) == 4
+    assert "error: cannot write the metrics file" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_once_and_stops_no_run() -> None:
+    told: list[str] = []
+    with Path("/dev/full").open("w") as stream:
+        metrics = Metrics(stream, told.append)
+        for _ in range(2):
+            metrics.run(JOB, failed(JOB, UnreachableError("down")))
+        stream.write = lambda _: 0  # type: ignore[method-assign] - nothing more is written at close
+    assert told == ["warning: metrics cannot be written: No space left on device"]
+
+
+# --- what Spark's own tools see
+
+
+class Listener:
+    """A QueryExecutionListener, in Python."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def onSuccess(self, function: str, execution: Any, nanos: int) -> None:  # noqa: ANN401, ARG002, N802 - Java
+        found = execution.observedMetrics()
+        if found.contains(OBSERVATION):
+            row = found.apply(OBSERVATION)
+            self.seen.append((row.getAs("records"), row.getAs("keys")))
+
+    def onFailure(self, *_: object) -> None:  # noqa: N802 - Java
+        pytest.fail("no query fails here")
+
+    class Java:
+        implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
+
+
+def test_a_listener_of_queries_gets_records_and_keys_once(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, listener = postgres_target.spark, Listener()
+    gateway: Any = spark.sparkContext._gateway
+    from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
+
+    ensure_callback_server_started(gateway)
+    manager = spark._jsparkSession.listenerManager()
+    manager.register(listener)
+    try:
+        stream = io.StringIO()
+        materialized(postgres_target, monkeypatch, Metrics(stream, lambda _: None), things(), 100)
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
+    finally:
+        manager.unregister(listener)
+        gateway.shutdown_callback_server()
+    assert listener.seen == [(8, 5)]
+    assert [(line["records"], line["keys"]) for line in lines(stream)][:1] == listener.seen
+
+
+def test_jobs_are_named_by_table_and_step(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the UI, the history server and lineage tools show them."""
+    materialized(postgres_target, monkeypatch, Metrics(io.StringIO(), lambda _: None), things(), 100)
+    store = postgres_target.spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = [jobs.apply(index) for index in range(jobs.size())]
+    group = f"{GROUP_PREFIX}{postgres_target.job}"
+    ours = [job for job in found if job.jobGroup().isDefined() and job.jobGroup().get() == group]
+    steps = {job.description().get().partition(": ")[2] for job in ours}
+    assert steps >= {"reduce to the newest record of each key", "write"}
+
+
+def test_failed_tasks_are_counted(spark: SparkSession) -> None:
+    work = SparkWork(spark)
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+        spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()
+    assert work.since_last().failed_tasks >= 1
+    assert work.since_last().tasks == 0
+
+
+def test_labels_stay_with_the_session_of_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    job: MaterializeJob = job_for(DeltaTarget(str(tmp_path)))
+    label(spark, job, "write")
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{GROUP_PREFIX}{job}"
+    observed = Observation("one")
+    spark.range(3).observe(observed, F.count(F.lit(1)).alias("rows")).collect()
+    assert observed.get == {"rows": 3}

@@ -1,0 +1,90 @@
+"""Which versions the jobs accept, and what they say of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from outbox_spark import session, versions
+from outbox_spark.errors import ConfigurationError
+
+JARS = Path(__file__).resolve().parents[2] / "build/runtime/spark/jars"
+
+
+def test_this_session_is_supported(spark: SparkSession) -> None:
+    versions.check_session(spark, session._CLASSES)
+
+
+def test_every_jar_that_setup_resolves_is_supported() -> None:
+    names = [path.name for path in JARS.glob("*.jar")]
+    judged = [name for name in names if versions._SPARK_JAR.search(name) or versions._BUILT_FOR.search(name)]
+    assert {name.partition("_")[0] for name in judged} >= {"spark-avro", "spark-sql-kafka-0-10", "delta-spark"}
+    for name in judged:
+        # Support libraries of another minor version come with Delta, and none of our classes is in them.
+        if not name.startswith(("spark-tags", "spark-token-provider")):
+            versions.check_jar(f"file:/jars/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "spark", "scala"),
+    [
+        ("spark-avro_2.13-4.0.1.jar", "4.0", "2.13"),
+        ("spark-avro_2.12-4.1.1.jar", "4.1", "2.12"),
+        ("org.apache.spark_spark-sql-kafka-0-10_2.12-3.5.1.jar", "3.5", "2.12"),
+        ("delta-spark_4.0_2.13-4.3.1.jar", "4.0", "2.13"),
+    ],
+)
+def test_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"jar {name} is for Spark {spark} and Scala {scala}") as caught:
+        versions.check_jar(f"file:/opt/jars/{name}")
+    assert versions.SUPPORTED in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["postgresql-42.7.14.jar", "my-fat.jar", "delta-storage-4.3.1.jar"])
+def test_a_jar_that_names_no_versions_passes(name: str) -> None:
+    versions.check_jar(f"file:/opt/jars/{name}")
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.1", "4.10.0", "4.2.0"])
+def test_another_spark(version: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"PySpark is {version}"):
+        versions.check_pyspark(version)
+    with pytest.raises(ConfigurationError, match=rf"Spark is {version}"):
+        versions.check_spark(version, "2.13.16")
+
+
+def test_another_scala() -> None:
+    with pytest.raises(ConfigurationError, match=r"Scala 2\.12\.18"):
+        versions.check_spark("4.1.1", "2.12.18")
+
+
+@pytest.mark.parametrize(("version", "fits"), [("17.0.12", True), ("21", True), ("11.0.2", False), ("1.8.0", False)])
+def test_java(version: str, fits: bool) -> None:
+    if fits:
+        versions.check_java(version)
+        return
+    with pytest.raises(ConfigurationError, match=f"Java is {version}") as caught:
+        versions.check_java(version)
+    assert "JAVA_HOME" in caught.value.hint
+
+
+def test_a_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark itself says only that the gateway exited."""
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    def exited(_: object) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", exited)
+    with pytest.raises(ConfigurationError, match=rf"java at JAVA_HOME {tmp_path} is 11\.0\.2"):
+        session.start_session()
+    java.unlink()
+    with pytest.raises(ConfigurationError, match="there is no java"):
+        session.start_session()
