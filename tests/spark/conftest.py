@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from outbox_spark.model import DeltaTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, ParquetTarget, PostgresTarget
 from outbox_spark.session import start_session
 
 # The helper modules beside this file: test folders are not packages.
@@ -64,9 +64,14 @@ def delta_target(spark: SparkSession, tmp_path: Path) -> Target:
     return Target(spark, job_for(DeltaTarget(str(tmp_path / "lake"))))
 
 
-@pytest.fixture(params=["postgres", "delta"])
+@pytest.fixture
+def parquet_target(spark: SparkSession, tmp_path: Path) -> Target:
+    return Target(spark, job_for(ParquetTarget(str(tmp_path / "snapshots"))))
+
+
+@pytest.fixture(params=["postgres", "delta", "parquet"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Either target; a test that takes it says what holds for both."""
+    """Each target; a test that takes it says what holds for all."""
     found: Target = request.getfixturevalue(f"{request.param}_target")
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +20,7 @@ from outbox_spark.model import (
     DeltaTarget,
     MaterializeJob,
     Outcome,
+    ParquetTarget,
     PostgresTarget,
     ReadRange,
     Registry,
@@ -25,6 +28,7 @@ from outbox_spark.model import (
 )
 from outbox_spark.runs import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
+from outbox_spark.sinks.base import QUARANTINE_SUFFIX
 
 
 @dataclass
@@ -65,6 +69,8 @@ class Target:
             with psycopg.connect(**self.dsn, row_factory=dict_row) as connection:
                 query = SQL("select * from {}").format(Identifier(self.job.target.schema, name))
                 return connection.execute(query).fetchall()
+        if isinstance(self.job.target, ParquetTarget):
+            return parquet_rows(self.spark, self.job.target.path, self.job.table, suffix)
         frame = self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")
         return [row.asDict(recursive=True) for row in frame.collect()]
 
@@ -73,7 +79,16 @@ class Target:
         return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
 
 
-def job_for(target: PostgresTarget | DeltaTarget) -> MaterializeJob:
+def parquet_rows(spark: SparkSession, folder: str, table: str, suffix: str) -> list[dict[str, Any]]:
+    """Rows, ledger or quarantine of a Parquet table, found in the way that needs nothing of ours."""
+    files = Path(folder, table + suffix)
+    if suffix != QUARANTINE_SUFFIX:
+        pointer = json.loads(max(Path(folder, table, "_current").glob("0*")).read_text())
+        files = Path(folder, table, pointer["tombstones" if suffix else "rows"])
+    return [row.asDict(recursive=True) for row in spark.read.parquet(str(files)).collect()]
+
+
+def job_for(target: PostgresTarget | DeltaTarget | ParquetTarget) -> MaterializeJob:
     return MaterializeJob(
         aggregate="thing",
         topic="test.thing",

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
-from outbox_spark.model import DeltaTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, ParquetTarget, PostgresTarget
 from outbox_spark.sinks import Batch, DeltaTable, PostgresTable
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -293,6 +293,8 @@ def drop(target: Target, spark: SparkSession) -> None:
     if isinstance(target.job.target, DeltaTarget):
         spark.sql(f"DROP TABLE delta.`{target.job.target.path}/thing`")
         remove(spark, f"{target.job.target.path}/thing")
+    elif isinstance(target.job.target, ParquetTarget):
+        remove(spark, f"{target.job.target.path}/thing")
     else:
         execute(target, "drop table {}.thing")
 
@@ -307,6 +309,8 @@ def remove(spark: SparkSession, path: str) -> None:
 def make_foreign(target: Target, spark: SparkSession) -> None:
     if isinstance(target.job.target, DeltaTarget):
         spark.range(1).write.format("delta").save(f"{target.job.target.path}/thing")
+    elif isinstance(target.job.target, ParquetTarget):
+        spark.range(1).write.parquet(f"{target.job.target.path}/thing")
     else:
         execute(target, "create schema {}")
         execute(target, "create table {}.thing (id int)")
