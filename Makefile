@@ -13,7 +13,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo check lint format unit test test-full bench-plan bench-smt bench-source bench-latency clean prerequisites older-postgres
+.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster bench-plan bench-smt bench-source bench-latency clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,9 @@ $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
+dist-spark: setup ## What spark-submit needs, into build/spark: zip, launchers, jars, the driver's requirements.
+	@$(BIN)/python -m outbox_spark.package build/spark --jars build/runtime/spark/jars
+
 check: setup lint unit ## Lint, types, unit tests; no stack.
 
 lint:
@@ -74,7 +77,10 @@ unit:
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
 
-test-full: test ## The long ones too: the transforms' properties with more tries, mutation testing of the transforms.
+test-cluster: setup ## The jobs on a Spark cluster of their own, by spark-submit. Not in `test`: four more JVMs, 3 minutes.
+	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
+
+test-full: test test-cluster ## The long ones too: the cluster, the transforms' properties with more tries, mutation testing.
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 

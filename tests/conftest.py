@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their folder."""
     for item in items:
         folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
-        if folder in ("spark", "integration"):
+        if folder in ("spark", "integration", "cluster"):
             item.add_marker(folder)
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -40,8 +40,12 @@ def opened(name: str | None, tell: Tell) -> Iterator[Metrics | None]:
         except OSError as error:
             message = f"cannot write the metrics file {name}: {error.strerror}"
             raise ConfigurationError(message, "name a file in a folder that exists and can be written") from None
-        with stream:
+        try:
             yield Metrics(stream, tell)
+        finally:
+            # What a full disk did not take is tried again by the close; it was told already.
+            with suppress(OSError):
+                stream.close()
 
 
 class Metrics:

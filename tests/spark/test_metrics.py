@@ -5,25 +5,29 @@ from __future__ import annotations
 import io
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from kafka_log import START, Log, Schemas, framed, sequence
-from pyspark.sql import Observation, SparkSession
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from tables import Target, job_for
+from tables import job_for
 
 from outbox_spark import metrics as module
 from outbox_spark import runs
 from outbox_spark.errors import UnreachableError
 from outbox_spark.metrics import Metrics, opened
-from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, Status
+from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
 from outbox_spark.ranges import TopicState
 from outbox_spark.report import failed
-from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, SparkWork, label
+from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, SparkWork
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 JOB = job_for(DeltaTarget("/lake"))
@@ -48,31 +52,80 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def materialized(
-    target: Target, monkeypatch: pytest.MonkeyPatch, metrics: Metrics, log: Log, max_records: int
-) -> Outcome:
-    """A run as the command makes it, of a topic in memory."""
-    ends = log.end()
+class Listener:
+    """A QueryExecutionListener, in Python."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def onSuccess(self, function: str, execution: Any, nanos: int) -> None:  # noqa: ANN401, ARG002, N802 - Java
+        found = execution.observedMetrics()
+        if found.contains(OBSERVATION):
+            row = found.apply(OBSERVATION)
+            self.seen.append((row.getAs("records"), row.getAs("keys")))
+
+    def onFailure(self, *_: object) -> None:  # noqa: N802 - Java
+        self.seen.append((-1, -1))
+
+    class Java:
+        implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
+
+
+@contextmanager
+def listening(spark: SparkSession) -> Iterator[Listener]:
+    """Spark tells the listener of every query."""
+    gateway: Any = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)
+    listener, manager = Listener(), spark._jsparkSession.listenerManager()
+    manager.register(listener)
+    try:
+        yield listener
+    finally:
+        manager.unregister(listener)
+        gateway.shutdown_callback_server()
+
+
+@contextmanager
+def topic_in_memory(log: Log) -> Iterator[None]:
+    """Runs read `log`; three more offsets have arrived when the metrics ask for the lag."""
+    ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
-    monkeypatch.setattr(runs, "describe", lambda *_: state)
-    monkeypatch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-    monkeypatch.setattr(runs, "read_records", lambda spark, _, read: log.read(spark, read))
-    schemas = Schemas({1: SCHEMA}, 1)
-    monkeypatch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
-    monkeypatch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
-    metrics.attach(target.spark)
-    metrics.begin()
-    outcome = runs.materialize(target.spark, target.job, lambda _: None, max_records, metrics.batch)
-    metrics.run(target.job, outcome)
-    return outcome
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "describe", lambda *_: state)
+        patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+        patch.setattr(runs, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
+        patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
+        yield
+
+
+@dataclass
+class Ran:
+    """A run in two batches: its lines, and what a listener saw of it."""
+
+    job: MaterializeJob
+    lines: list[dict[str, Any]]
+    observed: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
+    address = {name: str(postgres[name]) for name in ("host", "user", "password")}
+    target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="m")
+    job, stream = job_for(target), io.StringIO()
+    metrics = Metrics(stream, lambda _: None)
+    with topic_in_memory(things()), listening(spark) as listener:
+        metrics.attach(spark)
+        metrics.begin()
+        metrics.run(job, runs.materialize(spark, job, lambda _: None, 5, metrics.batch))
+        # Listeners are told a moment after the query has ended.
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
+    return Ran(job, lines(stream), listener.seen)
 
 
 @pytest.fixture
-def written(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Lines of a run in two batches."""
-    stream = io.StringIO()
-    materialized(postgres_target, monkeypatch, Metrics(stream, lambda _: None), things(), 5)
-    return lines(stream)
+def written(ran: Ran) -> list[dict[str, Any]]:
+    return ran.lines
 
 
 def test_a_line_for_every_batch_and_one_for_the_run(written: list[dict[str, Any]]) -> None:
@@ -199,64 +252,26 @@ def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
 
 def test_a_full_disk_is_told_once_and_stops_no_run() -> None:
     told: list[str] = []
-    with Path("/dev/full").open("w") as stream:
-        metrics = Metrics(stream, told.append)
+    with opened("/dev/full", told.append) as metrics:
+        assert metrics is not None
         for _ in range(2):
             metrics.run(JOB, failed(JOB, UnreachableError("down")))
-        stream.write = lambda _: 0  # type: ignore[method-assign] - nothing more is written at close
     assert told == ["warning: metrics cannot be written: No space left on device"]
 
 
 # --- what Spark's own tools see
 
 
-class Listener:
-    """A QueryExecutionListener, in Python."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int]] = []
-
-    def onSuccess(self, function: str, execution: Any, nanos: int) -> None:  # noqa: ANN401, ARG002, N802 - Java
-        found = execution.observedMetrics()
-        if found.contains(OBSERVATION):
-            row = found.apply(OBSERVATION)
-            self.seen.append((row.getAs("records"), row.getAs("keys")))
-
-    def onFailure(self, *_: object) -> None:  # noqa: N802 - Java
-        pytest.fail("no query fails here")
-
-    class Java:
-        implements = ("org.apache.spark.sql.util.QueryExecutionListener",)
+def test_a_listener_of_queries_gets_records_and_keys_of_every_batch_once(ran: Ran) -> None:
+    batches = [(line["records"], line["keys"]) for line in ran.lines if line["event"] == "batch"]
+    assert ran.observed == batches == [(5, 4), (3, 3)]
 
 
-def test_a_listener_of_queries_gets_records_and_keys_once(
-    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spark, listener = postgres_target.spark, Listener()
-    gateway: Any = spark.sparkContext._gateway
-    from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
-
-    ensure_callback_server_started(gateway)
-    manager = spark._jsparkSession.listenerManager()
-    manager.register(listener)
-    try:
-        stream = io.StringIO()
-        materialized(postgres_target, monkeypatch, Metrics(stream, lambda _: None), things(), 100)
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
-    finally:
-        manager.unregister(listener)
-        gateway.shutdown_callback_server()
-    assert listener.seen == [(8, 5)]
-    assert [(line["records"], line["keys"]) for line in lines(stream)][:1] == listener.seen
-
-
-def test_jobs_are_named_by_table_and_step(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None:
     """As the UI, the history server and lineage tools show them."""
-    materialized(postgres_target, monkeypatch, Metrics(io.StringIO(), lambda _: None), things(), 100)
-    store = postgres_target.spark.sparkContext._jsc.sc().statusStore()
-    jobs = store.jobsList(None)
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     found = [jobs.apply(index) for index in range(jobs.size())]
-    group = f"{GROUP_PREFIX}{postgres_target.job}"
+    group = f"{GROUP_PREFIX}{ran.job}"
     ours = [job for job in found if job.jobGroup().isDefined() and job.jobGroup().get() == group]
     steps = {job.description().get().partition(": ")[2] for job in ours}
     assert steps >= {"reduce to the newest record of each key", "write"}
@@ -268,12 +283,3 @@ def test_failed_tasks_are_counted(spark: SparkSession) -> None:
         spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()
     assert work.since_last().failed_tasks >= 1
     assert work.since_last().tasks == 0
-
-
-def test_labels_stay_with_the_session_of_the_job(spark: SparkSession, tmp_path: Path) -> None:
-    job: MaterializeJob = job_for(DeltaTarget(str(tmp_path)))
-    label(spark, job, "write")
-    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{GROUP_PREFIX}{job}"
-    observed = Observation("one")
-    spark.range(3).observe(observed, F.count(F.lit(1)).alias("rows")).collect()
-    assert observed.get == {"rows": 3}

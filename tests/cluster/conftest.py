@@ -1,0 +1,150 @@
+"""A Spark cluster of its own: a master and two workers as processes, and drivers with only what a driver needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import requests
+from tests.integration.conftest import deploy_once, make_pipeline
+
+from outbox_kit.stack.ports import free_port
+from outbox_kit.waiting import Seen, wait_for
+from outbox_spark.package import ZIP_NAME, build
+
+__all__ = ["deploy_once", "make_pipeline"]  # fixtures
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+JARS = sorted((REPOSITORY / "build/runtime/spark/jars").glob("*.jar"))
+HOST = "127.0.0.1"
+START_SECONDS = 60
+SUBMIT_SECONDS = 280
+# What confluent-kafka, psycopg and requests need, and nothing else: no deploy tool, no fastavro, no pyarrow.
+DRIVER_MODULES = (
+    "certifi", "charset_normalizer", "confluent_kafka", "confluent_kafka.libs", "idna", "psycopg", "psycopg_binary",
+    "psycopg_binary.libs", "requests", "typing_extensions.py", "urllib3",
+)  # fmt: skip
+
+
+def spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+@dataclass
+class Cluster:
+    """Its processes, and where its drivers' Python is."""
+
+    folder: Path
+    port: int
+    web: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"spark://{HOST}:{self.port}"
+
+    def start(self, name: str, *command: str) -> None:
+        """One daemon, from pyspark's own jars."""
+        environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST}
+        environment["SPARK_DAEMON_MEMORY"] = "256m"
+        # Its executors are what it starts: nothing of this process's Python may reach them.
+        environment.pop("PYTHONPATH", None)
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(spark_home() / "bin/spark-class"), *command], stdout=log, stderr=log, env=environment
+            )
+
+    def worker(self, name: str) -> None:
+        main = "org.apache.spark.deploy.worker.Worker"
+        size = ["--cores", "1", "--memory", "1g"]
+        self.start(name, main, "--host", HOST, "--webui-port", "0", "-d", str(self.folder / name), *size, self.url)
+
+    def kill(self, name: str) -> None:
+        """As a machine that is lost: without a word."""
+        self.processes[name].kill()
+        self.processes[name].wait(timeout=START_SECONDS)
+
+    def wait_for_workers(self, count: int) -> None:
+        def look() -> Seen[bool]:
+            try:
+                state = requests.get(f"http://{HOST}:{self.web}/json/", timeout=5).json()
+            except requests.RequestException as error:
+                return Seen(None, type(error).__name__)
+            alive = sum(worker["state"] == "ALIVE" for worker in state["workers"])
+            return Seen(True if alive == count else None, f"{alive} workers")
+
+        wait_for(f"{count} workers", look, seconds=START_SECONDS)
+
+    def submit(self, *options: str, secrets: Mapping[str, str]) -> subprocess.Popen[str]:
+        """spark-submit, as docs/scheduling.md has it; Python of driver and executors are not this one."""
+        confs = {
+            "spark.pyspark.driver.python": str(self.folder / "driver/bin/python"),
+            "spark.pyspark.python": str(self.folder / "executor/bin/python"),
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.ui.enabled": "false",
+        }
+        dist = self.folder / "dist"
+        command = [str(spark_home() / "bin/spark-submit"), "--master", self.url, "--driver-memory", "1g"]
+        command += ["--executor-memory", "1g", "--executor-cores", "1", "--jars", ",".join(map(str, JARS))]
+        command += ["--py-files", str(dist / ZIP_NAME)]
+        for name, value in confs.items():
+            command += ["--conf", f"{name}={value}"]
+        environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYTHONPATH": str(self.folder / "packages")}
+        return subprocess.Popen(
+            [*command, str(dist / "materialize.py"), *options],
+            cwd=self.folder,
+            env={**environment, **secrets},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def finished(driver: subprocess.Popen[str]) -> dict[str, dict[str, object]]:
+    """The results of a driver, by target."""
+    out, err = driver.communicate(timeout=SUBMIT_SECONDS)
+    assert driver.returncode == 0, f"{out[-2000:]}\n---\n{err[-6000:]}"
+    # Under spark-submit words and results both arrive on stdout.
+    lines = out.splitlines()
+    result = json.loads("\n".join(lines[lines.index("{") :]))
+    return {entry["target"]: entry for entry in result["materializations"]}
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    for name in ("driver", "executor"):
+        venv.create(folder / name, symlinks=True, with_pip=False)
+    (folder / "packages").mkdir()
+    site = spark_home().parent
+    for name in DRIVER_MODULES:
+        if (site / name).exists():
+            (folder / "packages" / name).symlink_to(site / name)
+    build(folder / "dist")
+    port = free_port([])
+    made = Cluster(folder, port, free_port([port]))
+    try:
+        main = "org.apache.spark.deploy.master.Master"
+        made.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(made.web))
+        made.worker("one")
+        made.worker("two")
+        made.wait_for_workers(2)
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.terminate()
+        for process in made.processes.values():
+            process.wait(timeout=START_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""The job as a cluster runs it: spark-submit, a zip, a job file; executors without any Python package of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from tests.cluster.conftest import Cluster, finished
+from tests.integration.support import Deploy, records
+from tests.integration.test_records import book
+
+from outbox_kit.deployment import Deployment
+from outbox_kit.sending import emit
+from outbox_kit.stack import StackState
+from outbox_kit.waiting import Seen, wait_for
+from outbox_spark.command import Exit
+from outbox_spark.job_file import variables
+from outbox_spark.jobs import main
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+PASSWORD = "OUTBOX__ENVIRONMENT__TARGETS__WAREHOUSE__PASSWORD"
+MATERIALIZATIONS = [
+    {"aggregate": "book", "target": "warehouse", "table": "cluster_book"},
+    {"aggregate": "book", "target": "lake", "table": "cluster_book"},
+]
+KEPT = {str(uuid4()): f"title {number}" for number in range(150)}
+REMOVED = [str(uuid4()) for _ in range(50)]
+BATCH_SECONDS = 120
+
+
+def write(state: StackState) -> int:
+    """Every key twice; the second time with its title, or removed. Returns how many records that makes."""
+    with psycopg.connect(state.postgres) as connection:
+        for key in [*KEPT, *REMOVED]:
+            send(connection, key, book(key, title="first"))
+        for key, title in KEPT.items():
+            send(connection, key, book(key, title=title))
+        for key in REMOVED:
+            send(connection, key, None)
+    return 2 * (len(KEPT) + len(REMOVED))
+
+
+def send(connection: psycopg.Connection[tuple[object, ...]], key: str, payload: dict[str, object] | None) -> None:
+    emit(
+        connection,
+        aggregate_type="book",
+        aggregate_id=key,
+        event_type="book_changed",
+        payload=payload,
+        table="public.cluster_event",
+    )
+
+
+@pytest.fixture(scope="module")
+def job(project: Path, state: StackState, deploy_once: Deploy, cluster: Cluster) -> Path:
+    """A job file of two tables, whose topic is filled."""
+    deployment: Deployment = deploy_once("cluster", materializations=MATERIALIZATIONS)
+    expected = write(state)
+
+    def look() -> Seen[bool]:
+        found = len(records(deployment, "cluster.book", 4))
+        return Seen(True if found == expected else None, f"{found} of {expected} records")
+
+    wait_for("the topic to be filled", look, seconds=60)
+    path = cluster.folder / "job.json"
+    assert main(["-p", str(project / "connectors/cluster.yaml"), "--write-job", str(path)]) == Exit.DONE
+    return path
+
+
+@pytest.fixture(scope="module")
+def secrets(project: Path) -> dict[str, str]:
+    stack = json.loads((project / "build/stack/state.json").read_text())["environment"]
+    return {PASSWORD: stack["materializer_password"]}
+
+
+def warehouse(state: StackState) -> dict[str, str]:
+    with psycopg.connect(state.target) as connection:
+        return dict(connection.execute("select aggregate_id, title from cluster_book").fetchall())
+
+
+def lake(project: Path) -> dict[str, str]:
+    """Read with a Spark of this process."""
+    from outbox_spark.session import start_session  # noqa: PLC0415 - starts a JVM, only here
+
+    spark: SparkSession = start_session("outbox-tests")
+    try:
+        rows = spark.read.format("delta").load(str(project / "build/stack/lake/cluster_book")).collect()
+    finally:
+        spark.stop()
+    return {row["aggregate_id"]: row["title"] for row in rows}
+
+
+def test_the_job_file_holds_no_secret(job: Path, secrets: dict[str, str]) -> None:
+    text = job.read_text()
+    assert variables(text) == [PASSWORD]
+    assert secrets[PASSWORD] not in text
+
+
+def test_tables_are_right_though_a_worker_is_lost_meanwhile(
+    job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState, project: Path
+) -> None:
+    """One worker is killed after the first batch: its executor goes with it, and what it had shuffled and cached."""
+    lines = cluster.folder / "metrics.jsonl"
+    options = ["--job", str(job), "--output", "json", "--batch-records", "120", "--metrics", str(lines)]
+    driver = cluster.submit(*options, secrets=secrets)
+
+    def look() -> Seen[bool]:
+        assert driver.poll() is None, driver.communicate()
+        found = lines.read_text().count("\n") if lines.exists() else 0
+        return Seen(True if found else None, f"{found} lines of metrics")
+
+    wait_for("the first batch", look, seconds=BATCH_SECONDS)
+    cluster.kill("one")
+    results = finished(driver)
+    assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
+    assert [results[name]["records"] for name in ("warehouse", "lake")] == [400, 400]
+    assert warehouse(state) == KEPT
+    assert lake(project) == KEPT
+    batches = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert sum(line["event"] == "run" for line in batches) == 2
+    assert all(line["spark"]["tasks"] > 0 for line in batches if line["event"] == "batch")
+
+
+def test_the_next_run_has_nothing_to_do(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:
+    driver = cluster.submit("--job", str(job), "--output", "json", secrets=secrets)
+    assert {result["status"] for result in finished(driver).values()} == {"unchanged"}
+
+
+def importable(python: Path, *names: str, path: str = "") -> str:
+    look = f"import importlib.util as u; print([name for name in {names} if u.find_spec(name)])"
+    done = subprocess.run([python, "-c", look], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_pythons_have_only_what_they_need(cluster: Cluster) -> None:
+    """What the cases above stand on."""
+    kafka, ours = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
+    names = (*kafka, *ours, "fastavro", "pyarrow")
+    assert importable(cluster.folder / "executor/bin/python", *names) == "[]"
+    packages = str(cluster.folder / "packages")
+    found = importable(cluster.folder / "driver/bin/python", *names, path=packages)
+    assert found == str(list(kafka))

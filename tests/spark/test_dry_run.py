@@ -1,0 +1,220 @@
+"""A dry run: what would be read, without a lock, a write, or Spark where it is not needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from kafka_log import Log
+from psycopg.types.json import Jsonb
+from pyspark.sql import SparkSession
+from tables import Target, job_for
+from test_metrics import topic_in_memory
+
+from outbox_spark import dry_run as module
+from outbox_spark import runs
+from outbox_spark.command import Exit
+from outbox_spark.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
+from outbox_spark.errors import MaterializeError, RefusedError, SchemaError, UnreachableError
+from outbox_spark.model import Committed, DeltaTarget, MaterializeJob, Ordering, PostgresTarget
+from outbox_spark.ranges import TopicState
+from outbox_spark.sinks import open_table
+
+NOW = datetime.now(UTC)
+COMMITTED = Committed("test.thing", "id-1", 0, Ordering.SEQUENCE, {0: 5, 1: 7}, 3, NOW - timedelta(hours=1))
+STATE = TopicState("test.thing", "id-1", {0: 0, 1: 0}, {0: 9, 1: 7})
+
+
+def no_spark() -> SparkSession:
+    pytest.fail("Spark was started")
+
+
+@pytest.fixture(autouse=True)
+def topic() -> Iterator[pytest.MonkeyPatch]:
+    """The broker has STATE, and keeps tombstones for a day."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "describe", lambda *_: STATE)
+        patch.setattr(module, "tombstones_kept", lambda _: timedelta(days=1))
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def warehouse(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJob]:
+    """A PostgreSQL target; the fixture needs no Spark."""
+    address = {name: str(postgres[name]) for name in ("host", "user", "password")}
+    target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="dry")
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        connection.execute("create schema dry")
+        connection.execute("create table dry.outbox_offsets (table_name text primary key, progress jsonb)")
+    yield job_for(target)
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        connection.execute("drop schema dry cascade")
+
+
+def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: Committed | None) -> None:
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        connection.execute(f"create table dry.{table} ()")
+        if progress is not None:
+            query = "insert into dry.outbox_offsets values (%s, %s)"
+            connection.execute(query, (table, Jsonb(progress.to_json())))
+
+
+def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
+    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, spark: SparkSession
+) -> None:
+    committed(postgres, "thing", COMMITTED)
+    with open_table(spark, warehouse):  # a run is under way
+        found = dry_run([warehouse], no_spark, pytest.fail)
+    assert exit_of(found) == Exit.FOUND
+    assert found[0].committed == COMMITTED
+    assert as_text(found) == (
+        f"test.thing -> target.thing: run 3 of {COMMITTED.committed_at:%Y-%m-%d %H:%M:%S} UTC; 4 offsets to read\n"
+        "  partition 0: 5 to 9, 4 offsets"
+    )
+
+
+def test_a_table_that_is_not_there_yet(warehouse: MaterializeJob) -> None:
+    found = preview(replace(warehouse, table="none"), no_spark)
+    assert found.committed is None
+    assert found.has_work
+    assert found.offsets == 16
+    assert as_text([found]).startswith("test.thing -> target.none: no table yet; 16 offsets to read\n")
+
+
+def test_nothing_to_read(
+    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
+) -> None:
+    committed(postgres, "still", COMMITTED)
+    topic.setattr(module, "describe", lambda *_: replace(STATE, latest=COMMITTED.offsets))
+    found = dry_run([replace(warehouse, table="still")], no_spark, pytest.fail)
+    assert exit_of(found) == Exit.DONE
+    assert as_text(found).endswith("UTC; nothing to read")
+
+
+def test_a_table_that_the_job_did_not_make(warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    committed(postgres, "foreign_one", None)
+    with pytest.raises(RefusedError, match="the job did not make it"):
+        preview(replace(warehouse, table="foreign_one"), no_spark)
+
+
+def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
+    """Whatever the query were: the server refuses."""
+
+    def write(connection: psycopg.Connection[object], *_: object) -> None:
+        connection.execute("create table dry.written ()")
+
+    topic.setattr(module, "_progress", write)
+    with pytest.raises(UnreachableError, match="read-only transaction"):
+        preview(warehouse, no_spark)
+
+
+def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
+    assert isinstance(warehouse.target, PostgresTarget)
+    down = replace(warehouse, target=replace(warehouse.target, port=1, password="s3cret"))
+    told: list[str] = []
+    found = dry_run([down], no_spark, told.append)
+    assert exit_of(found) == Exit.FAILED
+    assert told[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
+    assert "s3cret" not in "".join(told)
+    assert as_text(found) == "test.thing -> target.thing: would fail, see above"
+
+
+def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
+    started: list[SparkSession] = []
+    stopped: list[SparkSession] = []
+    topic.setattr(SparkSession, "stop", stopped.append)
+    job = job_for(DeltaTarget(str(tmp_path)))
+
+    def start() -> SparkSession:
+        started.append(spark)
+        return spark
+
+    found = dry_run([job, replace(job, table="other")], start, lambda _: None)
+    assert started == stopped == [spark]
+    assert [each.committed for each in found] == [None, None]
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is told; no target is asked
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, committed: Committed | None, state: TopicState = STATE) -> Preview:
+    monkeypatch.setattr(module, "_committed", lambda *_: committed)
+    monkeypatch.setattr(module, "describe", lambda *_: state)
+    return preview(job_for(DeltaTarget("/lake")), no_spark)
+
+
+def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
+    grown = replace(STATE, earliest={0: 0, 1: 0, 2: 0}, latest={0: 5, 1: 7, 2: 0})
+    found = seen(topic, COMMITTED, grown)
+    assert found.new_partitions == [2]
+    assert as_text([found]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
+
+
+def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> None:
+    old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
+    found = seen(topic, old)
+    assert found.missed is not None
+    assert "tombstones may be missed: the last commit is 30.0 h ago" in as_text([found])
+    assert seen(topic, COMMITTED).missed is None
+    assert seen(topic, replace(COMMITTED, committed_at=None)).missed is None, "layout 1 has no time"
+    topic.setattr(module, "tombstones_kept", lambda _: None)
+    assert seen(topic, old).missed is None
+
+
+def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError, match="was deleted and made again"):
+        seen(topic, COMMITTED, replace(STATE, topic_id="id-2"))
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ([None], Exit.FOUND),
+        ([UnreachableError("x"), None], Exit.FAILED),
+        ([UnreachableError("x"), SchemaError("y")], Exit.REFUSED),
+    ],
+)
+def test_errors_go_before_what_is_found(
+    errors: list[MaterializeError | None], code: Exit, topic: pytest.MonkeyPatch
+) -> None:
+    found = seen(topic, None)
+    assert exit_of([found if error is None else Preview(found.job, error=error) for error in errors]) == code
+
+
+def test_as_json(topic: pytest.MonkeyPatch) -> None:
+    found = seen(topic, COMMITTED)
+    entry = {
+        "aggregate": "thing",
+        "topic": "test.thing",
+        "target": "target",
+        "table": "thing",
+        "run": 3,
+        "committed_at": COMMITTED.committed_at.isoformat() if COMMITTED.committed_at else None,
+        "offsets": 4,
+        "partitions": {"0": {"from": 5, "to": 9}, "1": {"from": 7, "to": 7}},
+        "new_partitions": [],
+        "missed_tombstones_possible": False,
+        "error": None,
+        "hint": None,
+        "transient": None,
+    }
+    assert json.loads(as_json([found])) == {"dry_run": [entry]}
+    nothing = {"run": None, "committed_at": None, "offsets": 0, "partitions": {}}
+    broken = {**entry, **nothing, "error": "gone", "hint": "look", "transient": True}
+    assert json.loads(as_json([Preview(found.job, error=UnreachableError("gone", "look"))])) == {"dry_run": [broken]}
+
+
+def test_the_layout_that_the_sink_writes_is_the_one_that_is_read(postgres_target: Target) -> None:
+    """The dry run has a query of its own: it must not fall behind the sink."""
+    with topic_in_memory(Log("test.thing", partitions=1)):
+        runs.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
+    found = module._committed(postgres_target.job, no_spark)
+    assert found == postgres_target.committed()
+    assert found is not None
+    assert found.run == 1

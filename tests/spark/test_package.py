@@ -1,0 +1,95 @@
+"""The folder for spark-submit: what is in it, and that it is enough."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import outbox_spark
+from outbox_spark.command import Exit
+from outbox_spark.package import DRIVER_PACKAGES, ZIP_NAME, build, main
+
+PROJECT = Path(__file__).resolve().parents[2]
+SOURCES = Path(outbox_spark.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("dist")
+    build(made)
+    return made
+
+
+def names(folder: Path) -> set[str]:
+    with zipfile.ZipFile(folder / ZIP_NAME) as archive:
+        return set(archive.namelist())
+
+
+def test_the_zip_has_the_jobs_and_what_they_share_with_the_deploy_tool(folder: Path) -> None:
+    found = names(folder)
+    assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= found
+    ours = {name for name in found if not name.startswith("outbox_spark/")}
+    assert ours == {"outbox_kit/__init__.py"} | {
+        f"outbox_kit/avro/{n}.py" for n in ("__init__", "evolution", "inlining")
+    }
+
+
+def test_everything_that_the_jobs_import_of_outbox_kit_is_in_the_zip(folder: Path) -> None:
+    """But for configuration.py, which reads the pipeline file."""
+    found = names(folder)
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("outbox_kit"):
+                inside = f"{(node.module or '').replace('.', '/')}.py" in found
+                assert inside or path.name == "configuration.py", f"{path.name} imports {node.module}"
+
+
+def test_launchers_are_beside_it(folder: Path) -> None:
+    launchers = {path.name for path in (PROJECT / "spark_jobs").glob("*.py")}
+    assert "materialize.py" in launchers
+    assert {path.name for path in folder.iterdir()} == {ZIP_NAME, "requirements.txt", *launchers}
+
+
+def test_requirements_are_those_that_are_installed_here(folder: Path) -> None:
+    pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines())
+    assert tuple(pins) == DRIVER_PACKAGES
+    constraints = (PROJECT / "constraints.txt").read_text().splitlines()
+    assert {f"{name}=={version}" for name, version in pins.items()} <= set(constraints)
+
+
+def test_the_same_sources_make_the_same_zip(folder: Path, tmp_path: Path) -> None:
+    build(tmp_path)
+    assert (tmp_path / ZIP_NAME).read_bytes() == (folder / ZIP_NAME).read_bytes()
+
+
+def test_jars_are_copied_and_old_ones_go(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/new.jar").touch()
+    (tmp_path / "to/jars").mkdir(parents=True)
+    (tmp_path / "to/jars/old.jar").touch()
+    assert main([str(tmp_path / "to"), "--jars", str(tmp_path / "from")]) == Exit.DONE
+    assert [path.name for path in (tmp_path / "to/jars").iterdir()] == ["new.jar"]
+
+
+def test_a_folder_without_jars_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--jars", str(tmp_path)]) == Exit.REFUSED
+    assert f"error: no jars in {tmp_path}" in capsys.readouterr().err
+
+
+def test_the_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
+    """As spark-submit starts it: the zip on the path, and the jobs of no checkout."""
+    finder = "import outbox_spark.jobs as j, outbox_kit as k; print(j.__file__); print(k.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}
+    command = [sys.executable, "-c", finder]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(line.startswith(str(folder / ZIP_NAME)) for line in done.stdout.split())
+    command = [sys.executable, str(folder / "materialize.py"), "--help"]
+    helped = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert helped.stdout.startswith("usage: outbox-materialize")
