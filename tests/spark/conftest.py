@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from postgres_server import running_postgres
 from pyspark.sql import SparkSession
+from tables import Target, job_for
 
 from outbox_spark.model import DeltaTarget, ParquetTarget, PostgresTarget
 from outbox_spark.session import start_session
-
-# The helper modules beside this file: test folders are not packages.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from postgres_server import running_postgres
-from tables import Target, job_for
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Topics in memory: records as the Kafka source yields them, and the state that they add up to."""
+"""Topics in memory: records as the Kafka source yields them. What they add up to says oracle.py."""
 
 from __future__ import annotations
 
@@ -45,12 +45,9 @@ class Record:
     sequence: str | None
     state: object = None
 
-    @property
-    def version(self) -> tuple[str, int]:
-        return (self.sequence or "", self.offset)
-
 
 POISON = object()
+"""The state of a record whose value cannot be read."""
 
 
 @dataclass
@@ -84,6 +81,10 @@ class Log:
             ends[record.partition] = max(ends[record.partition], record.offset + 1)
         return ends
 
+    def before(self, end: Mapping[int, int]) -> list[Record]:
+        """The records that a table has seen which was read up to `end`."""
+        return [r for r in self.records if r.offset < end[r.partition]]
+
     def range_from(self, committed: Committed | None, end: Mapping[int, int] | None = None) -> ReadRange:
         """From where the table is, to `end` or the end of the log."""
         start = dict(committed.offsets) if committed else dict.fromkeys(range(self.partitions), 0)
@@ -95,23 +96,8 @@ class Log:
         return as_frame(spark, self.topic, self.within(read))
 
     def within(self, read: ReadRange) -> list[Record]:
+        """The records of a range that are there."""
         return [r for r in self.records if read.start[r.partition] <= r.offset < read.end[r.partition]]
-
-    def state(self, end: Mapping[int, int] | None = None) -> dict[str, dict[str, Any]]:
-        """The oracle: by key, the state of the newest readable record among those before `end`."""
-        limit = end or self.end()
-        return newest(record for record in self.records if record.offset < limit[record.partition])
-
-
-def newest(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """Last record per key by the ordering rule, deleted keys left out. For logs without poison."""
-    last: dict[bytes, Record] = {}
-    for record in records:
-        assert record.key is not None
-        assert record.state is not POISON
-        if record.key not in last or last[record.key].version < record.version:
-            last[record.key] = record
-    return {key.decode(): record.state for key, record in last.items() if isinstance(record.state, dict)}
 
 
 def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> DataFrame:

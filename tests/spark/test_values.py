@@ -161,10 +161,10 @@ def test_a_changed_type_is_refused_before_anything_is_written(target: Target) ->
     log.append("k", framed(OLD, 1, {"n": 1, "dropped": None}), sequence(1))
     target.run(log, Schemas({1: OLD}, newest=1))
     before = (target.rows(), target.committed())
-    wider = {**OLD, "fields": [{"name": "n", "type": "long"}]}
-    log.append("k", framed(wider, 2, {"n": 2**40}), sequence(2))
-    with pytest.raises(SchemaError, match=r"column .*n.* is int.*; the newest schema makes it bigint"):
-        target.run(log, Schemas({1: OLD, 2: wider}, newest=2))
+    other = {**OLD, "fields": [{"name": "n", "type": "bytes"}]}
+    log.append("k", framed(other, 2, {"n": b""}), sequence(2))
+    with pytest.raises(SchemaError, match=r"column .*n.* is int.*; the newest schema makes it (bytea|binary)"):
+        target.run(log, Schemas({1: OLD, 2: other}, newest=2))
     assert (target.rows(), target.committed()) == before
 
 

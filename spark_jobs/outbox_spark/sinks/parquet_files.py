@@ -43,6 +43,7 @@ class Files:
         root = jvm.org.apache.hadoop.fs.Path(folder)
         self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
         self._root = self._files.makeQualified(root)
+        self._scheme = str(self._root.toUri().getScheme())
 
     def exists(self, path: str = "") -> bool:
         """Whether there is a file or folder."""
@@ -90,16 +91,15 @@ class Files:
 
         However many try at once, one of them succeeds. Raises ConfigurationError for a file system that cannot.
         """
-        scheme = self._root.toUri().getScheme()
         target = self._at(path)
         if self._files.hasPathCapability(target, _CONDITIONAL):
             return self._create(target, content, conditional=True)
-        if scheme in _ONLY_CONDITIONAL:
+        if self._scheme in _ONLY_CONDITIONAL:
             message = f"{self._folder}: this S3A client cannot write a file on condition that there is none"
             raise ConfigurationError(message, "use hadoop-aws 3.4.2 or newer; do not turn conditional creation off")
-        if scheme in _CREATES_ONCE:
+        if self._scheme in _CREATES_ONCE:
             return self._create(target, content, conditional=False)
-        return self._create_aside(target, content, link=scheme == "file")
+        return self._create_aside(target, content, link=self._scheme == "file")
 
     def _create(self, target: Any, content: Mapping[str, Any], *, conditional: bool) -> bool:  # noqa: ANN401 - of the JVM
         try:

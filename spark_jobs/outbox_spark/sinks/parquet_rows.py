@@ -18,7 +18,8 @@ HAD_ROW = "_had_row"
 _NEW = "_new_"
 _DEFAULT = "_default_"
 _OURS = {KEY_COLUMN, *METADATA_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN}
-_WIDER = {("int", "bigint"), ("int", "double"), ("float", "double")}
+# The promotions of Avro's schema resolution, but for those to float, which round.
+_WIDER = {("int", "bigint"), ("int", "double"), ("bigint", "double"), ("float", "double")}
 
 
 def version() -> Expression:
@@ -27,7 +28,7 @@ def version() -> Expression:
 
 
 def widens(found: StructField, wanted: StructField) -> bool:
-    """Whether every value of a column's type has one equal value in the type that it is to get."""
+    """Whether a column may get another type: one that the newest schema shows every older value in too."""
     old, new = found.dataType, wanted.dataType
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
         return old.scale == new.scale and old.precision <= new.precision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -25,21 +25,32 @@ def maintain(files: Files, now: datetime) -> str:
     # First the pointers: none may name a folder that is gone.
     for entry in over:
         files.remove(f"{POINTERS}/{entry.name}")
-    named = {name.split("/")[0] for entry in kept for name in _folders(files, entry)}
-    removed = 0
-    for entry in files.entries():
-        # What no pointer names may belong to a run that is still writing it.
-        if (
-            entry.name.startswith(SNAPSHOT_PREFIX)
-            and entry.name not in named
-            and max(entry.modified, files.newest_change(entry.name)) < limit
-        ):
-            files.remove(entry.name)
-            removed += 1
+    named = {path for entry in kept for path in _folders(files, entry)}
+    removed = sum(_clean(files, entry, named, limit) for entry in _snapshots(files))
     for entry in files.entries(PENDING):
         if entry.modified < limit:
             files.remove(f"{PENDING}/{entry.name}")
     return f"{len(over)} snapshots ended, {removed} folders removed; {len(kept)} snapshots kept"
+
+
+def _snapshots(files: Files) -> list[Entry]:
+    return [entry for entry in files.entries() if entry.name.startswith(SNAPSHOT_PREFIX)]
+
+
+def _clean(files: Files, snapshot: Entry, named: Set[str], limit: float) -> int:
+    """Remove rows or ledger of a snapshot, unless a pointer names them (a later one can, when nothing had changed), or
+    a run may still be writing them."""
+    parts = files.entries(snapshot.name)
+    over = [part for part in parts if _is_over(files, f"{snapshot.name}/{part.name}", part, named, limit)]
+    for part in over:
+        files.remove(f"{snapshot.name}/{part.name}")
+    if len(over) == len(parts) and snapshot.modified < limit:
+        files.remove(snapshot.name)
+    return len(over)
+
+
+def _is_over(files: Files, path: str, part: Entry, named: Set[str], limit: float) -> bool:
+    return path not in named and max(part.modified, files.newest_change(path)) < limit
 
 
 def _superseded_before(pointers: Sequence[Entry], limit: float) -> list[Entry]:

@@ -1,0 +1,261 @@
+"""Real compaction: whatever the broker's cleaner has taken away, the tables are those of the whole history.
+
+The topic has what outbox-kit's topics have and more: transactions that were aborted, a connector that sent a stretch
+again, segments that close at once, and a cleaner that hardly pauses. In one case tombstones go at once, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import oracle
+import psycopg
+import pytest
+import requests
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from kafka_log import Record, framed, sequence
+from psycopg.rows import dict_row
+from pyspark.sql import SparkSession
+
+from outbox_kit.kafka.reader import read_all
+from outbox_kit.pipeline import Kafka
+from outbox_kit.stack import StackState
+from outbox_kit.stack.kafka import NODE_ID
+from outbox_kit.waiting import Seen, wait_for
+from outbox_spark.model import MaterializeJob, Outcome, PostgresTarget, Registry
+from outbox_spark.ranges import describe
+from outbox_spark.runs import materialize
+from outbox_spark.session import start_session
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+PARTITIONS = 2
+KEYS = [f"key-{number}" for number in range(12)]
+BATCH_RECORDS = 60
+COMPACT_SECONDS = 60
+REQUEST_SECONDS = 10
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@dataclass
+class Topic:
+    """A topic of the stack's broker, and all that was ever committed to it."""
+
+    name: str
+    state: StackState
+    schema_id: int
+    producer: Producer
+    records: list[Record] = field(default_factory=list)
+    commit: int = 0
+
+    def events(self, keys: Sequence[str], kinds: Sequence[str] = "uuuud") -> list[tuple[str, int, bool]]:
+        """New changes and deletions: key, commit, whether the key is there."""
+        rng = random.Random(self.commit)  # noqa: S311
+        found = [(key, self.commit + n, rng.choice(kinds) == "u") for n, key in enumerate(keys, start=1)]
+        self.commit += len(found)
+        return found
+
+    def send(self, events: Sequence[tuple[str, int, bool]], *, abort: bool = False) -> None:
+        """One transaction."""
+        sent: list[Record] = []
+        self.producer.begin_transaction()
+        for key, commit, there in events:
+            state = {"n": commit} if there else None
+            value = framed(THING, self.schema_id, state) if state else None
+
+            def delivered(error: object, message: Message, state: dict[str, int] | None = state) -> None:
+                assert error is None
+                sent.append(record_of(message, state))
+
+            headers: list[tuple[str, Any]] = [("source_sequence", sequence(commit).encode())]
+            self.producer.produce(self.name, value, key, headers=headers, on_delivery=delivered)
+        self.producer.flush(REQUEST_SECONDS)
+        if abort:
+            self.producer.abort_transaction(REQUEST_SECONDS)
+        else:
+            self.producer.commit_transaction(REQUEST_SECONDS)
+            self.records += sent
+
+    def there(self) -> set[oracle.Place]:
+        """Where consumers find records now."""
+        kafka = Kafka(bootstrap_servers=self.state.kafka)
+        return {(m.partition() or 0, m.offset() or 0) for m in read_all(kafka, self.name, PARTITIONS)}
+
+    def wait_for_the_cleaner(self, taken: set[oracle.Place]) -> None:
+        """Until it has removed the records at these places. New records close the segments before them."""
+
+        def look() -> Seen[bool]:
+            self.send(self.events(["nudge-1", "nudge-2", "nudge-3", "nudge-4"], "u"))
+            left = taken & self.there()
+            return Seen(None if left else True, f"{len(left)} records are left")
+
+        wait_for(f"the cleaner on {self.name}", look, seconds=COMPACT_SECONDS)
+
+
+def record_of(message: Message, state: dict[str, int] | None) -> Record:
+    key, partition, offset = message.key(), message.partition(), message.offset()
+    headers = message.headers()
+    assert isinstance(key, bytes)
+    assert partition is not None
+    assert offset is not None
+    assert isinstance(headers, list)
+    text = headers[0][1]
+    assert isinstance(text, bytes)
+    return Record(partition, offset, key, b"" if state else None, text.decode(), state)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+    running = SparkSession.getActiveSession()
+    session = start_session("outbox-compaction")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    if running is None:
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(state: StackState) -> Iterator[AdminClient]:
+    """Its broker's cleaner pauses for a tenth of a second, not for fifteen seconds."""
+    client = AdminClient({"bootstrap.servers": state.kafka})
+
+    def set_pause(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
+        broker = ConfigResource(ResourceType.BROKER, str(NODE_ID), incremental_configs=[entry])
+        for done in client.incremental_alter_configs([broker]).values():
+            done.result(REQUEST_SECONDS)
+
+    set_pause(AlterConfigOpType.SET)
+    yield client
+    set_pause(AlterConfigOpType.DELETE)
+
+
+def make_topic(admin: AdminClient, state: StackState, name: str, delete_retention_ms: int) -> Topic:
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.001",
+        "min.compaction.lag.ms": "0",
+        "max.compaction.lag.ms": "100",
+        "delete.retention.ms": str(delete_retention_ms),
+    }
+    new = NewTopic(name, PARTITIONS, 1, config=settings)
+    admin.create_topics([new])[name].result(REQUEST_SECONDS)
+    subject = f"{state.registry}/subjects/{name}-value/versions"
+    answer = requests.post(subject, json={"schema": json.dumps(THING)}, timeout=REQUEST_SECONDS)
+    assert answer.ok, answer.text
+    producer = Producer(
+        {"bootstrap.servers": state.kafka, "transactional.id": name, "partitioner": "murmur2_random", "linger.ms": 0}
+    )
+    producer.init_transactions(REQUEST_SECONDS)
+    return Topic(name, state, int(answer.json()["id"]), producer)
+
+
+def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
+    """One run of the job, in batches."""
+    state = topic.state
+    target = PostgresTarget(
+        host=state.postgres_host,
+        port=state.postgres_port,
+        database=state.target_database,
+        user=state.materializer_user,
+        password=state.materializer_password,
+    )
+    job = MaterializeJob(
+        aggregate="thing",
+        topic=topic.name,
+        table=table,
+        kafka={"bootstrap.servers": state.kafka},
+        registry=Registry(state.registry),
+        target_name="warehouse",
+        target=target,
+    )
+    outcome = materialize(spark, job, lambda _: None, BATCH_RECORDS)
+    assert outcome.batches > 1
+    return outcome
+
+
+def rows(state: StackState, table: str) -> dict[str, tuple[dict[str, int], oracle.Version]]:
+    with psycopg.connect(state.target, row_factory=dict_row) as connection:
+        found = connection.execute(f"select * from {table}").fetchall()  # type: ignore[arg-type]
+    return {
+        row["aggregate_id"]: ({"n": row["n"]}, (row["_sequence"], row["_partition_epoch"], row["_offset"]))
+        for row in found
+    }
+
+
+def first_half(topic: Topic) -> list[list[tuple[str, int, bool]]]:
+    rng = random.Random(1)  # noqa: S311
+    sent = [topic.events(rng.choices(KEYS, k=30)) for _ in range(3)]
+    for events in sent:
+        topic.send(events)
+    topic.send([(key, 10**9, True) for key in KEYS], abort=True)
+    return sent
+
+
+def second_half(topic: Topic, sent: list[list[tuple[str, int, bool]]]) -> None:
+    """A connector that begins again, then goes on."""
+    rng = random.Random(2)  # noqa: S311
+    topic.send(sent[-1])
+    topic.send([(key, 10**9, False) for key in KEYS], abort=True)
+    for _ in range(2):
+        topic.send(topic.events(rng.choices(KEYS, k=30)))
+
+
+def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
+    """Records that have a later one of their key, and tombstones that have none."""
+    last = {(record.partition, record.key): record for record in topic.records}
+    earlier = {oracle.Read(r).place for r in topic.records if r is not last[r.partition, r.key]}
+    tombstones = {oracle.Read(r).place for r in last.values() if r.state is None}
+    assert len(earlier) > 100
+    assert tombstones
+    return earlier, tombstones
+
+
+def check(topic: Topic, *tables: str) -> None:
+    """Each table is what the oracle makes of everything that was ever committed."""
+    assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
+    expected = oracle.expected(oracle.Read(record) for record in topic.records)
+    wanted = {key: (row.state, row.version) for key, row in expected.rows.items()}
+    assert expected.deleted
+    for table in tables:
+        assert rows(topic.state, table) == wanted
+
+
+def test_tables_of_a_compacted_topic_are_those_of_its_whole_history(
+    admin: AdminClient, state: StackState, spark: SparkSession
+) -> None:
+    topic = make_topic(admin, state, "compacted", delete_retention_ms=86_400_000)
+    sent = first_half(topic)
+    run(spark, topic, "compacted_early")
+    second_half(topic, sent)
+    earlier, _ = superseded(topic)
+    topic.wait_for_the_cleaner(earlier)
+    run(spark, topic, "compacted_early")
+    late = run(spark, topic, "compacted_late")
+    assert late.records < len(topic.records) - 100
+    check(topic, "compacted_early", "compacted_late")
+
+
+def test_a_table_that_begins_when_the_tombstones_are_gone(
+    admin: AdminClient, state: StackState, spark: SparkSession
+) -> None:
+    topic = make_topic(admin, state, "forgetful", delete_retention_ms=0)
+    second_half(topic, first_half(topic))
+    earlier, tombstones = superseded(topic)
+    topic.wait_for_the_cleaner(earlier | tombstones)
+    run(spark, topic, "forgetful_late")
+    check(topic, "forgetful_late")

@@ -1,0 +1,362 @@
+"""Random histories of a topic, runs that are cut and crash anywhere, and after every commit the table is the oracle's.
+
+Small in `make test`; `make fuzz` goes on for as long as it is told. A failure prints the rules that lead to it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import hypothesis
+import oracle
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from pyspark.sql import SparkSession
+from tables import Target, job_for
+
+from outbox_spark.model import Committed, DeltaTarget, ParquetTarget, PostgresTarget, ReadRange
+from outbox_spark.ranges import TopicState, resolve
+from outbox_spark.sinks import DeltaTable, ParquetTable, PostgresTable, TargetTable
+
+# The column is looked at wherever it is.
+STALE_MAY_BE_MISSING = True
+
+KEYS = "abcde"
+MOST_CALLS = 30
+"""A run makes about so many calls of its sink's methods; a crash comes before or after one of them."""
+MOST_PARTITIONS = 4
+MOST_FIELDS = 3
+REPLAYED = 8
+
+changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("uuuudp")), min_size=1, max_size=6)
+shares = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), min_size=MOST_PARTITIONS, max_size=MOST_PARTITIONS)
+"""Of each partition."""
+
+
+class CrashError(Exception):
+    """Stands for the death of the driver."""
+
+
+@contextmanager
+def crash(sink: type, call: int, *, after: bool) -> Iterator[None]:
+    """The driver dies before or after the so-many-th call of any method of the sink: between any two side effects."""
+    calls = count()
+
+    def dying(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def wrapped(*arguments: object, **options: object) -> object:
+            now = next(calls) == call
+            if now and not after:
+                raise CrashError
+            result = method(*arguments, **options)
+            if now:
+                raise CrashError
+            return result
+
+        return wrapped
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, method in list(vars(sink).items()):
+            if isinstance(method, FunctionType) and not name.startswith("__"):
+                patch.setattr(sink, name, dying(method))
+        yield
+
+
+class Machine(RuleBasedStateMachine):
+    """A topic, and one table that is made of it."""
+
+    def __init__(self, target: Target, sink: type[TargetTable]) -> None:
+        super().__init__()
+        self.target, self.sink = target, sink
+        self.log = Log("test.thing", partitions=2)
+        self.originals: list[Record] = []
+        """What the source committed, in its order; the log has copies as well."""
+        self.to_replay: list[Record] = []
+        """The rest of a replay. A connector that restarts ends it before it sends anything new."""
+        self.schemas = Schemas({1: {"type": "record", "name": "Thing", "fields": [{"name": "f0", "type": "int"}]}}, 1)
+        self.commits = count(1)
+        self.committed: Committed | None = None
+        self.reads: list[oracle.Read] = []
+        self.ahead: list[oracle.Read] = []
+        """What runs have read that crashed: a sink may have entered it into ledger and quarantine."""
+        self.least_end: dict[int, int] = {}
+        self.set_apart: set[oracle.Place] = set()
+        self.versions: dict[str, oracle.Version] = {}
+        self.fields: list[str] = []
+
+    # What happens to the topic.
+
+    @initialize(events=changes)
+    def begin(self, events: list[tuple[str, str]]) -> None:
+        self.produce(events, 0)
+
+    @rule(events=changes, writer=st.integers(0, MOST_FIELDS))
+    def produce(self, events: list[tuple[str, str]], writer: int) -> None:
+        """Change, delete, or write what cannot be read; under the newest schema, or one of before."""
+        self.finish_replay()
+        for key, kind in events:
+            commit = next(self.commits)
+            value, state = None, None
+            if kind == "p":
+                value, state = b"poison", POISON
+            elif kind == "u":
+                number = max(1, self.schemas.newest - writer)
+                fields = [field["name"] for field in self.schemas.by_number[number]["fields"]]
+                state = dict.fromkeys(fields, commit)
+                value = framed(self.schemas.by_number[number], number, state)
+            self.originals.append(self.log.append(key, value, sequence(commit), state))
+
+    @rule(back=st.integers(1, REPLAYED), now=st.integers(1, REPLAYED))
+    def replay(self, back: int, now: int) -> None:
+        """The connector starts again from an earlier position, and has not come to its end yet."""
+        self.to_replay = self.originals[-back:]
+        self.send_again(now)
+
+    def finish_replay(self) -> None:
+        self.send_again(len(self.to_replay))
+
+    def send_again(self, number: int) -> None:
+        for record in self.to_replay[:number]:
+            self.log.append(record.key, record.value, record.sequence, record.state)
+        self.to_replay = self.to_replay[number:]
+
+    @rule(upto=shares, tombstones=st.booleans())
+    def compact(self, upto: list[float], tombstones: bool) -> None:
+        """The cleaner runs over the beginning of each partition.
+
+        It keeps the last record of a key. A tombstone may go once it is older than delete.retention.ms, within
+        which the table was read past it. In the midst of a replay what is last is not what is newest: no cleaner
+        that is lagged by a minute sees that.
+        """
+        self.finish_replay()
+        ends = self.log.end()
+        limits = {p: int(end * upto[p]) for p, end in ends.items()}
+        passed = self.committed.offsets if self.committed else {}
+        last = {(r.partition, r.key): r.offset for r in self.log.records if r.offset < limits[r.partition]}
+
+        def kept(record: Record) -> bool:
+            if record.offset >= limits[record.partition]:
+                return True
+            if record.offset < last[record.partition, record.key]:
+                return False
+            old = record.offset < passed.get(record.partition, 0)
+            return not (tombstones and old and record.value is None)
+
+        self.log.records = [record for record in self.log.records if kept(record)]
+
+    @precondition(lambda self: self.log.partitions < MOST_PARTITIONS)
+    @rule()
+    def grow(self) -> None:
+        """Keys move to other partitions."""
+        self.log.partitions += 1
+
+    @precondition(lambda self: self.schemas.newest < MOST_FIELDS)
+    @rule()
+    def evolve(self) -> None:
+        """A new field with a default."""
+        number = self.schemas.newest
+        schema = self.schemas.by_number[number]
+        fields = [*schema["fields"], {"name": f"f{number}", "type": "int", "default": -number}]
+        self.schemas = Schemas({**self.schemas.by_number, number + 1: {**schema, "fields": fields}}, number + 1)
+
+    # What the job does.
+
+    @rule(upto=shares)
+    def run_to_a_cut(self, upto: list[float]) -> None:
+        self.run_to(self.cut(upto))
+
+    @rule(upto=shares, call=st.integers(0, MOST_CALLS), after=st.booleans())
+    def crash_somewhere(self, upto: list[float], call: int, after: bool) -> None:
+        read = self.cut(upto)
+        try:
+            with crash(self.sink, call, after=after):
+                self.target_run(read)
+        except CrashError:
+            committed = self.target.committed()
+            if committed == self.committed:
+                self.ahead += [oracle.Read(record, read.partition_epoch) for record in self.log.within(read)]
+                self.least_end = dict(read.end)
+                self.check()
+                return
+        self.was_committed(read)
+
+    def cut(self, upto: list[float]) -> ReadRange:
+        """A range from where the table is; at least to where the last run died."""
+        ends = self.log.end()
+        topic = TopicState(self.log.topic, self.log.topic_id, earliest=dict.fromkeys(ends, 0), latest=ends)
+        read = resolve(topic, self.committed)
+        cut = {p: read.start[p] + round((end - read.start[p]) * upto[p]) for p, end in read.end.items()}
+        return replace(read, end={p: max(end, self.least_end.get(p, 0)) for p, end in cut.items()})
+
+    def run_to(self, read: ReadRange) -> None:
+        self.target_run(read)
+        self.was_committed(read)
+
+    def target_run(self, read: ReadRange) -> None:
+        with self.target.open() as table:
+            self.target.apply(table, table.committed(), read, self.log, self.schemas)
+
+    def was_committed(self, read: ReadRange) -> None:
+        batch = [oracle.Read(record, read.partition_epoch) for record in self.log.within(read)]
+        self.reads += batch
+        self.set_apart |= oracle.quarantined(batch)
+        self.least_end = {}
+        read_now = {each.place for each in self.reads}
+        self.ahead = [each for each in self.ahead if each.place not in read_now]
+        self.fields = [field["name"] for field in self.schemas.by_number[self.schemas.newest]["fields"]]
+        run = 1 if self.committed is None else self.committed.run + 1
+        self.committed = self.target.committed()
+        assert self.committed is not None
+        assert (self.committed.offsets, self.committed.run) == (read.end, run)
+        assert self.committed.partition_epoch == read.partition_epoch
+        self.check()
+
+    # What must hold.
+
+    def check(self) -> None:
+        """The table is what the oracle makes of the records that were read."""
+        if self.committed is None:
+            return
+        expected = oracle.expected(self.reads)
+        rows = {row["aggregate_id"]: row for row in self.target.rows()}
+        ahead = oracle.expected([*self.reads, *(r for r in self.ahead if r.is_poison or r.record.state is None)])
+        for key in KEYS:
+            allowed = [self.shown(expected, key)]
+            if any(read.record.key == key.encode() for read in self.ahead):
+                # What a run that died has entered into the ledger counts already against what is older.
+                allowed += [self.shown(ahead, key), *self.marked(expected, key)]
+            found = rows.get(key)
+            stale = None if found is None else found.get("_stale") if STALE_MAY_BE_MISSING else found["_stale"]
+            if found is not None and stale is None:
+                allowed = [each and (*each[:2], None) for each in allowed]
+            assert (found and ({n: found[n] for n in self.fields}, version_of(found), stale)) in allowed
+        assert set(rows) <= set(KEYS)
+        self.check_versions(rows)
+        self.check_beside(expected)
+
+    def shown(self, table: oracle.Expected, key: str) -> tuple[dict[str, Any], oracle.Version, bool | None] | None:
+        """A row as the table shows it: fields of later schemas have their defaults."""
+        row = table.rows.get(key)
+        if row is None:
+            return None
+        state = {name: row.state.get(name, -int(name[1:])) for name in self.fields}
+        return (state, row.version, row.stale)
+
+    def marked(self, table: oracle.Expected, key: str) -> list[Any]:
+        row = self.shown(table, key)
+        return [] if row is None else [(*row[:2], not row[2])]
+
+    def check_versions(self, rows: dict[str, dict[str, Any]]) -> None:
+        """No key ever goes back, not even over its deletion."""
+        for key, row in rows.items():
+            version = version_of(row)
+            assert version >= self.versions.get(key, version)
+            self.versions[key] = version
+
+    def check_beside(self, expected: oracle.Expected) -> None:
+        ledger = {row["aggregate_id"]: version_of(row) for row in self.target.rows("__tombstones")}
+        for key, version in expected.deleted.items():
+            assert ledger[key] >= version
+            assert self.ahead or ledger[key] == version
+        if self.set_apart:
+            places = {(row["_partition"], row["_offset"]) for row in self.target.rows("__quarantine")}
+            assert self.set_apart <= places
+            assert places <= {read.place for read in [*self.reads, *self.ahead] if read.is_poison}
+
+    def teardown(self) -> None:
+        """To the end of the topic: then it does not matter what the cleaner took on the way."""
+        self.finish_replay()
+        self.run_to(self.cut([1.0] * MOST_PARTITIONS))
+        whole = oracle.expected(oracle.Read(record) for record in self.originals)
+        newest = {record.key.decode(): record for record in self.originals if record.key is not None}
+        rows = {row["aggregate_id"]: row for row in self.target.rows()}
+        for key, record in newest.items():
+            # A value that cannot be read takes the place of the good one before it, for the cleaner.
+            if record.state is not POISON:
+                assert (key in rows) == (key in whole.rows)
+                assert key not in rows or rows[key]["_sequence"] == whole.rows[key].version[0]
+
+
+def version_of(row: dict[str, Any]) -> oracle.Version:
+    return (row["_sequence"], row["_partition_epoch"], row["_offset"])
+
+
+def run(factory: Callable[[], Machine], examples: int, steps: int) -> None:
+    """A few examples, always the same; or, for `make fuzz`, ever new ones for so long."""
+    quick = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    if "OUTBOX_FUZZ_SECONDS" not in os.environ:
+        run_state_machine_as_test(factory, settings=quick)
+        return
+    long = settings(
+        quick,
+        max_examples=int(os.environ.get("OUTBOX_FUZZ_EXAMPLES", "20")),
+        stateful_step_count=30,
+        derandomize=False,
+        phases=[Phase.generate, Phase.shrink],
+    )
+    end = time.monotonic() + float(os.environ["OUTBOX_FUZZ_SECONDS"])
+    first = int(os.environ.get("OUTBOX_FUZZ_SEED", str(time.time_ns() % 2**32)))
+    for number in count(first):
+        print(f"OUTBOX_FUZZ_SEED={number}", flush=True)
+        seeded = hypothesis.seed(number)(factory)
+        run_state_machine_as_test(seeded, settings=long)
+        if time.monotonic() > end:
+            return
+
+
+def test_postgres_is_the_oracle_whatever_happens(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    numbers = count()
+
+    def fresh() -> Machine:
+        target = PostgresTarget(
+            host=str(postgres["host"]),
+            port=int(str(postgres["port"])),
+            database=str(postgres["dbname"]),
+            user=str(postgres["user"]),
+            password=str(postgres["password"]),
+            schema=f"machine_{next(numbers)}",
+        )
+        return Machine(Target(spark, job_for(target), postgres), PostgresTable)
+
+    run(fresh, examples=3, steps=14)
+
+
+def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = count()
+
+    def fresh() -> Machine:
+        return Machine(Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers)))))), DeltaTable)
+
+    run(fresh, examples=2, steps=10)
+
+
+@pytest.mark.skipif("OUTBOX_FUZZ_SECONDS" not in os.environ, reason="only in make fuzz")
+@pytest.mark.timeout(0)
+def test_parquet_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = count()
+
+    def fresh() -> Machine:
+        return Machine(Target(spark, job_for(ParquetTarget(str(tmp_path / str(next(numbers)))))), ParquetTable)
+
+    run(fresh, examples=2, steps=10)
