@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from outbox_spark.model import DeltaTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session import start_session
 
 # The helper modules beside this file: test folders are not packages.
@@ -64,9 +64,21 @@ def delta_target(spark: SparkSession, tmp_path: Path) -> Target:
     return Target(spark, job_for(DeltaTarget(str(tmp_path / "lake"))))
 
 
-@pytest.fixture(params=["postgres", "delta"])
+@pytest.fixture
+def iceberg_target(spark: SparkSession, warehouse: Path, request: pytest.FixtureRequest) -> Target:
+    catalog = {"type": "hadoop", "warehouse": str(warehouse)}
+    return Target(spark, job_for(IcebergTarget(f"t_{abs(hash(request.node.nodeid)):x}", catalog)))
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One catalog for all tests: each has a namespace of its own."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(params=["postgres", "delta", "iceberg"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Either target; a test that takes it says what holds for both."""
+    """Each target; a test that takes it says what holds for all of them."""
     found: Target = request.getfixturevalue(f"{request.param}_target")
     return found
 

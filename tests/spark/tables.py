@@ -16,6 +16,7 @@ from outbox_spark.applying import Applied, apply
 from outbox_spark.model import (
     Committed,
     DeltaTarget,
+    IcebergTarget,
     MaterializeJob,
     Outcome,
     PostgresTarget,
@@ -25,6 +26,7 @@ from outbox_spark.model import (
 )
 from outbox_spark.runs import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
+from outbox_spark.sinks.iceberg import table_name
 
 
 @dataclass
@@ -65,15 +67,19 @@ class Target:
             with psycopg.connect(**self.dsn, row_factory=dict_row) as connection:
                 query = SQL("select * from {}").format(Identifier(self.job.target.schema, name))
                 return connection.execute(query).fetchall()
-        frame = self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")
-        return [row.asDict(recursive=True) for row in frame.collect()]
+        if isinstance(self.job.target, IcebergTarget):
+            sql_name = table_name(self.spark, self.job.target, name)
+            frames = [self.spark.table(sql_name)] if self.spark.catalog.tableExists(sql_name) else []
+        else:
+            frames = [self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")]
+        return [row.asDict(recursive=True) for frame in frames for row in frame.collect()]
 
     def state(self, *names: str) -> dict[str, dict[str, Any]]:
         """By key: the named columns."""
         return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
 
 
-def job_for(target: PostgresTarget | DeltaTarget) -> MaterializeJob:
+def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget) -> MaterializeJob:
     return MaterializeJob(
         aggregate="thing",
         topic="test.thing",
