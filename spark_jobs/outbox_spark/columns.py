@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -104,6 +104,8 @@ class Column:
     scale: int = 0
     has_default: bool = False
     """Whether the field has a default other than null: rows from before the field show it."""
+    doc: str = ""
+    """What the schema says of the field: the comment of the column."""
 
     def value(self, raw: Expression) -> Expression:
         """What from_avro yields for this field, in the type that every target gets.
@@ -139,7 +141,11 @@ def columns_of(schema: str, subject: str) -> list[Column]:
         raise SchemaError(f"{subject} is not a record", "a materialized topic holds one record per aggregate")
     named: dict[str, Any] = {}
     _collect_names(record, record.get("namespace", ""), named)
-    columns = [_column(field, record.get("namespace", ""), named, subject) for field in record["fields"]]
+    namespace = record.get("namespace", "")
+    columns = [
+        replace(_column(field, namespace, named, subject), doc=str(field.get("doc") or ""))
+        for field in record["fields"]
+    ]
     _check_names(columns, subject)
     return columns
 

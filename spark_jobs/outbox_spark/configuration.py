@@ -77,6 +77,11 @@ def load_jobs(
 
 
 def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -> MaterializeJob:
+    target, options = _target(environment, entry.target), _options(entry)
+    if options.mode is Mode.HISTORY and not isinstance(target, PostgresTarget | DeltaTarget):
+        kind = type(target).__name__.removesuffix("Target")
+        message = f"{entry.aggregate} -> {entry.target}: mode history is not there for {kind}"
+        raise ConfigurationError(message, "history tables are made in PostgreSQL and in Delta")
     return MaterializeJob(
         aggregate=entry.aggregate,
         topic=pipeline.topic_of(entry.aggregate),
@@ -84,8 +89,8 @@ def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -
         kafka=_kafka(environment.kafka),
         registry=_registry(environment.registry),
         target_name=entry.target,
-        target=_target(environment, entry.target),
-        options=_options(entry),
+        target=target,
+        options=options,
     )
 
 

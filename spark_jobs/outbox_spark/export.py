@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.model import DeltaTarget, MaterializeJob
-
-# One text per value, whatever the session's settings: micros, always with the offset.
-_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+from outbox_spark.model import DeltaTarget, IcebergTarget, MaterializeJob
+from outbox_spark.sinks.iceberg import table_name
+from outbox_spark.sinks.merging import JSON_OPTIONS
 
 
 def export(spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path) -> None:
-    """Write the current rows of every Delta table to `folder`/<target>/<table>/*.json; nulls are written too."""
+    """Write the rows of every lake table to `folder`/<target>/<table>/*.json; nulls are written too."""
     for job in jobs:
-        if isinstance(job.target, DeltaTarget):
-            rows = spark.read.format("delta").load(f"{job.target.path.rstrip('/')}/{job.table}")
+        rows = _rows(spark, job)
+        if rows is not None:
             path = folder.resolve() / job.target_name / job.table
-            rows.coalesce(1).write.mode("overwrite").options(**_OPTIONS).json(path.as_uri())
+            # One text per value, whatever the session's settings: micros, always with the offset.
+            rows.coalesce(1).write.mode("overwrite").options(**JSON_OPTIONS).json(path.as_uri())
+
+
+def _rows(spark: SparkSession, job: MaterializeJob) -> DataFrame | None:
+    if isinstance(job.target, DeltaTarget):
+        return spark.read.format("delta").load(f"{job.target.path.rstrip('/')}/{job.table}")
+    if isinstance(job.target, IcebergTarget):
+        return spark.table(table_name(spark, job.target, job.table))
+    return None

@@ -28,7 +28,8 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "4",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
     # Compiled code, by its text. One Delta MERGE fills the default of 100, and everything is compiled again
@@ -50,6 +51,7 @@ _CLASSES = (
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "org.postgresql.Driver",
     "io.delta.sql.DeltaSparkSessionExtension",
+    "org.apache.iceberg.spark.SparkCatalog",
 )
 
 

@@ -13,7 +13,7 @@ from postgres_server import running_postgres
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark.model import DeltaTarget, ParquetTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
 from outbox_spark.session import start_session
 
 
@@ -64,9 +64,21 @@ def parquet_target(spark: SparkSession, tmp_path: Path) -> Target:
     return Target(spark, job_for(ParquetTarget(str(tmp_path / "snapshots"))))
 
 
-@pytest.fixture(params=["postgres", "delta", "parquet"])
+@pytest.fixture
+def iceberg_target(spark: SparkSession, warehouse: Path, request: pytest.FixtureRequest) -> Target:
+    catalog = {"type": "hadoop", "warehouse": str(warehouse)}
+    return Target(spark, job_for(IcebergTarget(f"t_{abs(hash(request.node.nodeid)):x}", catalog)))
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One catalog for all tests: each has a namespace of its own."""
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(params=["postgres", "delta", "iceberg", "parquet"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Each target; a test that takes it says what holds for all."""
+    """Each target; a test that takes it says what holds for all of them."""
     found: Target = request.getfixturevalue(f"{request.param}_target")
     return found
 

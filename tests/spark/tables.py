@@ -18,6 +18,7 @@ from outbox_spark.applying import Applied, apply
 from outbox_spark.model import (
     Committed,
     DeltaTarget,
+    IcebergTarget,
     MaterializeJob,
     Outcome,
     ParquetTarget,
@@ -29,6 +30,7 @@ from outbox_spark.model import (
 from outbox_spark.runs import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX
+from outbox_spark.sinks.iceberg import table_name
 
 
 @dataclass
@@ -71,8 +73,12 @@ class Target:
                 return connection.execute(query).fetchall()
         if isinstance(self.job.target, ParquetTarget):
             return parquet_rows(self.spark, self.job.target.path, self.job.table, suffix)
-        frame = self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")
-        return [row.asDict(recursive=True) for row in frame.collect()]
+        if isinstance(self.job.target, IcebergTarget):
+            sql_name = table_name(self.spark, self.job.target, name)
+            frames = [self.spark.table(sql_name)] if self.spark.catalog.tableExists(sql_name) else []
+        else:
+            frames = [self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")]
+        return [row.asDict(recursive=True) for frame in frames for row in frame.collect()]
 
     def state(self, *names: str) -> dict[str, dict[str, Any]]:
         """By key: the named columns."""
@@ -88,7 +94,7 @@ def parquet_rows(spark: SparkSession, folder: str, table: str, suffix: str) -> l
     return [row.asDict(recursive=True) for row in spark.read.parquet(str(files)).collect()]
 
 
-def job_for(target: PostgresTarget | DeltaTarget | ParquetTarget) -> MaterializeJob:
+def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget | ParquetTarget) -> MaterializeJob:
     return MaterializeJob(
         aggregate="thing",
         topic="test.thing",

@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
-from outbox_spark.model import DeltaTarget, ParquetTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
 from outbox_spark.sinks import Batch, DeltaTable, PostgresTable
+from outbox_spark.sinks.iceberg import table_name
+from outbox_spark.sinks.lease import Lease
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -172,8 +174,9 @@ def test_two_runs_of_one_postgres_table_do_not_meet(postgres_target: Target) -> 
 
 
 def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds when a lock does not: a pooled connection, two Delta runs at once."""
+    """What holds when a lock does not: a pooled connection, a lease that ended under a run that stood still."""
     monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
+    monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = changes()
     target.run(log, SCHEMAS, first)
     with target.open() as slow:
@@ -185,7 +188,10 @@ def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: p
     assert (target.rows(), target.committed()) == after
 
 
-def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(delta_target: Target) -> None:
+def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(
+    delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, _ = changes()
     with delta_target.open() as slow:
         assert slow.committed() is None
@@ -211,7 +217,7 @@ def test_a_ledger_of_before_there_were_ids(
 ) -> None:
     log, _ = changes()
     with monkeypatch.context() as patch:
-        patch.setattr("outbox_spark.sinks.delta.secrets.token_hex", lambda _: "")
+        patch.setattr("outbox_spark.sinks.table.secrets.token_hex", lambda _: "")
         delta_target.run(log, SCHEMAS)
     assert isinstance(delta_target.job.target, DeltaTarget)
     ledger = f"{delta_target.job.target.path}/thing__tombstones"
@@ -295,6 +301,8 @@ def drop(target: Target, spark: SparkSession) -> None:
         remove(spark, f"{target.job.target.path}/thing")
     elif isinstance(target.job.target, ParquetTarget):
         remove(spark, f"{target.job.target.path}/thing")
+    elif isinstance(target.job.target, IcebergTarget):
+        spark.sql(f"DROP TABLE {table_name(spark, target.job.target, 'thing')} PURGE")
     else:
         execute(target, "drop table {}.thing")
 
@@ -311,6 +319,10 @@ def make_foreign(target: Target, spark: SparkSession) -> None:
         spark.range(1).write.format("delta").save(f"{target.job.target.path}/thing")
     elif isinstance(target.job.target, ParquetTarget):
         spark.range(1).write.parquet(f"{target.job.target.path}/thing")
+    elif isinstance(target.job.target, IcebergTarget):
+        name = table_name(spark, target.job.target, "thing")
+        spark.sql(f"CREATE NAMESPACE {name.rsplit('.', 1)[0]}")
+        spark.range(1).writeTo(name).using("iceberg").create()
     else:
         execute(target, "create schema {}")
         execute(target, "create table {}.thing (id int)")

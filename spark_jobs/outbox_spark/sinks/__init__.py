@@ -5,13 +5,14 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.model import DeltaTarget, MaterializeJob, ParquetTarget, PostgresTarget
+from outbox_spark.model import DeltaTarget, IcebergTarget, MaterializeJob, ParquetTarget, PostgresTarget
 from outbox_spark.sinks.base import Batch, TargetTable
 from outbox_spark.sinks.delta import DeltaTable
+from outbox_spark.sinks.iceberg import IcebergTable
 from outbox_spark.sinks.parquet import ParquetTable
 from outbox_spark.sinks.postgres import PostgresTable
 
-__all__ = ["Batch", "DeltaTable", "ParquetTable", "PostgresTable", "TargetTable", "open_table"]
+__all__ = ["Batch", "DeltaTable", "IcebergTable", "ParquetTable", "PostgresTable", "TargetTable", "open_table"]
 
 
 def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
@@ -19,7 +20,9 @@ def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
     if isinstance(job.target, PostgresTarget):
         return PostgresTable(job.target, job.table)
     if isinstance(job.target, DeltaTarget):
-        return DeltaTable(spark, job.target, job.table)
+        return DeltaTable(spark, job.target, job.table, job.options.mode)
+    if isinstance(job.target, IcebergTarget):
+        return IcebergTable(spark, job.target, job.table, job.options.mode)
     if isinstance(job.target, ParquetTarget):
         return ParquetTable(spark, job.target, job.table, job.options.mode)
     message = f"{job}: there is no sink for {type(job.target).__name__}"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from outbox_spark.sinks.merging import quoted
+
 if TYPE_CHECKING:
     from outbox_spark.sinks.delta import DeltaTable
 
@@ -28,4 +30,19 @@ def drop(table: DeltaTable) -> None:
 
 
 def maintain(table: DeltaTable) -> str:
-    raise NotImplementedError
+    """OPTIMIZE and VACUUM the table, its ledger and its quarantine.
+
+    VACUUM keeps what the table's own `delta.deletedFileRetentionDuration` says, 7 days unless set: readers of an
+    older version, and time travel within it, go on. The progress is then committed again, so that it never gets far
+    from the end of the log, where it would be looked for longer, and some day be cleaned.
+    """
+    if table.committed() is None:
+        return f"{table._label}: there is no table yet"
+    parts = []
+    for path in (table._path, table._ledger, table._quarantine):
+        if table._exists(path):
+            metrics = table._spark.sql(f"OPTIMIZE delta.{quoted(path)}").collect()[0]["metrics"]
+            table._spark.sql(f"VACUUM delta.{quoted(path)}").collect()
+            parts.append(f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}")
+    table.carry_forward()
+    return f"{table._label}: rewrote {parts[0]}" + (f"; beside it {', '.join(parts[1:])}" if parts[1:] else "")

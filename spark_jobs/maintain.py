@@ -1,0 +1,8 @@
+"""Launcher for spark-submit: spark-submit spark_jobs/maintain.py -p connectors/library.yaml -e local."""
+
+import sys
+
+from outbox_spark.maintenance import main
+
+if __name__ == "__main__":
+    sys.exit(main())

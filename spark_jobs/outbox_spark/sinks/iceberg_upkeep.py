@@ -1,0 +1,108 @@
+"""What is done to an Iceberg table beside writing batches: reconcile, rebuild, ledger, maintenance."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS
+from outbox_spark.errors import RefusedError
+from outbox_spark.model import Mode
+from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.iceberg_snapshots import newest_of_ours
+
+if TYPE_CHECKING:
+    from outbox_spark.sinks.iceberg import IcebergTable
+
+_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
+_AGE_DAYS = 5  # Iceberg's own default
+_DAY_MILLIS = 86_400_000
+
+
+def versions(table: IcebergTable) -> DataFrame:
+    """Key and METADATA_COLUMNS of the rows that are there."""
+    rows = table._read()
+    if table._mode is Mode.SOFT_DELETE:
+        rows = rows.where(F.col(DELETED_AT_COLUMN).isNull())
+    return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
+
+
+def forget_deletions(table: IcebergTable, before: datetime) -> int:
+    """Remove older ledger entries; returns how many."""
+    if not table._there(TOMBSTONES_SUFFIX):
+        return 0
+    old = f"_timestamp < timestamp '{before.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}+00:00'"
+    count = table._read(TOMBSTONES_SUFFIX).where(old).count()
+    if count:
+        table._sql(f"DELETE FROM {table._name(TOMBSTONES_SUFFIX)} WHERE {old}")  # noqa: S608 - a name of ours
+    return count
+
+
+def replace_by(table: IcebergTable, shadow: IcebergTable) -> None:
+    """Make the content of `shadow` this table's: one commit, after which the shadow is gone.
+
+    The shadow's deletions and quarantine go first. They are true whatever follows, and deletions count only with the
+    name of the ledger that the table's progress then holds.
+    """
+    if shadow.committed() is None or shadow._stored is None:
+        message = f"{shadow._label} is not there"
+        raise RefusedError(message, "run the rebuild again")
+    if shadow._there(TOMBSTONES_SUFFIX):
+        table._append(TOMBSTONES_SUFFIX, shadow._entries())
+    if shadow._there(QUARANTINE_SUFFIX):
+        table._add_quarantined(shadow._read(QUARANTINE_SUFFIX))
+    progress = shadow._stored
+    with table._carrying(progress), table._explained():
+        table._replace(shadow._read())
+    table._stored, table._ledger_id = progress, shadow._ledger_id
+    if table._there(TOMBSTONES_SUFFIX):
+        others = f"coalesce(ledger_id, '') <> '{shadow._ledger_id}'"
+        table._sql(f"DELETE FROM {table._name(TOMBSTONES_SUFFIX)} WHERE {others}")  # noqa: S608 - a name of ours
+    shadow.drop()
+    table._sql(f"DROP TABLE IF EXISTS {shadow._name(QUARANTINE_SUFFIX)} PURGE")
+
+
+def drop(table: IcebergTable) -> None:
+    """Remove the table and its ledger; the quarantine stays."""
+    for suffix in ("", TOMBSTONES_SUFFIX):
+        table._sql(f"DROP TABLE IF EXISTS {table._name(suffix)} PURGE")
+
+
+def maintain(table: IcebergTable) -> str:
+    """Rewrite small files and deleted rows, and expire snapshots, of the table, its ledger and its quarantine.
+
+    Snapshots are kept as long as the table's own `history.expire.max-snapshot-age-ms` says, 5 days unless set, and
+    never is the newest expired that carries progress.
+    """
+    if table.committed() is None:
+        return f"{table._label}: there is no table yet"
+    parts = []
+    for suffix in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX):
+        if table._there(suffix):
+            rewritten = _rewrite(table, suffix)
+            expired = _expire(table._loaded(suffix), keep_progress=not suffix)
+            parts.append(f"{rewritten}, expired {expired} snapshots")
+    return f"{table._label}: rewrote {parts[0]}" + (f"; beside it {'; '.join(parts[1:])}" if parts[1:] else "")
+
+
+def _rewrite(table: IcebergTable, suffix: str) -> str:
+    name = ".".join([*table._target.namespace.split("."), table._table + suffix])
+    row = table._spark.sql(
+        f"CALL `{table._catalog}`.system.rewrite_data_files(table => '{name}', options => map('min-input-files', '2'))"
+    ).collect()[0]
+    return f"{row['rewritten_data_files_count']} files into {row['added_data_files_count']}"
+
+
+def _expire(loaded: Any, *, keep_progress: bool) -> int:  # noqa: ANN401 - of Iceberg
+    age = int(loaded.properties().get(_AGE_PROPERTY) or _AGE_DAYS * _DAY_MILLIS)
+    limit = int(time.time() * 1000) - age
+    if keep_progress and (found := newest_of_ours(loaded)) is not None:
+        limit = min(limit, found.timestampMillis())
+    before = sum(1 for _ in loaded.snapshots())
+    loaded.expireSnapshots().expireOlderThan(limit).retainLast(1).commit()
+    loaded.refresh()
+    return before - sum(1 for _ in loaded.snapshots())
