@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -104,6 +104,8 @@ class Column:
     scale: int = 0
     has_default: bool = False
     """Whether the field has a default other than null: rows from before the field show it."""
+    doc: str = ""
+    """What the field's author says of it."""
 
     def value(self, raw: Expression) -> Expression:
         """What from_avro yields for this field, in the type that every target gets.
@@ -146,13 +148,13 @@ def columns_of(schema: str, subject: str) -> list[Column]:
 
 def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], subject: str) -> Column:
     name = str(field["name"])
-    has_default = field.get("default") is not None
+    has_default, doc = field.get("default") is not None, str(field.get("doc") or "")
     base = _without_null(field["type"])
     if isinstance(base, str) and base not in _PLAIN:
         base = named.get(base) or named.get(f"{namespace}.{base}", base)
     if isinstance(base, list):
         kind = _union_kind(base)
-        return Column(name, kind, "union", has_default=has_default)
+        return Column(name, kind, "union", has_default=has_default, doc=doc)
     definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
     avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _PLAIN:
@@ -162,16 +164,16 @@ def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], 
     if kind is Kind.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
         kind = Kind.BYTES
     if kind is Kind.NUMERIC:
-        return _numeric(name, avro_type, definition, subject, has_default=has_default)
-    return Column(name, kind, logical if kind is Kind.TIME else avro_type, has_default=has_default)
+        return replace(_numeric(name, avro_type, definition, subject), has_default=has_default, doc=doc)
+    return Column(name, kind, logical if kind is Kind.TIME else avro_type, has_default=has_default, doc=doc)
 
 
-def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
+def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str) -> Column:
     precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
     if precision > MAX_PRECISION:
         message = f"{subject}: field {name} is a decimal of precision {precision}; Spark holds {MAX_PRECISION}"
         raise SchemaError(message, "declare a smaller precision, or use a string")
-    return Column(name, Kind.NUMERIC, avro_type, precision, scale, has_default)
+    return Column(name, Kind.NUMERIC, avro_type, precision, scale)
 
 
 def _without_null(avro_type: object) -> Any:  # noqa: ANN401 - any node of an Avro schema
