@@ -19,7 +19,7 @@ from outbox_spark.errors import MaterializeError, RefusedError, UnreachableError
 from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
 from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres import APPLICATION_NAME, CONNECT_SECONDS
+from outbox_spark.sinks.postgres_session import APPLICATION_NAME, CONNECT_SECONDS
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
 from outbox_spark.unexpected import explained, postgres_words
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -96,6 +97,8 @@ def _own_master() -> str:
 
 def _own_settings() -> dict[str, str]:
     """What spark-submit would have been given."""
+    # Python on executors, which are this process: the packages that the driver has are there too.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         # The class path of the driver, which is the executor too: nothing is copied, as spark.jars would.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL
 from pyspark.sql import SparkSession
 from tables import Target
 
@@ -14,6 +14,7 @@ from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, Postgr
 from outbox_spark.sinks import Batch, DeltaTable, PostgresTable
 from outbox_spark.sinks.iceberg import table_name
 from outbox_spark.sinks.lease import Lease
+from outbox_spark.sinks.postgres_staging import Loaded, Staging
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -106,9 +107,9 @@ def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     postgres_target.run(log, SCHEMAS, first)
     stage = PostgresTable._stage
 
-    def stage_twice(table: PostgresTable, batch: Batch, staging: Identifier) -> None:
+    def stage_twice(table: PostgresTable, batch: Batch, staging: Staging) -> Loaded:
         stage(table, batch, staging)
-        stage(table, batch, staging)
+        return stage(table, batch, staging)
 
     monkeypatch.setattr(PostgresTable, "_stage", stage_twice)
     outcome = postgres_target.run(log, SCHEMAS)
@@ -126,13 +127,14 @@ def test_staged_rows_that_the_server_lost_are_not_committed(
     before = (postgres_target.rows(), postgres_target.committed())
     stage = PostgresTable._stage
 
-    def stage_and_lose(table: PostgresTable, batch: Batch, staging: Identifier) -> None:
-        stage(table, batch, staging)
-        table._open.execute(SQL("truncate {}").format(staging))
+    def stage_and_lose(table: PostgresTable, batch: Batch, staging: Staging) -> Loaded:
+        loaded = stage(table, batch, staging)
+        table._open.execute(SQL("truncate {}").format(staging.name))
+        return loaded
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresTable, "_stage", stage_and_lose)
-        with pytest.raises(RefusedError, match="holds 0 of 5 rows"):
+        with pytest.raises(MaterializeError, match="holds 0 of 5 rows"):
             postgres_target.run(log, SCHEMAS)
     assert (postgres_target.rows(), postgres_target.committed()) == before
     assert postgres_target.rows("__tombstones") == postgres_target.rows("__quarantine") == []

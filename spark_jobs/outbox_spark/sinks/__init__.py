@@ -18,7 +18,7 @@ __all__ = ["Batch", "DeltaTable", "IcebergTable", "ParquetTable", "PostgresTable
 def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
     """The table of a job; a context manager that holds the table for one run."""
     if isinstance(job.target, PostgresTarget):
-        return PostgresTable(job.target, job.table)
+        return PostgresTable(job.target, job.table, job.options.mode)
     if isinstance(job.target, DeltaTarget):
         return DeltaTable(spark, job.target, job.table, job.options.mode)
     if isinstance(job.target, IcebergTarget):

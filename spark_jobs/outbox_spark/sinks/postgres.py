@@ -1,8 +1,7 @@
 """PostgreSQL: Spark stages the rows, the driver merges them and the offsets in one transaction.
 
-Staging is an unlogged table of its own for every run, filled by Spark's JDBC writer: executors need no
-compiled Python package. Until the one transaction at the end commits, the target is as it was; a staging
-table that a crashed run left is dropped by the next.
+Staging is an unlogged table of its own for every batch. Until the one transaction at the end commits, the target
+is as it was; a staging table that a crashed run left is dropped by the next.
 """
 
 from __future__ import annotations
@@ -23,41 +22,39 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
-from outbox_spark.decode import defaults
-from outbox_spark.errors import (
-    ConfigurationError,
-    MaterializeError,
-    OverlapError,
-    RefusedError,
-    SchemaError,
-    UnreachableError,
+from outbox_spark.columns import (
+    DELETED_AT_COLUMN,
+    KEY_COLUMN,
+    METADATA_COLUMNS,
+    STALE_COLUMN,
+    VALID_TO_COLUMN,
+    Column,
+    Kind,
 )
-from outbox_spark.model import Committed, PostgresTarget, Written
+from outbox_spark.decode import defaults
+from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError, SchemaError
+from outbox_spark.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.sinks import postgres_upkeep
-from outbox_spark.sinks.base import Batch
-from outbox_spark.sinks.postgres_sql import (
-    OFFSETS_TABLE,
+from outbox_spark.sinks.base import QUARANTINE_SUFFIX, Batch
+from outbox_spark.sinks.postgres_merge import apply_staged
+from outbox_spark.sinks.postgres_session import APPLICATION_NAME, connect, lock, prepare_merge, unlock
+from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
+from outbox_spark.sinks.postgres_staging import (
+    JSON_OPTIONS,
     STAGING_INFIX,
-    Statements,
-    column_type,
-    sent_as_text,
+    STAGING_TOKEN_BYTES,
+    Loaded,
+    Staged,
+    Staging,
+    as_sent,
+    chosen_way,
+    settle,
+    stage,
 )
 from outbox_spark.unexpected import postgres_words
+from outbox_spark.widening import widens
 
-APPLICATION_NAME = "outbox-materialize"
-CONNECT_SECONDS = 10
-LOCK_WAIT = "60s"
 MAX_NAME_LENGTH = 63  # longer identifiers are cut by the server without an error
-_STAGING_TOKEN_BYTES = 4
-_BATCH_ROWS = 10_000
-
-# Exact text forms: to_json cuts timestamps to milliseconds and leaves out nulls unless told otherwise.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 # \u0000 in JSON text, unless the backslash is itself escaped; jsonb refuses it as text refuses the character.
 _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 
@@ -65,33 +62,19 @@ _NUL_IN_JSON = r"(?<!\\)(?:\\\\)*\\u0000"
 class PostgresTable:
     """One table of a PostgreSQL schema; locked from `with` to its end."""
 
-    def __init__(self, target: PostgresTarget, table: str) -> None:
-        longest = len(table) + len(STAGING_INFIX) + 2 * _STAGING_TOKEN_BYTES
+    def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
+        longest = len(table) + len(STAGING_INFIX) + 2 * STAGING_TOKEN_BYTES
         if longest > MAX_NAME_LENGTH:
             allowed = MAX_NAME_LENGTH - longest + len(table)
             raise ConfigurationError(f"table name {table} is {len(table)} characters long", f"at most {allowed} fit")
         self._target = target
         self._table = table
+        self._mode = mode
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._seen_run: int | None = None
 
     def __enter__(self) -> Self:
-        target = self._target
-        try:
-            # Autocommit: no transaction stays open, and holds back vacuum, while Spark works.
-            self._connection = psycopg.connect(
-                host=target.host,
-                port=target.port,
-                dbname=target.database,
-                user=target.user,
-                password=target.password,
-                connect_timeout=CONNECT_SECONDS,
-                application_name=APPLICATION_NAME,
-                autocommit=True,
-            )
-        except psycopg.Error as error:
-            message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
-            raise UnreachableError(message, "check the target in the environment file") from error
+        self._connection = connect(self._target)
         try:
             self._lock()
             self._drop_stale_staging()
@@ -104,9 +87,8 @@ class PostgresTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._connection is not None:
-            # The server ends the session some time after the close: without this a next run at once is refused.
             with suppress(psycopg.Error):
-                self._one(SQL("select pg_advisory_unlock(hashtextextended(%s, 0))"), self._lock_key)
+                unlock(self._connection, self._lock_key)
             self._connection.close()
 
     def committed(self) -> Committed | None:
@@ -133,20 +115,30 @@ class PostgresTable:
         if too_long:
             raise SchemaError(f"field {too_long[0]} is longer than {MAX_NAME_LENGTH} bytes", "shorten its name")
         live = self._live_columns()
+        self._check_mode(live)
         for column in columns:
             found, wanted = live.get(column.name), column_type(column)
-            if found is not None and found != wanted:
+            if found is not None and found != wanted and not widens(found, wanted):
                 message = f"column {self._name}.{column.name} is {found}; the newest schema makes it {wanted}"
                 raise SchemaError(
                     message, "undo the change of type, or drop the table so that the next run rebuilds it"
                 )
 
+    def _check_mode(self, live: dict[str, str]) -> None:
+        if not live:
+            return
+        made = Mode.HISTORY if VALID_TO_COLUMN in live else Mode.HARD_DELETE
+        made = Mode.SOFT_DELETE if DELETED_AT_COLUMN in live else made
+        if made is not self._mode:
+            message = f"table {self._name} was made with mode {made}; the pipeline file says {self._mode}"
+            raise ConfigurationError(message, f"set the mode back to {made}, or rebuild the table")
+
     def limit(self, column: Column, value: Expression) -> Expression | None:
-        """The NUL character, and dates outside the years 1 to 9999, which have no common text form."""
+        """Text with the NUL character or that is no UTF-8; dates outside the years 1 to 9999: no common text form."""
         if column.kind is Kind.TEXT:
-            return F.contains(value, F.lit("\x00"))
+            return F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
         if column.kind is Kind.JSON:
-            return F.rlike(F.to_json(value, _JSON), F.lit(_NUL_IN_JSON))
+            return F.rlike(F.to_json(value, JSON_OPTIONS), F.lit(_NUL_IN_JSON))
         if column.kind in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             return ~F.year(value).between(1, 9999)
         return None
@@ -154,22 +146,21 @@ class PostgresTable:
     def write(self, batch: Batch) -> Written:
         """Stage, then merge in one transaction. Between the two a crash changes nothing."""
         live = self._live_columns()
-        known = {column.name for column in batch.columns} | {KEY_COLUMN, *METADATA_COLUMNS}
+        known = {KEY_COLUMN, *(column.name for column in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._mode]}
         statements = self._sql(batch.columns, [name for name in live if name not in known])
         added = self._new_columns(batch, live)
-        staging = Identifier(
-            self._target.schema, f"{self._table}{STAGING_INFIX}{secrets.token_hex(_STAGING_TOKEN_BYTES)}"
-        )
+        name = f"{self._table}{STAGING_INFIX}{secrets.token_hex(STAGING_TOKEN_BYTES)}"
+        staging = Staging(Identifier(self._target.schema, name), chosen_way(batch.rows.sparkSession))
         with self._explained():
             self._ensure_schema()
-            self._execute(statements.create_staging(staging))
-        self._stage(batch, staging)
+            self._execute(staging.create(batch.columns))
+        loaded = self._stage(batch, staging)
         with self._explained(), self._open.transaction():
-            self._execute(SQL("select set_config('lock_timeout', {}, true)").format(LOCK_WAIT))
-            self._check_complete(statements, staging, batch)
+            prepare_merge(self._open)
+            staged = self._settle(staging, loaded, batch)
             self._prepare(statements, batch, added)
-            written = self._merge(statements, staging, batch)
-            self._execute(SQL("drop table {}").format(staging))
+            written = self._merge(statements, staged, batch)
+            self._execute(SQL("drop table {}").format(staging.name))
         self._seen_run = batch.committed.run
         return written
 
@@ -204,55 +195,75 @@ class PostgresTable:
             message = f"another run has committed to {self._name} meanwhile"
             raise OverlapError(message, "run again; schedule one run per table at a time")
         if batch.previous is None:
-            self._execute(statements.create_target())
-            for statement in statements.create_companions():
-                self._execute(statement)
-            # A rebuild reads the whole topic, tombstones included; of a recreated topic old ones say nothing.
-            self._execute(SQL("delete from {}").format(statements.tombstones))
-        for column, default in added.items():
-            for statement in statements.add_column(column, default):
+            self._make(statements)
+        else:
+            self._upgrade(statements, batch.committed.topic_id)
+            self._change_columns(statements, added)
+        self._describe(statements, batch.committed.topic)
+
+    def _make(self, statements: Statements) -> None:
+        self._execute(statements.create_target())
+        # A rebuild reads the whole topic, tombstones included; of a recreated topic old ones say nothing.
+        for statement in statements.create_ledger():
+            self._execute(statement)
+        self._execute(statements.create_quarantine())
+        self._upgrade_quarantine(statements)
+
+    def _upgrade(self, statements: Statements, topic_id: str) -> None:
+        """What layout 1 lacks."""
+        self._upgrade_quarantine(statements)
+        if STALE_COLUMN not in self._live_columns():
+            for statement in statements.add_stale(topic_id):
                 self._execute(statement)
 
-    def _check_complete(self, statements: Statements, staging: Identifier, batch: Batch) -> None:
+    def _upgrade_quarantine(self, statements: Statements) -> None:
+        if KEY_COLUMN not in self._live_columns(self._table + QUARANTINE_SUFFIX):
+            for statement in statements.add_quarantine_key():
+                self._execute(statement)
+
+    def _change_columns(self, statements: Statements, added: dict[Column, object]) -> None:
+        live = self._live_columns()
+        for column in statements.columns:
+            if column in added:
+                for statement in statements.add_column(column, added[column]):
+                    self._execute(statement)
+            elif live[column.name] != column_type(column):
+                self._execute(statements.widen_column(column))
+
+    def _describe(self, statements: Statements, topic: str) -> None:
+        """Comments that are not there yet, or are others."""
+        rows = self._open.execute(
+            "select coalesce(a.attname, ''), d.description from pg_description d "
+            "left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 "
+            "where d.classoid = 'pg_class'::regclass and d.objoid = to_regclass(%s)",
+            (self._regclass(self._table),),
+        ).fetchall()
+        found: dict[str, str] = dict(rows)
+        for name, text in statements.comments(topic).items():
+            if found.get(name) != text:
+                self._execute(statements.comment(name, text))
+
+    def _settle(self, staging: Staging, loaded: Loaded, batch: Batch) -> Staged:
         """A server that crashes empties unlogged tables; committing the offsets of lost rows would skip them."""
-        staged = self._one(statements.count_staged(staging))
-        if staged is None or staged[0] != batch.keys:
-            found = 0 if staged is None else staged[0]
+        staged = settle(self._open, staging, loaded)
+        found = staged.rows + staged.tombstones + staged.quarantined
+        if found != batch.keys:
             message = f"staging of {self._name} holds {found} of {batch.keys} rows: the server lost or never got them"
-            raise RefusedError(message, "nothing was changed; run again")
+            raise MaterializeError(message, "nothing was changed; run again")
+        return staged
 
-    def _merge(self, statements: Statements, staging: Identifier, batch: Batch) -> Written:
-        tombstones = self._execute(statements.merge_tombstones(staging))
-        deletes = self._execute(statements.delete_rows(staging))
-        upserts = self._execute(statements.merge_rows(staging))
-        self._execute(statements.forget_revived(staging))
-        quarantined = self._execute(statements.merge_quarantine(staging, batch.committed.topic_id))
+    def _merge(self, statements: Statements, staged: Staged, batch: Batch) -> Written:
+        progress, first = batch.committed, batch.previous is None
+        written = apply_staged(self._open, statements, staged, progress.topic_id, first=first)
         upsert = SQL(
             "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
             "do update set run = excluded.run, progress = excluded.progress, committed_at = now()"
         ).format(statements.offsets)
-        progress = batch.committed
         self._open.execute(upsert, (self._table, progress.run, Jsonb(progress.to_json())))
-        return Written(upserts, deletes, tombstones, quarantined)
+        return written
 
-    def _stage(self, batch: Batch, staging: Identifier) -> None:
-        target = self._target
-        rows = batch.rows.select(
-            KEY_COLUMN,
-            *[_staged(column).alias(column.name) for column in batch.columns],
-            *METADATA_COLUMNS,
-            *OUTCOME_COLUMNS,
-        )
-        url = f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
-        rows.write.format("jdbc").mode("append").options(
-            # Without the detail, because the driver's own message prints the rows of a failed batch.
-            url=f"{url}?reWriteBatchedInserts=true&logServerErrorDetail=false&ApplicationName={APPLICATION_NAME}",
-            driver="org.postgresql.Driver",
-            dbtable=staging.as_string(self._open),
-            user=target.user,
-            password=target.password,
-            batchsize=_BATCH_ROWS,
-        ).save()
+    def _stage(self, batch: Batch, staging: Staging) -> Loaded:
+        return stage(batch, staging, self._target, staging.name.as_string(self._open))
 
     def _new_columns(self, batch: Batch, live: dict[str, str]) -> dict[Column, object]:
         """Columns that the table lacks, with the value that rows from before them show."""
@@ -263,17 +274,12 @@ class PostgresTable:
         values: dict[str, Any] = {}
         if filled:
             frame = defaults(batch.rows.sparkSession, filled, batch.reader)
-            row = frame.select(*[_staged(column).alias(column.name) for column in filled]).collect()[0]
+            row = frame.select(*[as_sent(column).alias(column.name) for column in filled]).collect()[0]
             values = {name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.asDict().items()}
         return {column: values.get(column.name) for column in new}
 
     def _lock(self) -> None:
-        """One run per table: a session lock, which the server lets go of when this connection ends."""
-        row = self._one(SQL("select pg_try_advisory_lock(hashtextextended(%s, 0))"), self._lock_key)
-        if row is None or not row[0]:
-            message = f"another run holds table {self._name}"
-            hint = f"wait for it; the server shows it in pg_stat_activity as {APPLICATION_NAME}"
-            raise OverlapError(message, hint)
+        lock(self._open, self._lock_key, self._name)
 
     def _drop_stale_staging(self) -> None:
         """Of this table's crashed runs: their exact form, so that nobody's `book__staging_prev` is taken for one."""
@@ -281,7 +287,7 @@ class PostgresTable:
         rows = self._open.execute(
             "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "
             "and relpersistence = 'u' and starts_with(relname, %s) and right(relname, %s) ~ %s",
-            (_quoted(self._target.schema), prefix, -len(prefix), f"^[0-9a-f]{{{2 * _STAGING_TOKEN_BYTES}}}$"),
+            (_quoted(self._target.schema), prefix, -len(prefix), f"^[0-9a-f]{{{2 * STAGING_TOKEN_BYTES}}}$"),
         ).fetchall()
         for (name,) in rows:
             self._execute(SQL("drop table if exists {}").format(Identifier(self._target.schema, name)))
@@ -293,12 +299,12 @@ class PostgresTable:
         if row is not None and not row[0]:
             self._execute(SQL("create schema if not exists {}").format(Identifier(schema)))
 
-    def _live_columns(self) -> dict[str, str]:
-        """Columns of the table as it is: name to type; empty when there is no table."""
+    def _live_columns(self, table: str = "") -> dict[str, str]:
+        """Columns of the table, or the one that is named, as it is: name to type; empty when there is none."""
         rows = self._open.execute(
             "select attname, format_type(atttypid, atttypmod) from pg_attribute "
             "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
-            (self._regclass(self._table),),
+            (self._regclass(table or self._table),),
         ).fetchall()
         return dict(rows)
 
@@ -310,7 +316,7 @@ class PostgresTable:
         return f"{_quoted(self._target.schema)}.{_quoted(table)}"
 
     def _sql(self, columns: Sequence[Column] = (), extra: Sequence[str] = ()) -> Statements:
-        return Statements(self._target.schema, self._table, columns, extra)
+        return Statements(self._target.schema, self._table, columns, extra, self._mode)
 
     def _one(self, query: SQL | Composed, *parameters: str) -> TupleRow | None:
         return self._open.execute(query, parameters).fetchone()
@@ -340,19 +346,6 @@ class PostgresTable:
         except psycopg.Error as error:
             message = f"PostgreSQL refused to write {self._name}: {postgres_words(error)}"
             raise MaterializeError(message, "nothing was changed; correct it and run again") from error
-
-
-def _staged(column: Column) -> Expression:
-    """A decoded column as the staging table takes it."""
-    value = F.col(f"`{column.name}`")
-    if not sent_as_text(column):
-        return value
-    if column.kind is Kind.JSON:
-        return F.to_json(value, _JSON)
-    if column.kind is Kind.TIMESTAMPTZ:
-        # The session's zone is UTC, so the text is in UTC; the offset says so to the server.
-        return F.concat(value.cast("string"), F.lit("+00"))
-    return value.cast("string")
 
 
 def _quoted(name: str) -> str:

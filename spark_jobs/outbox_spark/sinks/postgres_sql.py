@@ -1,4 +1,4 @@
-"""The SQL of the PostgreSQL target. Pure: composes statements, runs none."""
+"""The tables of the PostgreSQL target: their names, and the SQL that makes and changes them. Pure: runs nothing."""
 
 from __future__ import annotations
 
@@ -7,35 +7,59 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, Column, Kind
+from outbox_spark.columns import (
+    DELETED_AT_COLUMN,
+    KEY_COLUMN,
+    METADATA_COLUMNS,
+    STALE_COLUMN,
+    VALID_FROM_COLUMN,
+    VALID_TO_COLUMN,
+    Column,
+    Kind,
+)
+from outbox_spark.decode import Reason
+from outbox_spark.model import Mode
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 OFFSETS_TABLE = "outbox_offsets"
-STAGING_INFIX = "__staging_"
 
-_METADATA_TYPES = {
+METADATA_TYPES = {
     "_sequence": 'text collate "C" not null',
     "_partition_epoch": "integer not null",
     "_partition": "integer not null",
     "_offset": "bigint not null",
     "_timestamp": "timestamp with time zone not null",
 }
-# What Spark's JDBC writer sends as text, because the server reads it more exactly than Java types carry it
-# (years before 1582, zones) or because JDBC has no such type. The merge casts it.
-_SENT_AS_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
-_OUTCOME_TYPES = {
-    "_deleted": "boolean",
-    "_reason": "text",
-    "_schema_id": "bigint",
-    "_key": "bytea",
-    "_value": "bytea",
+_TIME = "timestamp with time zone"
+STATE_TYPES: Mapping[Mode, Mapping[str, str]] = {
+    Mode.HARD_DELETE: {STALE_COLUMN: "boolean not null default false"},
+    Mode.SOFT_DELETE: {STALE_COLUMN: "boolean not null default false", DELETED_AT_COLUMN: _TIME},
+    Mode.HISTORY: {
+        STALE_COLUMN: "boolean not null default false",
+        VALID_FROM_COLUMN: f"{_TIME} not null",
+        VALID_TO_COLUMN: _TIME,
+    },
 }
+"""What says how a row stands, by the table's mode."""
 
-
-def sent_as_text(column: Column) -> bool:
-    """Whether the staging table holds this column as text."""
-    return column.kind in _SENT_AS_TEXT
+_COMMENTS = {
+    KEY_COLUMN: "Key of the records",
+    "_sequence": "Where in the source's log the change is; empty where records do not say",
+    "_partition_epoch": "How often the topic had been given more partitions",
+    "_partition": "Partition of the record that this row shows",
+    "_offset": "Offset of the record that this row shows",
+    "_timestamp": "Kafka timestamp of the record that this row shows",
+    STALE_COLUMN: "True while a newer record of the key is in quarantine",
+    DELETED_AT_COLUMN: "When the key was deleted; NULL while it is there",
+    VALID_FROM_COLUMN: "When this version began",
+    VALID_TO_COLUMN: "When the next version or a deletion ended this one; NULL for the current version",
+}
+_TABLE_COMMENTS = {
+    Mode.HARD_DELETE: "Newest state of topic {}; deleted keys have no row (mode hard-delete)",
+    Mode.SOFT_DELETE: "Newest state of topic {}; deleted keys have _deleted_at (mode soft-delete)",
+    Mode.HISTORY: "Every version of topic {}; current ones have no _valid_to (mode history)",
+}
 
 
 def column_type(column: Column) -> str:
@@ -51,8 +75,9 @@ class Statements:
 
     schema: str
     table: str
-    columns: Sequence[Column]
+    columns: Sequence[Column] = ()
     extra: Sequence[str] = ()
+    mode: Mode = Mode.HARD_DELETE
 
     @property
     def target(self) -> Identifier:
@@ -70,6 +95,11 @@ class Statements:
     def offsets(self) -> Identifier:
         return Identifier(self.schema, OFFSETS_TABLE)
 
+    @property
+    def identity(self) -> Sequence[str]:
+        """Columns that tell a row (and a ledger entry) from all others."""
+        return [KEY_COLUMN, *VERSION_COLUMNS] if self.mode is Mode.HISTORY else [KEY_COLUMN]
+
     def create_offsets(self) -> Composed:
         return SQL(
             'create table if not exists {} (table_name text collate "C" primary key, run bigint not null, '
@@ -77,24 +107,70 @@ class Statements:
         ).format(self.offsets)
 
     def create_target(self) -> Composed:
+        """Without its key: `add_keys` comes after the rows, which takes half the time."""
         fields = [SQL("{} {}").format(Identifier(c.name), SQL(column_type(c))) for c in self.columns]
-        metadata = [SQL("{} {}").format(Identifier(n), SQL(t)) for n, t in _METADATA_TYPES.items()]
-        return SQL('create table {} ({} text collate "C" primary key, {})').format(
-            self.target, Identifier(KEY_COLUMN), _list([*fields, *metadata])
+        rest = typed({**METADATA_TYPES, **STATE_TYPES[self.mode]})
+        return SQL('create table {} ({} text collate "C" not null, {})').format(
+            self.target, Identifier(KEY_COLUMN), joined([*fields, rest])
         )
 
-    def create_companions(self) -> list[Composed]:
-        """The ledger of deleted keys and the quarantine."""
-        metadata = _list(SQL("{} {}").format(Identifier(n), SQL(t)) for n, t in _METADATA_TYPES.items())
-        ledger = SQL('create table if not exists {} ({} text collate "C" primary key, {})').format(
-            self.tombstones, Identifier(KEY_COLUMN), metadata
+    def add_keys(self) -> list[Composed]:
+        key = SQL("alter table {} add primary key ({})").format(self.target, identifiers(self.identity))
+        if self.mode is not Mode.HISTORY:
+            return [key]
+        current = SQL("create unique index on {} ({}) where {} is null").format(
+            self.target, Identifier(KEY_COLUMN), Identifier(VALID_TO_COLUMN)
         )
-        quarantine = SQL(
+        return [key, current]
+
+    def create_ledger(self) -> list[Composed]:
+        """A new ledger of deleted keys. One that is left of a dropped table says nothing about the new one."""
+        create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
+            self.tombstones, Identifier(KEY_COLUMN), typed(METADATA_TYPES), identifiers(self.identity)
+        )
+        return [SQL("drop table if exists {}").format(self.tombstones), create]
+
+    def create_quarantine(self) -> Composed:
+        """As layout 1 made it; `add_quarantine_key` follows. It outlives the table, so it may be there already."""
+        return SQL(
             "create table if not exists {} (topic_id text not null, {}, key bytea, schema_id bigint, "
             "reason text not null, value bytea, quarantined_at timestamptz not null default now(), "
             "primary key (topic_id, _partition, _offset))"
-        ).format(self.quarantine, metadata)
-        return [ledger, quarantine]
+        ).format(self.quarantine, typed(METADATA_TYPES))
+
+    def add_quarantine_key(self) -> list[Composed]:
+        """What layout 1 lacks: the key as text, so that the rows that are stale are found by an index."""
+        unnamed = [Reason.NO_KEY, Reason.KEY_NOT_TEXT, f"{Reason.INVALID}:{KEY_COLUMN}"]
+        names = {"quarantine": self.quarantine, "key": Identifier(KEY_COLUMN)}
+        return [
+            SQL('alter table {quarantine} add column {key} text collate "C"').format(**names),
+            SQL("update {quarantine} set {key} = convert_from(key, 'UTF8') where reason <> all({unnamed})").format(
+                **names, unnamed=Literal(unnamed)
+            ),
+            SQL("create index on {quarantine} ({key}) where {key} is not null").format(**names),
+        ]
+
+    def add_stale(self, topic_id: str) -> list[Composed]:
+        """What layout 1 lacks: the flag, and its value for the rows that are there."""
+        flag = Identifier(STALE_COLUMN)
+        add = SQL("alter table {} add column {} {}").format(
+            self.target, flag, SQL(STATE_TYPES[Mode.HARD_DELETE][STALE_COLUMN])
+        )
+        fill = SQL("update {} t set {} = true where {}").format(self.target, flag, self.newer_poison("t", topic_id))
+        return [add, fill]
+
+    def newer_poison(self, alias: str, topic_id: str) -> Composed:
+        """Whether the quarantine holds a newer record of the key of `alias`."""
+        return SQL(
+            "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {bad} > {row})"
+        ).format(
+            self.quarantine,
+            key=Identifier(KEY_COLUMN),
+            alias=Identifier(alias),
+            topic=Literal(topic_id),
+            bad=version("q"),
+            row=version(alias),
+        )
 
     def add_column(self, column: Column, default: object) -> list[Composed]:
         """Add a column; rows that are there show `default`, rows to come have none of the table's own."""
@@ -107,131 +183,44 @@ class Statements:
         forget = SQL("alter table {} alter column {} drop default").format(self.target, name)
         return [SQL("{} default {}").format(added, literal), forget]
 
-    def create_staging(self, staging: Identifier) -> Composed:
-        fields = [
-            SQL("{} {}").format(Identifier(c.name), SQL("text" if sent_as_text(c) else column_type(c)))
-            for c in self.columns
-        ]
-        types: Mapping[str, str] = {
-            **{name: kind.removesuffix(" not null") for name, kind in _METADATA_TYPES.items()},
-            **_OUTCOME_TYPES,
-        }
-        rest = [SQL("{} {}").format(Identifier(n), SQL(t)) for n, t in types.items()]
-        return SQL('create unlogged table {} ({} text collate "C", {})').format(
-            staging, Identifier(KEY_COLUMN), _list([*fields, *rest])
+    def widen_column(self, column: Column) -> Composed:
+        """Change a column's type; the server rewrites the table for it, unless it is a numeric's precision."""
+        return SQL("alter table {} alter column {} type {}").format(
+            self.target, Identifier(column.name), SQL(column_type(column))
         )
 
-    def count_staged(self, staging: Identifier) -> Composed:
-        """How many records are staged. A retried task may have staged some of them twice."""
-        return SQL("select count(distinct (_partition, _offset)) from {}").format(staging)
+    def comments(self, topic: str) -> dict[str, str]:
+        """What is said of each column, by its name; of the table under the empty name."""
+        ours = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
+        docs = {column.name: column.doc for column in self.columns if column.doc}
+        return {"": _TABLE_COMMENTS[self.mode].format(topic), **ours, **docs}
 
-    def merge_tombstones(self, staging: Identifier) -> Composed:
-        """Ledger entries of the tombstones that are newer than the row they delete."""
-        names = [KEY_COLUMN, *METADATA_COLUMNS]
-        return SQL(
-            """
-            insert into {ledger} as t ({names})
-            select distinct on (s.{key}) {values} from {staging} s
-            where s._deleted and s._reason is null
-              and not exists (select from {target} r where r.{key} = s.{key} and {row} >= {staged})
-            order by s.{key}, {newest_first}
-            on conflict ({key}) do update set {assignments} where {stored} < {excluded}
-            """
-        ).format(
-            **self._names(staging),
-            names=_identifiers(names),
-            values=_list(SQL("s.{}").format(Identifier(name)) for name in names),
-            row=_version("r"),
-            assignments=_assign(METADATA_COLUMNS),
-        )
-
-    def delete_rows(self, staging: Identifier) -> Composed:
-        """Rows that a newer tombstone deletes."""
-        return SQL(
-            "delete from {target} t using {staging} s where t.{key} = s.{key} "
-            "and s._deleted and s._reason is null and {stored} < {staged}"
-        ).format(**self._names(staging))
-
-    def merge_rows(self, staging: Identifier) -> Composed:
-        """Rows that are newer than both what the table holds and the key's tombstone.
-
-        A Spark task that is retried after its insert was committed stages its rows a second time, and ON
-        CONFLICT may not touch a row twice: `distinct on` leaves the newest of them. The two anti-joins keep
-        a stale replay from locking rows; the guard after ON CONFLICT is what holds whatever happens.
-        """
-        names = [KEY_COLUMN, *(column.name for column in self.columns), *METADATA_COLUMNS]
-        set_null = [SQL("{} = null").format(Identifier(name)) for name in self.extra]
-        assignments = [_assign(names[1:]), *set_null]
-        return SQL(
-            """
-            insert into {target} as t ({names})
-            select distinct on (s.{key}) {values} from {staging} s
-            where not s._deleted and s._reason is null
-              and not exists (select from {target} r where r.{key} = s.{key} and {row} >= {staged})
-              and not exists (select from {ledger} r where r.{key} = s.{key} and {row} >= {staged})
-            order by s.{key}, {newest_first}
-            on conflict ({key}) do update set {assignments} where {stored} < {excluded}
-            """
-        ).format(
-            **self._names(staging),
-            names=_identifiers(names),
-            values=_list([*self._staged_values(), *(SQL("s.{}").format(Identifier(n)) for n in METADATA_COLUMNS)]),
-            row=_version("r"),
-            assignments=_list(assignments),
-        )
-
-    def forget_revived(self, staging: Identifier) -> Composed:
-        """Ledger entries of keys that have a newer row again: the row's own version guards them now."""
-        return SQL(
-            "delete from {ledger} d using {staging} s, {target} t "
-            "where d.{key} = s.{key} and t.{key} = s.{key} and {entry} < {stored}"
-        ).format(**self._names(staging), entry=_version("d"))
-
-    def merge_quarantine(self, staging: Identifier, topic_id: str) -> Composed:
-        return SQL(
-            "insert into {quarantine} (topic_id, {metadata}, key, schema_id, reason, value) "
-            "select {topic_id}, {metadata}, _key, _schema_id, _reason, _value from {staging} "
-            "where _reason is not null on conflict do nothing"
-        ).format(
-            quarantine=self.quarantine,
-            staging=staging,
-            metadata=_identifiers(METADATA_COLUMNS),
-            topic_id=Literal(topic_id),
-        )
-
-    def _names(self, staging: Identifier) -> dict[str, Identifier | Composed]:
-        return {
-            "target": self.target,
-            "ledger": self.tombstones,
-            "staging": staging,
-            "key": Identifier(KEY_COLUMN),
-            "stored": _version("t"),
-            "staged": _version("s"),
-            "excluded": _version("excluded"),
-            "newest_first": _list(SQL("s.{} desc").format(Identifier(name)) for name in VERSION_COLUMNS),
-        }
-
-    def _staged_values(self) -> list[Composed]:
-        values = [SQL("s.{}").format(Identifier(KEY_COLUMN))]
-        for column in self.columns:
-            value = SQL("s.{}").format(Identifier(column.name))
-            cast = SQL("::{}").format(SQL(column_type(column))) if sent_as_text(column) else SQL("").format()
-            values.append(value + cast)
-        return values
+    def comment(self, name: str, text: str) -> Composed:
+        if not name:
+            return SQL("comment on table {} is {}").format(self.target, Literal(text))
+        return SQL("comment on column {}.{} is {}").format(self.target, Identifier(name), Literal(text))
 
 
-def _list(parts: Iterable[Composed]) -> Composed:
+def joined(parts: Iterable[Composed]) -> Composed:
+    """Parts of a list, with commas between."""
     return SQL(", ").join(parts)
 
 
-def _identifiers(names: Iterable[str]) -> Composed:
-    return SQL(", ").join(Identifier(name) for name in names)
+def identifiers(names: Iterable[str], alias: str = "") -> Composed:
+    """Names of columns, of `alias` when there is one, with commas between."""
+    return joined(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
 
 
-def _version(alias: str) -> Composed:
-    columns = _list(SQL("{}.{}").format(Identifier(alias), Identifier(name)) for name in VERSION_COLUMNS)
-    return SQL("({})").format(columns)
+def typed(types: Mapping[str, str]) -> Composed:
+    """Definitions of columns, with commas between."""
+    return joined(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
 
 
-def _assign(names: Iterable[str]) -> Composed:
-    return _list(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)
+def version(alias: str) -> Composed:
+    """The version of a row: compares by the ordering rule."""
+    return SQL("({})").format(identifiers(VERSION_COLUMNS, alias))
+
+
+def assign(names: Iterable[str]) -> Composed:
+    """What ON CONFLICT sets to the value that was to be inserted."""
+    return joined(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)

@@ -1,0 +1,210 @@
+"""Staging: an unlogged table of its own for every batch, and the two ways in which Spark fills it.
+
+COPY is the faster, and needs psycopg and pyarrow on the executors; JDBC needs nothing there. A task that is tried
+again may stage its rows a second time: `settle` leaves every row once, so that the merge need not look for copies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+
+import psycopg
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Composed, Identifier
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.model import PostgresTarget
+from outbox_spark.sinks.base import Batch
+from outbox_spark.sinks.postgres_session import APPLICATION_NAME
+from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed
+
+STAGING_INFIX = "__staging_"
+STAGING_TOKEN_BYTES = 4
+SETTING = "spark.outbox.postgres.staging"
+VARIABLE = "OUTBOX_POSTGRES_STAGING"
+_BATCH_ROWS = 10_000
+_OUTCOME_TYPES = {
+    "_deleted": "boolean",
+    "_reason": "text",
+    "_schema_id": "bigint",
+    "_key": "bytea",
+    "_value": "bytea",
+}
+# What is sent as text, because the server reads it more exactly than Java types carry it (years before 1582,
+# zones) or because JDBC has no such type.
+_SENT_AS_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
+# Exact text forms: to_json cuts timestamps to milliseconds and leaves out nulls unless told otherwise.
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+class Way(StrEnum):
+    """How rows get into the staging table."""
+
+    AUTO = "auto"
+    COPY = "copy"
+    JDBC = "jdbc"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staging table of one batch."""
+
+    name: Identifier
+    way: Way
+
+    def create(self, columns: Sequence[Column]) -> Composed:
+        """COPY lets the server read the text of a value as its type at once; after JDBC the merge casts it."""
+        text = _SENT_AS_TEXT if self.way is Way.JDBC else ()
+        fields = {c.name: "text" if c.kind in text else column_type(c) for c in columns}
+        rest = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
+        types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **rest, **_OUTCOME_TYPES}
+        return SQL("create unlogged table {} ({})").format(self.name, typed(types))
+
+    def value(self, column: Column) -> Composed:
+        """A staged column of alias `s` as the target takes it."""
+        value = SQL("s.{}").format(Identifier(column.name))
+        if self.way is Way.JDBC and column.kind in _SENT_AS_TEXT:
+            return SQL("{}::{}").format(value, SQL(column_type(column)))
+        return value
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What is in the staging table, each record once."""
+
+    staging: Staging
+    rows: int
+    """Records with a value that could be read."""
+    tombstones: int
+    quarantined: int
+
+    @property
+    def name(self) -> Identifier:
+        return self.staging.name
+
+
+Loaded = Mapping[int, int]
+"""What COPY reports: rows by the transaction that staged them. Empty after JDBC, which reports nothing."""
+
+
+def chosen_way(spark: SparkSession) -> Way:
+    """COPY where executors can, unless a setting of Spark or a variable says otherwise.
+
+    Raises ConfigurationError when it says `copy` and that cannot be, or says what is none of the three.
+    """
+    said = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Way.AUTO
+    if said not in list(Way):
+        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {said}", f"one of {', '.join(Way)}")
+    if said == Way.JDBC:
+        return Way.JDBC
+    if can_copy(spark):
+        return Way.COPY
+    if said == Way.COPY:
+        message = f"{SETTING} is copy, but psycopg and pyarrow cannot be imported on the executors"
+        raise ConfigurationError(message, "install both there and on the driver, or set it to auto")
+    return Way.JDBC
+
+
+def can_copy(spark: SparkSession) -> bool:
+    """Whether driver and executors have what COPY needs; asked once per session, by a job without rows."""
+    if find_spec("pyarrow") is None or not hasattr(F, "arrow_udf"):
+        return False
+    from outbox_spark.sinks.postgres_copy import executors_can  # noqa: PLC0415 - imports pyarrow
+
+    return executors_can(spark)
+
+
+def stage(batch: Batch, staging: Staging, target: PostgresTarget, name: str) -> Loaded:
+    """Fill the staging table. `name` is its full name as SQL text."""
+    rows = batch.rows.select(
+        KEY_COLUMN,
+        *[as_sent(column).alias(column.name) for column in batch.columns],
+        *METADATA_COLUMNS,
+        *OUTCOME_COLUMNS,
+    )
+    if staging.way is Way.COPY:
+        from outbox_spark.sinks.postgres_copy import copy_rows  # noqa: PLC0415 - imports pyarrow
+
+        return copy_rows(rows, batch.columns, target, name)
+    _write_jdbc(rows, target, name)
+    return {}
+
+
+def _write_jdbc(rows: DataFrame, target: PostgresTarget, name: str) -> None:
+    url = f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
+    rows.write.format("jdbc").mode("append").options(
+        # Without the detail, because the driver's own message prints the rows of a failed batch.
+        url=f"{url}?reWriteBatchedInserts=true&logServerErrorDetail=false&ApplicationName={APPLICATION_NAME}",
+        driver="org.postgresql.Driver",
+        dbtable=name,
+        user=target.user,
+        password=target.password,
+        batchsize=_BATCH_ROWS,
+    ).save()
+
+
+def as_sent(column: Column) -> Expression:
+    """A decoded column as it is sent to the server."""
+    value = F.col(f"`{column.name}`")
+    if column.kind not in _SENT_AS_TEXT:
+        return value
+    if column.kind is Kind.JSON:
+        return F.to_json(value, JSON_OPTIONS)
+    if column.kind is Kind.TIMESTAMPTZ:
+        # The session's zone is UTC, so the text is in UTC; the offset says so to the server.
+        return F.concat(value.cast("string"), F.lit("+00"))
+    return value.cast("string")
+
+
+def settle(connection: psycopg.Connection[TupleRow], staging: Staging, loaded: Loaded) -> Staged:
+    """Count what is staged, and remove what a task staged twice. Inside the transaction of the merge.
+
+    A server that crashes empties unlogged tables: the caller compares the count with what was sent.
+    """
+    # A task that Spark gave up may still be writing.
+    connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
+    if staging.way is Way.COPY:
+        _remove_unreported(connection, staging.name, loaded)
+    else:
+        _remove_copies(connection, staging.name)
+    # The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told.
+    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staging.name, Identifier(KEY_COLUMN)))
+    counts = SQL(
+        "select count(*) filter (where _reason is null and not _deleted), "
+        "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null) from {}"
+    ).format(staging.name)
+    rows, tombstones, quarantined = connection.execute(counts).fetchone() or (0, 0, 0)
+    return Staged(staging, rows, tombstones, quarantined)
+
+
+def _remove_unreported(connection: psycopg.Connection[TupleRow], name: Identifier, loaded: Loaded) -> None:
+    """Rows are of one transaction of one try of one task, which xmin names: Spark says which tries count."""
+    count = SQL("select xmin::text::bigint, count(*) from {} group by 1").format(name)
+    found: dict[int, int] = dict(connection.execute(count).fetchall())
+    if set(found) - set(loaded):
+        delete = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(name)
+        connection.execute(delete, (list(loaded),))
+
+
+def _remove_copies(connection: psycopg.Connection[TupleRow], name: Identifier) -> None:
+    """JDBC does not say which tries count; two of them staged the same records."""
+    # One number per record: counting pairs takes four times as long.
+    record = SQL("(_partition::bigint << 48) + _offset")
+    count = SQL("select count(*), count(distinct {}) from {}").format(record, name)
+    every, distinct = connection.execute(count).fetchone() or (0, 0)
+    if every != distinct:
+        copies = SQL("select ctid as place, row_number() over (partition by {}) as copy from {}").format(record, name)
+        delete = SQL("delete from {} s using ({}) c where s.ctid = c.place and c.copy > 1").format(name, copies)
+        connection.execute(delete)

@@ -1,0 +1,114 @@
+"""Batches for the PostgreSQL target without Spark: staged by SQL, applied by the job's own statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow, dict_row
+from psycopg.sql import SQL, Identifier
+
+from outbox_spark.columns import Column, Kind
+from outbox_spark.model import Mode, Written
+from outbox_spark.sinks.postgres_merge import apply_staged
+from outbox_spark.sinks.postgres_session import prepare_merge
+from outbox_spark.sinks.postgres_sql import Statements
+from outbox_spark.sinks.postgres_staging import Staging, Way, settle
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TOPIC_ID = "topic-1"
+COLUMNS = [Column("n", Kind.INTEGER, "int")]
+GOOD, TOMBSTONE, POISON = "good", "tombstone", "poison"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One record of a log with a single partition."""
+
+    key: str
+    kind: str
+    sequence: str
+    offset: int
+    n: int | None = None
+
+    @property
+    def version(self) -> tuple[str, int]:
+        return (self.sequence, self.offset)
+
+    @property
+    def at(self) -> datetime:
+        return START + timedelta(seconds=self.offset)
+
+
+@dataclass
+class Table:
+    """The table `thing` in a schema of its own."""
+
+    connection: psycopg.Connection[TupleRow]
+    schema: str
+    mode: Mode = Mode.HARD_DELETE
+    way: Way = Way.JDBC
+    made: bool = field(default=False)
+
+    @property
+    def statements(self) -> Statements:
+        return Statements(self.schema, "thing", COLUMNS, mode=self.mode)
+
+    @property
+    def staging(self) -> Staging:
+        return Staging(Identifier(self.schema, "thing__staging_00000000"), self.way)
+
+    def apply(self, changes: Iterable[Change]) -> Written:
+        """One transaction, as the job makes it."""
+        with self.connection.transaction():
+            prepare_merge(self.connection)
+            self.stage(changes)
+            first = not self.made
+            if first:
+                self.make()
+            staged = settle(self.connection, self.staging, {})
+            written = apply_staged(self.connection, self.statements, staged, TOPIC_ID, first=first)
+            self.connection.execute(SQL("drop table {}").format(self.staging.name))
+        self.made = True
+        return written
+
+    def make(self) -> None:
+        tables = self.statements
+        made = [tables.create_target(), *tables.create_ledger(), tables.create_quarantine()]
+        for statement in [*made, *tables.add_quarantine_key()]:
+            self.connection.execute(statement)
+
+    def stage(self, changes: Iterable[Change]) -> None:
+        self.connection.execute(self.staging.create(COLUMNS))
+        insert = SQL(
+            "insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, "
+            "_deleted, _reason) values (%s, %s, %s, 0, 0, %s, %s, %s, %s)"
+        ).format(self.staging.name)
+        rows = [
+            (c.key, c.n, c.sequence, c.offset, c.at, c.kind == TOMBSTONE, "undecodable" if c.kind == POISON else None)
+            for c in changes
+        ]
+        with self.connection.cursor() as cursor:
+            cursor.executemany(insert, rows)
+
+    def rows(self, suffix: str = "") -> list[dict[str, Any]]:
+        with self.connection.cursor(row_factory=dict_row) as cursor:
+            query = SQL("select * from {} order by aggregate_id, _sequence, _offset")
+            return cursor.execute(query.format(Identifier(self.schema, f"thing{suffix}"))).fetchall()
+
+    def state(self, *names: str) -> dict[str, tuple[Any, ...]]:
+        """By key: the named columns."""
+        return {row["aggregate_id"]: tuple(row[name] for name in names) for row in self.rows()}
+
+
+@contextmanager
+def fresh_schema(address: psycopg.conninfo.ConninfoDict, name: str) -> Iterator[psycopg.Connection[TupleRow]]:
+    """A connection, and a schema that is gone afterwards."""
+    with psycopg.connect(**address, autocommit=True) as connection:
+        connection.execute(SQL("create schema {}").format(Identifier(name)))
+        yield connection
+        connection.execute(SQL("drop schema {} cascade").format(Identifier(name)))

@@ -1,0 +1,221 @@
+"""What each mode leaves of a log, batch by batch, against a model in Python; PostgreSQL without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+import psycopg
+import pytest
+from kafka_log import sequence
+from postgres_batches import GOOD, POISON, TOMBSTONE, Change, Table, fresh_schema
+
+from outbox_spark.model import Mode, Written
+
+MakeTable = Callable[[Mode], Table]
+
+
+@pytest.fixture
+def make(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MakeTable]:
+    with fresh_schema(postgres, "modes") as connection:
+        yield lambda mode: Table(connection, "modes", mode)
+
+
+def good(key: str, commit: int, offset: int | None = None) -> Change:
+    return Change(key, GOOD, sequence(commit), commit if offset is None else offset, commit)
+
+
+def gone(key: str, commit: int, offset: int | None = None) -> Change:
+    return Change(key, TOMBSTONE, sequence(commit), commit if offset is None else offset)
+
+
+def poison(key: str, commit: int) -> Change:
+    return Change(key, POISON, sequence(commit), commit)
+
+
+def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
+    """Changes, deletions and poison of few keys; stretches that are sent again at later offsets."""
+    log: list[Change] = []
+    while len(log) < 60:
+        offset = len(log)
+        if log and rng.random() < 0.3 and sequences:
+            old = rng.choice(log)
+            log.append(Change(old.key, old.kind, old.sequence, offset, old.n))
+            continue
+        kind = rng.choices([GOOD, TOMBSTONE, POISON], [6, 2, 1])[0]
+        number = sequence(rng.randrange(10**6)) if sequences else ""
+        log.append(Change(f"k{rng.randrange(6)}", kind, number, offset, offset if kind == GOOD else None))
+    return log
+
+
+def batches(log: Sequence[Change], rng: random.Random) -> Iterator[tuple[Sequence[Change], Sequence[Change]]]:
+    """The log cut into some batches: what was read up to here, and the batch."""
+    cuts = sorted(rng.sample(range(1, len(log)), 4))
+    for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
+        yield log[:end], log[start:end]
+
+
+def reduced(batch: Sequence[Change]) -> list[Change]:
+    """Per key the newest that can be read, and what is newer and cannot."""
+    kept: list[Change] = []
+    for key in {change.key for change in batch}:
+        ours = [change for change in batch if change.key == key]
+        readable = max((c for c in ours if c.kind != POISON), key=lambda c: c.version, default=None)
+        kept += [readable] if readable else []
+        kept += [c for c in ours if c.kind == POISON and (readable is None or c.version > readable.version)]
+    return kept
+
+
+def newest(log: Sequence[Change]) -> dict[str, Change]:
+    found: dict[str, Change] = {}
+    for change in sorted((c for c in log if c.kind != POISON), key=lambda c: c.version):
+        found[change.key] = change
+    return found
+
+
+def is_stale(row: Change, log: Sequence[Change]) -> bool:
+    return any(c.kind == POISON and c.key == row.key and c.version > row.version for c in log)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hard_deletes_equal_the_oracle_after_every_batch(make: MakeTable, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    table = make(Mode.HARD_DELETE)
+    for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
+        table.apply(reduced(batch))
+        expected = {k: (c.n, c.offset, is_stale(c, read)) for k, c in newest(read).items() if c.kind == GOOD}
+        assert table.state("n", "_offset", "_stale") == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_soft_deletes_equal_the_model_after_every_batch(make: MakeTable, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    table, shown = make(Mode.SOFT_DELETE), {}
+    for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
+        table.apply(reduced(batch))
+        for key, change in newest(read).items():
+            if change.kind == GOOD:
+                shown[key] = change.n
+        expected = {
+            key: (shown[key], c.offset, is_stale(c, read), None if c.kind == GOOD else c.at)
+            for key, c in newest(read).items()
+            if key in shown
+        }
+        assert table.state("n", "_offset", "_stale", "_deleted_at") == expected
+        assert {row["aggregate_id"] for row in table.rows("__tombstones")}.isdisjoint(expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_history_equals_the_oracle_after_every_batch(make: MakeTable, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311
+    table = make(Mode.HISTORY)
+    for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
+        table.apply(one_of_each(batch))
+        rows, ledger = table.rows(), table.rows("__tombstones")
+        stored = {version_of(row): row["_timestamp"] for row in [*rows, *ledger]}
+        versions = {(c.key, c.sequence or c.offset): c for c in read if c.kind != POISON}
+        assert set(stored) == set(versions)
+        assert len(stored) == len(rows) + len(ledger)
+        for row in rows:
+            key, own = version_of(row)
+            later = sorted(v for k, v in stored if k == key and v > own)  # type: ignore[operator]
+            assert row["n"] == versions[key, own].n
+            assert row["_valid_from"] == row["_timestamp"]
+            assert row["_valid_to"] == (stored[key, later[0]] if later else None)
+            stored_as = Change(key, GOOD, row["_sequence"], row["_offset"])
+            assert row["_stale"] == (not later and is_stale(stored_as, read))
+
+
+def one_of_each(batch: Sequence[Change]) -> list[Change]:
+    """Of the copies of a version the last, as the job reduces a batch in this mode."""
+    return list({(c.key, c.sequence or c.offset): c for c in batch}.values())
+
+
+def version_of(row: dict[str, object]) -> tuple[str, object]:
+    return str(row["aggregate_id"]), row["_sequence"] or row["_offset"]
+
+
+def test_what_soft_deletes_count(make: MakeTable) -> None:
+    table = make(Mode.SOFT_DELETE)
+    assert table.apply([good("a", 1), gone("never", 2)]) == Written(upserts=1, tombstones=1)
+    assert table.apply([gone("a", 3), good("never", 1, 9)]) == Written(deletes=1)
+    assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), gone("a", 3).at)}
+    assert table.apply([good("a", 2, 10)]) == Written()
+    assert table.apply([good("a", 4), good("never", 5)]) == Written(upserts=2)
+    assert table.state("n", "_deleted_at") == {"a": (4, None), "never": (5, None)}
+    assert table.rows("__tombstones") == []
+
+
+def test_what_history_counts(make: MakeTable) -> None:
+    table = make(Mode.HISTORY)
+    assert table.apply([good("a", 1), good("a", 5), gone("b", 3)]) == Written(upserts=2, tombstones=1)
+    # A deletion that is older than the current version ends an older one.
+    assert table.apply([gone("a", 3), good("a", 1, 20)]) == Written(tombstones=1)
+    assert table.apply([gone("a", 7)]) == Written(deletes=1, tombstones=1)
+    assert table.apply([good("a", 6)]) == Written(upserts=1)
+    assert table.apply([gone("a", 7, 21), good("a", 5, 22)]) == Written()
+    ends = [(row["n"], row["_valid_to"]) for row in table.rows()]
+    assert ends == [(1, gone("a", 3).at), (5, good("a", 6).at), (6, gone("a", 7).at)]
+
+
+def test_history_has_one_current_version_at_most(make: MakeTable) -> None:
+    table = make(Mode.HISTORY)
+    table.apply([good("a", 1)])
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        table.connection.execute(
+            "insert into modes.thing select aggregate_id, n, 'x', 0, 0, 9, _timestamp, false, _timestamp "
+            "from modes.thing"
+        )
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_empty_batch_makes_the_table_and_changes_nothing_later(make: MakeTable, mode: Mode) -> None:
+    table = make(mode)
+    assert table.apply([]) == Written()
+    assert table.apply([good("a", 1), poison("a", 2), poison("b", 3)]) == Written(upserts=1, quarantined=2)
+    before = table.rows()
+    assert table.apply([]) == Written()
+    assert table.rows() == before
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_key_is_stale_until_a_newer_good_record(make: MakeTable, mode: Mode) -> None:
+    table = make(mode)
+    table.apply([good("a", 1), poison("late", 5)])
+    table.apply([poison("a", 4)])
+    assert current(table) == {"a": (1, True)}
+    table.apply([good("a", 3), good("late", 4)])
+    assert current(table) == {"a": (3, True), "late": (4, True)}
+    table.apply([good("a", 5), good("late", 6)])
+    assert current(table) == {"a": (5, False), "late": (6, False)}
+    table.apply([poison("a", 2)])
+    assert current(table)["a"] == (5, False)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_deletion_that_is_newer_than_the_poison_leaves_nothing_stale(make: MakeTable, mode: Mode) -> None:
+    table = make(mode)
+    table.apply([good("a", 1), poison("a", 2)])
+    assert current(table) == {"a": (1, True)}
+    table.apply([gone("a", 3)])
+    assert current(table) == {}
+    assert not any(row["_stale"] for row in table.rows())
+    table.apply([good("a", 4)])
+    assert current(table) == {"a": (4, False)}
+
+
+def test_poison_of_a_topic_that_is_gone_flags_nothing(make: MakeTable) -> None:
+    table = make(Mode.HARD_DELETE)
+    table.apply([poison("a", 9)])
+    table.connection.execute("update modes.thing__quarantine set topic_id = 'another'")
+    table.apply([good("a", 1)])
+    assert current(table) == {"a": (1, False)}
+
+
+def current(table: Table) -> dict[str, tuple[int, bool]]:
+    """Of the keys that are there: the value shown, and whether it is stale."""
+    return {
+        row["aggregate_id"]: (row["n"], row["_stale"])
+        for row in table.rows()
+        if row.get("_deleted_at") is None and row.get("_valid_to") is None
+    }
