@@ -17,7 +17,7 @@ from datetime import UTC
 from enum import StrEnum
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.applying import decode_newest
@@ -244,15 +244,20 @@ def _check_unmoved(job: MaterializeJob, table: TargetTable, committed: Committed
 
 
 def _counted(kinds: DataFrame, examples: int) -> tuple[dict[Kind, int], dict[Kind, list[str]]]:
-    found = kinds.groupBy("_kind").agg(
-        F.count(F.lit(1)).alias("count"), F.min_by(KEY_COLUMN, KEY_COLUMN).alias("first")
-    )
-    counts = {Kind(row["_kind"]): int(row["count"]) for row in found.collect()}
-    shown = {}
-    for kind in counts:
-        keys = kinds.where((F.col("_kind") == kind.value) & F.col(KEY_COLUMN).isNotNull()).orderBy(KEY_COLUMN)
-        shown[kind] = [row[0] for row in keys.select(KEY_COLUMN).limit(examples).collect()] if examples else []
-    return {kind: counts.get(kind, 0) for kind in Kind}, {kind: shown.get(kind, []) for kind in Kind}
+    """How many keys there are of each kind, and the first few of them."""
+    within = Window.partitionBy("_kind")
+    place = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
+    count = F.count(F.lit(1)).over(within)
+    # One row of a kind at least, for its count.
+    listed = kinds.select("*", place.alias("place"), count.alias("count")).where(F.col("place") <= max(examples, 1))
+    counts = dict.fromkeys(Kind, 0)
+    shown: dict[Kind, list[str]] = {kind: [] for kind in Kind}
+    for row in sorted(listed.collect(), key=lambda row: int(row["place"])):
+        kind = Kind(row["_kind"])
+        counts[kind] = int(row["count"])
+        if examples and row[KEY_COLUMN] is not None:
+            shown[kind].append(row[KEY_COLUMN])
+    return counts, shown
 
 
 def _by_partition(offsets: Mapping[int, int], partition: Column) -> Column:

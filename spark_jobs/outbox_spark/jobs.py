@@ -13,6 +13,7 @@ from outbox_spark.command import Exit, Tell, common_options, explain, guarded, t
 from outbox_spark.configuration import load_jobs
 from outbox_spark.export import export
 from outbox_spark.model import MaterializeJob, Outcome, Status
+from outbox_spark.replay import BEGINNING, parsed
 from outbox_spark.report import as_json, as_table, failed
 from outbox_spark.runs import BATCH_RECORDS, materialize
 from outbox_spark.session import start_session
@@ -26,12 +27,13 @@ def run(
     debug: bool = False,
     export_to: Path | None = None,
     max_records: int = BATCH_RECORDS,
+    replay_from: str | None = None,
 ) -> list[Outcome]:
     """Run jobs one after another in one session. A job that fails does not keep the others from running."""
     tell("starting Spark")
     spark = start_session()
     try:
-        outcomes = [_attempt(spark, job, tell, max_records, debug=debug) for job in jobs]
+        outcomes = [_attempt(spark, job, tell, max_records, replay_from, debug=debug) for job in jobs]
         if export_to is not None:
             # A table whose run failed may not be there at all.
             done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
@@ -41,9 +43,11 @@ def run(
         spark.stop()
 
 
-def _attempt(spark: SparkSession, job: MaterializeJob, tell: Tell, max_records: int, *, debug: bool) -> Outcome:
+def _attempt(
+    spark: SparkSession, job: MaterializeJob, tell: Tell, max_records: int, replay_from: str | None, *, debug: bool
+) -> Outcome:
     try:
-        return materialize(spark, job, tell, max_records)
+        return materialize(spark, job, tell, max_records, replay_from=replay_from)
     except Exception as error:  # whatever it is, the other tables still run
         if debug:
             tell(traceback.format_exc())
@@ -60,7 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
-    outcomes = run(jobs, tell, debug=options.debug, export_to=options.export, max_records=options.batch_records)
+    if options.replay_from not in {None, BEGINNING}:
+        parsed(options.replay_from)  # before Spark starts
+    outcomes = run(
+        jobs,
+        tell,
+        debug=options.debug,
+        export_to=options.export,
+        max_records=options.batch_records,
+        replay_from=options.replay_from,
+    )
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return exit_of(outcomes)
 
@@ -80,5 +93,6 @@ def _parser() -> argparse.ArgumentParser:
     common_options(parser)
     add = parser.add_argument
     add("--batch-records", type=int, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
+    add("--replay-from", metavar="TIME", help=f"read again from then on: ISO 8601, or {BEGINNING}")
     add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
     return parser

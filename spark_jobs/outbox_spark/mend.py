@@ -86,3 +86,15 @@ def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
     return absent.select(
         *[known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in like.schema.fields]
     )
+
+
+def not_mended(table: TargetTable, found: Found) -> dict[Kind, int]:
+    """How many keys of each kind are still as found, after mend(): the guard knew something newer."""
+    now = table.versions().select(KEY_COLUMN)
+    newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (found.newest, found.absent))
+    missing = newest.where(F.col("_kind") == Kind.MISSING.value).join(now, on=KEY_COLUMN, how="left_anti")
+    zombies = newest.unionByName(absent).where(F.col("_kind") == Kind.ZOMBIE.value)
+    return {
+        Kind.MISSING: missing.count(),
+        Kind.ZOMBIE: zombies.join(now, on=KEY_COLUMN, how="left_semi").count(),
+    }

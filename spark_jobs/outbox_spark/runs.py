@@ -57,7 +57,7 @@ def materialize(
             totals.written = totals.written.plus(_settle(job, table, topic, upkeep, tell))
         if upkeep.forgotten is not None:
             table.forget_deletions(upkeep.forgotten)
-    changed = committed is None or not read.is_empty
+    changed = committed is None or not read.is_empty or totals.written != Written()
     outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
     tell(_summary(job, outcome))
     if outcome.quarantined:

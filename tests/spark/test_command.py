@@ -136,7 +136,10 @@ def test_json_on_stdout_and_words_on_stderr(
 def test_a_job_that_fails_does_not_keep_the_others_from_running(
     spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, ___: int) -> Outcome:
+    def materialize(
+        _: SparkSession, job: MaterializeJob, tell: jobs.Tell, ___: int, replay_from: str | None
+    ) -> Outcome:
+        assert replay_from is None
         tell(f"at {job}")
         if job.aggregate == "author":
             raise RefusedError("offsets do not fit", "look at the topic")
@@ -160,7 +163,8 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
 def test_an_unforeseen_error_does_not_keep_the_others_from_running(
     spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell, ___: int) -> Outcome:
+    def materialize(_: SparkSession, job: MaterializeJob, __: jobs.Tell, ___: int, replay_from: str | None) -> Outcome:
+        assert replay_from is None
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry answers
         return OUTCOME
