@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.columns import KEY_COLUMN, columns_of
+from outbox_spark.columns import KEY_COLUMN, Column, columns_of
 from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError
@@ -59,8 +59,12 @@ def apply(
     read: ReadRange,
     records: DataFrame,
     registry: SchemaRegistry,
+    progress: Callable[[Committed], Committed] = lambda reached: reached,
 ) -> Applied:
-    """Reduce, decode and write one range. `records` has the columns of source.RECORD_COLUMNS."""
+    """Reduce, decode and write one range. `records` has the columns of source.RECORD_COLUMNS.
+
+    `progress` makes what is committed of what the range alone says.
+    """
     spark, run = records.sparkSession, _Run(job, table, registry)
     table.check(run.columns, types_of(spark, run.columns, run.reader))
     every = job.options.mode is Mode.HISTORY
@@ -77,7 +81,7 @@ def apply(
             rows = _kept(stack, _with_older(stack, run, read, records, rows))
             count, quarantined = rows.count(), _count_unreadable(job, rows)
         label(spark, job, "write")
-        new = read.committed(committed, ordering)
+        new = progress(read.committed(committed, ordering))
         batch = Batch(rows, count, quarantined, run.columns, run.reader, committed, new)
         return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
@@ -143,3 +147,12 @@ def _writers(job: MaterializeJob, ids: Collection[int], reader: str, registry: S
     for i, schema in found.items():
         check_writer(schema, reader, f"schema {i} of topic {job.topic}")
     return found
+
+
+def decode_newest(
+    job: MaterializeJob, table: TargetTable, latest: DataFrame, registry: SchemaRegistry
+) -> tuple[DataFrame, Sequence[Column], str]:
+    """Rows of what newest_per_key left, the columns and the reader schema: what a Batch takes. Writes nothing."""
+    run = _Run(job, table, registry)
+    table.check(run.columns, types_of(latest.sparkSession, run.columns, run.reader))
+    return run.decoded(latest, summarize(latest)), run.columns, run.reader

@@ -20,6 +20,7 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.export import export
 from outbox_spark.metrics import Metrics
 from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status
+from outbox_spark.replay import BEGINNING, parsed
 from outbox_spark.report import as_json, as_table, failed
 from outbox_spark.runs import BATCH_RECORDS, materialize
 from outbox_spark.session import start_session
@@ -36,13 +37,21 @@ class Runner:
     debug: bool = False
     metrics: Metrics | None = None
     stop: Stop | None = None
+    replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob) -> Outcome:
         """One run of one table. Whatever goes wrong is told and in the outcome; raises Stopped alone."""
         if self.metrics is not None:
             self.metrics.begin()
         try:
-            outcome = materialize(self.spark, job, self.tell, self.max_records, self._on_batch)
+            outcome = materialize(
+                self.spark,
+                job,
+                self.tell,
+                self.max_records,
+                on_batch=self._on_batch,
+                replay_from=self.replay_from,
+            )
         except Stopped:
             raise
         except Exception as error:  # whatever it is, the other tables still run
@@ -86,6 +95,8 @@ def _main(options: argparse.Namespace) -> int:
         previews = dry_run.dry_run(jobs, start_session, tell)
         print(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
         return dry_run.exit_of(previews)
+    if options.replay_from not in {None, BEGINNING}:
+        parsed(options.replay_from)  # before Spark starts
     with metrics.opened(options.metrics, tell) as lines:
         outcomes, code = _run(jobs, options, lines)
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
@@ -107,7 +118,15 @@ def _run(
             lines.attach(spark)
         with signals:
             words = without_repeats(tell) if continuous else tell
-            runner = Runner(spark, words, options.batch_records, options.debug, lines, stop if continuous else None)
+            runner = Runner(
+                spark,
+                words,
+                options.batch_records,
+                options.debug,
+                lines,
+                stop if continuous else None,
+                options.replay_from,
+            )
             if continuous:
                 rules = Rules(options.interval, options.max_failures, options.fail_fast)
                 rounds = Rounds(jobs, runner.attempt, rules, stop, words, runner.alive)
@@ -157,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Bring tables to the newest state of their topics.")
     add = parser.add_argument
     add("--batch-records", type=_count, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
+    add("--replay-from", metavar="TIME", help=f"read again from then on: ISO 8601, or {BEGINNING}")
     add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
     metrics_help = "append a JSON line for every batch and every run of a table; - is stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
@@ -178,6 +198,8 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("--fail-fast and --max-failures need --interval")
     if options.interval is not None and options.export is not None:
         parser.error("--export: not allowed with --interval")
+    if options.interval is not None and options.replay_from is not None:
+        parser.error("--replay-from: not allowed with --interval: every round would read it again")
     if options.write_job is not None and options.job is not None:
         parser.error("--job: not allowed with --write-job")
     if options.max_failures is None:

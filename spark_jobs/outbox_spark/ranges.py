@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from outbox_spark.errors import ConfigurationError, RefusedError, UnreachableError
 from outbox_spark.model import Committed, Ordering, ReadRange
@@ -20,7 +21,8 @@ from outbox_spark.model import Committed, Ordering, ReadRange
 REQUEST_SECONDS = 30.0
 T = TypeVar("T")
 
-_REBUILD = "if that was meant, materialize into a new table, or drop this one so that the next run rebuilds it"
+_REBUILD = "if that was meant, outbox-rebuild makes the table anew while it can be read"
+_LONGEST = timedelta(days=36_500)  # Kafka takes up to 2^63 ms, datetime does not
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,16 @@ class TopicState:
     """By partition: the log start offset."""
     latest: Mapping[int, int]
     """By partition: the last stable offset, which is where a read_committed consumer stops."""
+    delete_retention: timedelta = timedelta(days=1)
+    """delete.retention.ms: a tombstone can be gone so long after it was written. Kafka's default where it is not
+    known, because the user may not describe the topic's configuration."""
+    min_compaction_lag: timedelta = timedelta(0)
+    """min.compaction.lag.ms: no record is compacted that is younger."""
 
 
 def describe(settings: Mapping[str, str], topic: str) -> TopicState:
     """Ask the broker. Raises ConfigurationError for an unknown topic or setting, UnreachableError for no answer."""
-    # Errors reach the user through the raised exception; librdkafka's own lines would double them.
-    try:
-        admin = AdminClient({**settings, "log_level": "0"})
-    except KafkaException as error:
-        message = f"the client settings of Kafka are refused: {error.args[0].str()}"
-        raise ConfigurationError(message, "correct kafka.client in the environment file") from error
+    admin = _admin(settings)
     servers = settings.get("bootstrap.servers", "")
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
     description = _result(future, topic, servers)
@@ -52,7 +54,16 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicState:
         topic_id=str(description.topic_id),
         earliest=_offsets(admin, topic, numbers, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
         latest=_offsets(admin, topic, numbers, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
+        **_durations(admin, topic, servers),
     )
+
+
+def offsets_at(settings: Mapping[str, str], topic: TopicState, time: datetime) -> dict[int, int]:
+    """By partition: the first offset whose record is not older than `time` (Kafka timestamp); the end if all are."""
+    servers = settings.get("bootstrap.servers", "")
+    spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+    found = _offsets(_admin(settings), topic.name, sorted(topic.latest), spec, servers)
+    return {partition: topic.latest[partition] if offset < 0 else offset for partition, offset in found.items()}
 
 
 def resolve(topic: TopicState, committed: Committed | None) -> ReadRange:
@@ -109,8 +120,37 @@ def _epoch(topic: TopicState, committed: Committed) -> int:
             f"topic {topic.name} grew from {len(committed.offsets)} to {len(topic.latest)} partitions, "
             "and its records carry no source_sequence: offsets of different partitions have no order"
         )
-        raise RefusedError(message, "materialize a new topic into a new table")
+        hint = "materialize a new topic into a new table; outbox-rebuild reads the same topic, and does not help"
+        raise RefusedError(message, hint)
     return committed.partition_epoch + 1
+
+
+def _admin(settings: Mapping[str, str]) -> AdminClient:
+    # Errors reach the user through the raised exception; librdkafka's own lines would double them.
+    try:
+        return AdminClient({**settings, "log_level": "0"})
+    except KafkaException as error:
+        message = f"the client settings of Kafka are refused: {error.args[0].str()}"
+        raise ConfigurationError(message, "correct kafka.client in the environment file") from error
+
+
+def _durations(admin: AdminClient, topic: str, servers: str) -> dict[str, timedelta]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    future = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+    try:
+        entries = future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return {}
+        _result(future, topic, servers)
+        raise
+    names = {"delete_retention": "delete.retention.ms", "min_compaction_lag": "min.compaction.lag.ms"}
+    values = {field: entries[name].value for field, name in names.items() if name in entries}
+    return {
+        field: min(timedelta(milliseconds=min(int(value), 10**15)), _LONGEST)
+        for field, value in values.items()
+        if value is not None
+    }
 
 
 def _offsets(admin: AdminClient, topic: str, numbers: list[int], spec: OffsetSpec, servers: str) -> dict[int, int]:

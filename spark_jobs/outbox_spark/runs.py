@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from outbox_spark.applying import Applied, apply
 from outbox_spark.batches import Batches
 from outbox_spark.command import Tell
-from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status, Written
-from outbox_spark.ranges import describe, resolve
-from outbox_spark.registry import SchemaRegistry
+from outbox_spark.compare import Kind, compare
+from outbox_spark.mend import mend
+from outbox_spark.model import MaterializeJob, MissedTombstones, Outcome, ReadRange, Status, Written
+from outbox_spark.ranges import resolve
+from outbox_spark.replay import replay
 from outbox_spark.report import quarantine_warning
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.source import read_records
+from outbox_spark.topics import Topic, topic_of
+from outbox_spark.upkeep import Upkeep, now
 
 BATCH_RECORDS = 5_000_000
 """Records of one batch, about: what the launchers' memory settings were measured with."""
@@ -31,25 +35,65 @@ def materialize(
     job: MaterializeJob,
     tell: Tell,
     max_records: int = BATCH_RECORDS,
+    *,
+    topic: Topic | None = None,
+    replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Bring one table to the end of its topic. Raises MaterializeError; batches before the error are committed."""
+    """Bring one table to the end of its topic. Raises MaterializeError; batches before the error are committed.
+
+    `replay_from` is a time (ISO 8601) or `beginning`: what was read since then is read again.
+    """
     started = time.monotonic()
+    topic = topic or topic_of(spark, job)
     with open_table(spark, job) as table:
         committed = table.committed()
-        read = resolve(describe(job.kafka, job.topic), committed)
-        if committed is not None and read.is_empty:
+        asked_at = now()  # before the ends: what they leave out was not written before it
+        upkeep = Upkeep(job, topic.ends(), committed, asked_at)
+        read = resolve(upkeep.topic, committed)
+        if replay_from is not None:
+            read = replay(topic, upkeep.topic, read, committed, replay_from)
+        if committed is not None and read.is_empty and not upkeep.note_is_due:
             tell(f"{job}: nothing new")
             return outcome_of(job, read, Status.UNCHANGED, started, Totals())
-        totals = _apply_all(spark, job, table, read, tell, max_records, on_batch)
-    outcome = outcome_of(job, read, Status.CHANGED, started, totals)
-    tell(
-        f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, "
-        f"{outcome.seconds:.1f} s"
-    )
+        upkeep.check(read)
+        totals = _apply_all(job, table, topic, upkeep, read, tell, max_records, on_batch)
+        if upkeep.missed(read):
+            totals.written = totals.written.plus(_settle(job, table, topic, upkeep, tell))
+        if upkeep.forgotten is not None:
+            table.forget_deletions(upkeep.forgotten)
+    changed = committed is None or not read.is_empty or totals.written != Written()
+    outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
+    tell(_summary(job, outcome))
     if outcome.quarantined:
         tell(quarantine_warning(outcome))
     return outcome
+
+
+def _summary(job: MaterializeJob, outcome: Outcome) -> str:
+    if outcome.status is Status.UNCHANGED:
+        return f"{job}: nothing new"
+    return (
+        f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, "
+        f"{outcome.seconds:.1f} s"
+    )
+
+
+def _settle(job: MaterializeJob, table: TargetTable, topic: Topic, upkeep: Upkeep, tell: Tell) -> Written:
+    """Remove the rows whose tombstones may have been missed."""
+    if job.options.missed_tombstones is MissedTombstones.REFUSE:
+        # The run itself took longer than the retention: what it has read is in the table.
+        upkeep.refuse()
+    tell(f"warning: {upkeep.warning()}; comparing the table with the topic")
+    with ExitStack() as stack:
+        registry = stack.enter_context(topic.registry())
+        found = compare(job, table, topic, registry, stack)
+        mended = mend(table, found, (Kind.ZOMBIE,), current_at=upkeep.asked_at)
+    gone = found.counts[Kind.ZOMBIE]
+    tell(f"{job}: {gone} rows whose tombstones were missed, {mended.deletes} of them removed")
+    if found.counts[Kind.UNPROVEN]:
+        tell(f"warning: {job}: {found.words}; the next run looks again")
+    return mended
 
 
 @dataclass
@@ -70,22 +114,23 @@ class Totals:
 
 
 def _apply_all(
-    spark: SparkSession,
     job: MaterializeJob,
     table: TargetTable,
+    topic: Topic,
+    upkeep: Upkeep,
     read: ReadRange,
     tell: Tell,
     max_records: int,
     on_batch: OnBatch | None,
 ) -> Totals:
-    committed, totals, batches = table.committed(), Totals(), Batches(read, max_records)
+    committed, totals, batches = upkeep.previous, Totals(), Batches(read, max_records)
     started = time.monotonic()
-    with ExitStack() as stack:
-        registry = stack.enter_context(SchemaRegistry(job.registry))
+    with topic.registry() as registry:
         # An empty topic, too, makes a table.
         batch: ReadRange | None = batches.next_batch() or read
         while batch is not None:
-            applied = apply(job, table, committed, batch, read_records(spark, job.kafka, batch), registry)
+            progress = partial(upkeep.stamped, read=read, last=not batches.remaining)
+            applied = apply(job, table, committed, batch, topic.records(batch), registry, progress)
             committed = applied.committed
             totals.add(applied)
             batches.held(applied.records)

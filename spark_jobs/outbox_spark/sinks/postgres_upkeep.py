@@ -5,26 +5,69 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from psycopg.sql import SQL, Composable, Identifier
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, VALID_TO_COLUMN
+from outbox_spark.sinks import postgres_replace
+from outbox_spark.sinks.base import TOMBSTONES_SUFFIX
+from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
 
 if TYPE_CHECKING:
     from outbox_spark.sinks.postgres import PostgresTable
 
+_FETCHED_ROWS = 10_000
+
 
 def versions(table: PostgresTable) -> DataFrame:
-    raise NotImplementedError
+    """Key and METADATA_COLUMNS of the current rows, through one connection: a snapshot."""
+    target, live = table._target, table._live_columns()
+    names = SQL(", ").join(Identifier(name) for name in (KEY_COLUMN, *METADATA_COLUMNS))
+    query: Composable = SQL("select {} from {}").format(names, Identifier(target.schema, table._table))
+    gone = [name for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN) if name in live]
+    if gone:
+        current = SQL(" and ").join(SQL("{} is null").format(Identifier(name)) for name in gone)
+        query = SQL("{} where {}").format(query, current)
+    return (
+        SparkSession.active()
+        .read.format("jdbc")
+        .options(
+            url=f"jdbc:postgresql://{target.host}:{target.port}/{target.database}",
+            driver="org.postgresql.Driver",
+            query=query.as_string(table._open),
+            user=target.user,
+            password=target.password,
+            fetchsize=_FETCHED_ROWS,
+        )
+        .load()
+    )
 
 
 def forget_deletions(table: PostgresTable, before: datetime) -> int:
-    raise NotImplementedError
+    """Remove ledger entries whose record is older than `before`; returns how many."""
+    if not table._exists(table._table + TOMBSTONES_SUFFIX):
+        return 0
+    with table._explained():
+        found = table._open.execute(
+            SQL("delete from {} where _timestamp < %s").format(table._sql().tombstones), (before,)
+        )
+    return found.rowcount
 
 
 def replace_by(table: PostgresTable, shadow: PostgresTable) -> None:
-    raise NotImplementedError
+    """Make the content of `shadow` this table's, in one transaction."""
+    postgres_replace.replace_by(table, shadow)
 
 
 def drop(table: PostgresTable) -> None:
-    raise NotImplementedError
+    """Remove the table, its ledger and its progress; the quarantine stays."""
+    statements = table._sql()
+    with table._explained(), table._open.transaction():
+        for name in (statements.target, statements.tombstones):
+            table._execute(SQL("drop table if exists {}").format(name))
+        if table._exists(OFFSETS_TABLE):
+            table._open.execute(SQL("delete from {} where table_name = %s").format(statements.offsets), (table._table,))
+    table._seen_run = None
 
 
 def maintain(table: PostgresTable) -> str:

@@ -1,0 +1,39 @@
+"""A topic as runs see it: what is there, and its records. One place to put another in for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.model import MaterializeJob, ReadRange
+from outbox_spark.ranges import TopicState, describe, offsets_at
+from outbox_spark.registry import SchemaRegistry
+from outbox_spark.source import read_records
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The topic of one job."""
+
+    ends: Callable[[], TopicState]
+    """As it is now; asked anew each time."""
+    records: Callable[[ReadRange], DataFrame]
+    """The records of a range, with the columns of source.RECORD_COLUMNS."""
+    offsets_at: Callable[[TopicState, datetime], Mapping[int, int]]
+    """By partition: the first offset that is not older."""
+    registry: Callable[[], AbstractContextManager[SchemaRegistry]]
+    """The schemas of its values."""
+
+
+def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
+    """The topic of a job, in Kafka."""
+    return Topic(
+        ends=lambda: describe(job.kafka, job.topic),
+        records=lambda read: read_records(spark, job.kafka, read),
+        offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
+        registry=lambda: SchemaRegistry(job.registry),
+    )

@@ -1,0 +1,67 @@
+"""A Log as a live topic: it can change between two questions, as a topic in Kafka does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from kafka_log import START, Log, Schemas
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.model import ReadRange
+from outbox_spark.ranges import TopicState
+from outbox_spark.topics import Topic
+
+
+@dataclass
+class LiveTopic:
+    """`log`, and what happens to it: `before_read` is called with each range before it is read."""
+
+    spark: SparkSession
+    log: Log
+    schemas: Schemas
+    delete_retention: timedelta = timedelta(days=1)
+    min_compaction_lag: timedelta = timedelta(0)
+    start: int = 0
+    """Log start of every partition."""
+    before_read: Callable[[ReadRange], None] = lambda _: None
+    reads: list[ReadRange] = field(default_factory=list)
+
+    def topic(self) -> Topic:
+        return Topic(self.ends, self.records, self.offsets_at, self.registry)
+
+    def ends(self) -> TopicState:
+        earliest = dict.fromkeys(range(self.log.partitions), self.start)
+        return TopicState(
+            self.log.topic,
+            self.log.topic_id,
+            earliest,
+            self.log.end(),
+            self.delete_retention,
+            self.min_compaction_lag,
+        )
+
+    def records(self, read: ReadRange) -> DataFrame:
+        self.reads.append(read)
+        self.before_read(read)
+        return self.log.read(self.spark, read)
+
+    def offsets_at(self, state: TopicState, time: datetime) -> Mapping[int, int]:
+        first = dict(state.latest)
+        for record in reversed(self.log.records):
+            if START + timedelta(seconds=record.offset) >= time:
+                first[record.partition] = record.offset
+        return first
+
+    @contextmanager
+    def registry(self) -> Iterator[Any]:
+        yield self.schemas
+
+    def compact(self, *keys: str) -> None:
+        """Remove every record of these keys, tombstones too. As in Kafka the newest record of all stays."""
+        end = self.log.end()
+        self.log.records = [record for record in self.log.records if (record.key or b"").decode() not in keys]
+        assert self.log.end() == end

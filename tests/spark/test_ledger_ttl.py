@@ -1,0 +1,203 @@
+"""Missed tombstones and the ledger's end: what a run owes its table when time has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from kafka_log import START, Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark import runs, upkeep
+from outbox_spark.errors import RefusedError
+from outbox_spark.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
+from outbox_spark.ranges import TopicState
+from outbox_spark.runs import materialize
+from outbox_spark.upkeep import Upkeep
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+DAY = timedelta(days=1)
+Clock = Callable[[timedelta], None]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Moves the driver's clock. It begins shortly after the log's records."""
+    time = START + timedelta(minutes=1)
+
+    def move(by: timedelta) -> None:
+        nonlocal time
+        time += by
+
+    for module in (upkeep, runs):
+        monkeypatch.setattr(module, "now", lambda: time)
+    return move
+
+
+def put(log: Log, key: str, commit: int) -> None:
+    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def two_rows(spark: SparkSession) -> LiveTopic:
+    log = Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    return LiveTopic(spark, log, SCHEMAS)
+
+
+def run(
+    target: Target, live: LiveTopic, said: list[str] | None = None, max_records: int = 100, **options: object
+) -> Outcome:
+    job = replace(target.job, options=Options(**options))  # type: ignore[arg-type]
+    words = said if said is not None else []
+    return materialize(target.spark, job, words.append, max_records, topic=live.topic())
+
+
+def lose_tombstone(live: LiveTopic) -> None:
+    """`a` is deleted, and so is every trace of it."""
+    live.log.append("a", None, sequence(3))
+    put(live.log, "c", 4)
+    live.compact("a")
+
+
+def test_a_run_that_comes_too_late_removes_rows_whose_tombstones_it_missed(
+    spark: SparkSession, target: Target, later: Clock
+) -> None:
+    live, said = two_rows(spark), list[str]()
+    run(target, live)
+    lose_tombstone(live)
+    later(DAY * 4)
+    outcome = run(target, live, said)
+    assert set(target.state()) == {"b", "c"}
+    assert (outcome.upserts, outcome.deletes) == (1, 1)
+    assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in said)
+    assert any("1 rows whose tombstones were missed, 1 of them removed" in line for line in said)
+    # The duty is done: the next run compares nothing.
+    put(live.log, "d", 5)
+    said.clear()
+    run(target, live, said)
+    assert not any("tombstones" in line for line in said)
+
+
+def test_a_crash_before_the_comparison_leaves_it_to_the_next_run(
+    spark: SparkSession, delta_target: Target, later: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = two_rows(spark)
+    run(delta_target, live)
+    lose_tombstone(live)
+    later(DAY * 4)
+
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "compare", crash)
+        with pytest.raises(ZeroDivisionError):
+            run(delta_target, live)
+    assert set(delta_target.state()) == {"a", "b", "c"}
+    assert run(delta_target, live).status is Status.CHANGED
+    assert set(delta_target.state()) == {"b", "c"}
+
+
+def test_a_job_can_refuse_instead(spark: SparkSession, delta_target: Target, later: Clock) -> None:
+    live = two_rows(spark)
+    run(delta_target, live)
+    put(live.log, "c", 3)
+    later(DAY * 2)
+    with pytest.raises(RefusedError, match=r"last up to date 48\.0 h ago") as refused:
+        run(delta_target, live, missed_tombstones=MissedTombstones.REFUSE)
+    assert "outbox-reconcile --repair" in refused.value.hint
+    assert "outbox-rebuild" in refused.value.hint
+    assert set(delta_target.state()) == {"a", "b"}
+
+
+def test_entries_of_the_ledger_end_and_the_progress_says_so(spark: SparkSession, target: Target, later: Clock) -> None:
+    live = two_rows(spark)
+    live.log.append("a", None, sequence(3))
+    put(live.log, "c", 4)
+    run(target, live, tombstone_ttl=DAY / 2)
+    assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
+    later(DAY * 3 / 4)
+    live.log.append("b", None, sequence(5))
+    live.delete_retention = DAY * 9
+    run(target, live, tombstone_ttl=DAY / 2)
+    # Both records are older than the clock of the test by more than the time to live.
+    assert target.rows("__tombstones") == []
+    committed = target.committed()
+    assert committed is not None
+    assert committed.ledger_since == START + timedelta(minutes=1) + DAY / 4
+
+
+# What decides: pure, no Spark.
+
+STATE = TopicState("test.thing", "id", {0: 0}, {0: 9})
+NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))
+
+
+def progress(at: datetime | None, since: datetime | None = None, offset: int = 5) -> Committed:
+    return Committed("test.thing", "id", 0, Ordering.SEQUENCE, {0: offset}, 3, at, since)
+
+
+def owed(target: Target, previous: Committed | None, **options: object) -> Upkeep:
+    return Upkeep(replace(target.job, options=Options(**options)), STATE, previous, upkeep.now())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def noon(later: Clock) -> datetime:
+    del later
+    return upkeep.now()
+
+
+def test_only_the_batch_that_reaches_the_end_moves_the_time(delta_target: Target, noon: datetime) -> None:
+    at = noon - DAY / 2
+    due = owed(delta_target, progress(at))
+    assert due.stamped(progress(noon), read=SOME, last=False).committed_at == at
+    assert due.stamped(progress(noon), read=SOME, last=True).committed_at == noon
+    late = owed(delta_target, progress(noon - 2 * DAY))
+    assert late.stamped(progress(noon), read=SOME, last=True).committed_at is None
+    unknown = owed(delta_target, progress(None))
+    assert unknown.stamped(progress(noon), read=NOTHING, last=True).committed_at is None
+    assert unknown.missed(NOTHING)
+    assert unknown.note_is_due
+
+
+def test_a_first_run_that_takes_longer_than_the_retention_compares(
+    delta_target: Target, noon: datetime, later: Clock
+) -> None:
+    first = owed(delta_target, None)
+    assert not first.missed(SOME)
+    later(2 * DAY)
+    assert first.missed(SOME)
+    assert first.stamped(progress(noon), read=SOME, last=True).committed_at is None
+    # Stopped half-way it counts from its beginning.
+    assert first.stamped(progress(None), read=SOME, last=False).committed_at == noon
+
+
+@pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
+def test_a_quiet_topic_is_noted_before_it_looks_like_a_missed_one(
+    delta_target: Target, noon: datetime, age: timedelta, due: bool
+) -> None:
+    quiet = owed(delta_target, progress(noon - age))
+    assert quiet.note_is_due is due
+    assert not quiet.missed(NOTHING)
+    assert quiet.stamped(progress(noon), read=NOTHING, last=True).committed_at == noon
+
+
+def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: datetime) -> None:
+    recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY)
+    fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
+    assert recent.stamped(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since
+    assert recent.forgotten is None
+    old = progress(noon, noon - 30 * DAY - timedelta(minutes=61))
+    assert recent.stamped(old, read=SOME, last=False).ledger_since == old.ledger_since
+    assert recent.stamped(old, read=SOME, last=True).ledger_since == noon - 30 * DAY == recent.forgotten
+
+
+def test_times_are_kept_with_their_zone(noon: datetime) -> None:
+    stored = progress(noon, noon - DAY).to_json()
+    assert Committed.from_json(stored, "here").committed_at == noon.astimezone(UTC)

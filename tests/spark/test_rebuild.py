@@ -1,0 +1,221 @@
+"""A table made anew beside the old one: readers see one or the other, and what others made on it stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psycopg
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark import rebuild as rebuild_module
+from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.model import Outcome, PostgresTarget
+from outbox_spark.rebuild import rebuild, shadow_of
+from outbox_spark.runs import materialize
+from outbox_spark.sinks import DeltaTable, PostgresTable
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
+SCHEMAS = Schemas({1: THING, 2: WIDER}, newest=1)
+
+
+class CrashError(Exception):
+    """Stands for the death of the driver."""
+
+
+def put(log: Log, key: str, commit: int) -> None:
+    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def history() -> Log:
+    log = Log("test.thing")
+    for commit, key in enumerate(("a", "b", "c", "gone"), start=1):
+        put(log, key, commit)
+    log.append("gone", None, sequence(5))
+    log.append("poison", b"poison", sequence(6))
+    put(log, "d", 7)
+    return log
+
+
+def rebuilt(target: Target, live: LiveTopic, restart: bool = False, max_records: int = 100) -> Outcome:
+    said: list[str] = []
+    return rebuild(target.spark, target.job, said.append, max_records, restart=restart, topic=live.topic())
+
+
+def sql(target: Target, statement: str, *names: str) -> list[tuple[object, ...]]:
+    """Run a statement on PostgreSQL; each {} is a name in the target's schema."""
+    assert target.dsn is not None
+    assert isinstance(target.job.target, PostgresTarget)
+    schema = target.job.target.schema
+    with psycopg.connect(**target.dsn) as connection:
+        done = connection.execute(SQL(statement).format(*(Identifier(schema, name) for name in names)))  # type: ignore[arg-type]
+        return done.fetchall() if done.description else []
+
+
+def names_of(target: Target) -> set[str]:
+    """Tables there are."""
+    if isinstance(target.job.target, PostgresTarget):
+        query = "select relname from pg_class where relkind = 'r' and relnamespace = '{}'::regnamespace"
+        return {str(name) for (name,) in sql(target, query.replace("{}", target.job.target.schema))}
+    path = target.job.target.path  # type: ignore[union-attr]
+    jvm = target.spark._jvm
+    assert jvm is not None
+    files = jvm.org.apache.hadoop.fs.FileSystem.get(target.spark._jsparkSession.sessionState().newHadoopConf())
+    return {status.getPath().getName() for status in files.listStatus(jvm.org.apache.hadoop.fs.Path(path))}
+
+
+def test_a_table_is_made_anew_with_ledger_quarantine_and_progress(spark: SparkSession, target: Target) -> None:
+    log = history()
+    old = Log("test.thing", topic_id="old")
+    for commit, key in enumerate(("a", "wrong", "b", "x", "y", "z"), start=1):
+        put(old, key, commit)
+    for _ in range(3):
+        put(old, "a", 9)
+        target.run(old, SCHEMAS)
+    live = LiveTopic(spark, log, SCHEMAS)
+    with pytest.raises(RefusedError, match="deleted and made again") as refused:
+        materialize(spark, target.job, print, topic=live.topic())
+    assert "outbox-rebuild" in refused.value.hint
+    outcome = rebuilt(target, live)
+    assert (outcome.table, outcome.records, outcome.quarantined) == ("thing", 7, 1)
+    assert target.state("n") == {key: {"n": n} for key, n in (("a", 1), ("b", 2), ("c", 3), ("d", 7))}
+    assert not [name for name in names_of(target) if "rebuild" in name]
+    committed = target.committed()
+    assert committed is not None
+    assert (committed.topic_id, committed.offsets) == ("topic-1", log.end())
+    # The ledger came along: the deleted key does not come back, and the next run goes on.
+    put(log, "gone", 4)
+    put(log, "a", 8)
+    assert target.run(log, SCHEMAS).upserts == 1
+    assert set(target.state()) == {"a", "b", "c", "d"}
+    assert [row["reason"] for row in target.rows("__quarantine")] == ["not-wire-format"]
+
+
+def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: Target) -> None:
+    live = LiveTopic(spark, history(), SCHEMAS)
+    rebuilt(target, live)
+    assert set(target.state()) == {"a", "b", "c", "d"}
+    put(live.log, "e", 8)
+    assert target.run(live.log, SCHEMAS).upserts == 1
+    assert names_of(target) >= {"thing", "thing__tombstones", "thing__quarantine"}
+
+
+def test_a_rebuild_that_was_stopped_continues(
+    spark: SparkSession, delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = history()
+    delta_target.run(log, SCHEMAS)
+    before = delta_target.rows()
+    live = LiveTopic(spark, log, SCHEMAS)
+
+    def crash(*_: object) -> None:
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "replace_by", crash)
+        with pytest.raises(CrashError):
+            rebuilt(delta_target, live)
+    assert delta_target.rows() == before
+    put(log, "e", 8)
+    assert rebuilt(delta_target, live).records == 1
+    assert set(delta_target.state()) == {"a", "b", "c", "d", "e"}
+
+
+def test_what_a_stopped_rebuild_left_of_another_topic_is_dropped(spark: SparkSession, delta_target: Target) -> None:
+    stale = Log("test.thing", topic_id="old")
+    put(stale, "old", 1)
+    shadow = replace(delta_target, job=shadow_of(delta_target.job))
+    shadow.run(stale, SCHEMAS)
+    assert rebuilt(delta_target, LiveTopic(spark, history(), SCHEMAS)).records == 7
+    assert set(delta_target.state()) == {"a", "b", "c", "d"}
+
+
+def test_restart_drops_what_a_stopped_rebuild_left(spark: SparkSession, postgres_target: Target) -> None:
+    log = history()
+    shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
+    shadow.run(log, SCHEMAS)
+    assert rebuilt(postgres_target, LiveTopic(spark, log, SCHEMAS), restart=True).records == 7
+
+
+def test_views_and_grants_stay_and_equal_rows_are_not_written(spark: SparkSession, postgres_target: Target) -> None:
+    target, log = postgres_target, history()
+    target.run(log, SCHEMAS)
+    sql(target, "create view {} as select aggregate_id, n from {}", "v", "thing")
+    sql(target, "grant select on {} to public", "thing")
+    sql(target, "update {} set n = 99 where aggregate_id = 'b'", "thing")
+    sql(target, "insert into {} select 'zombie', n, _sequence, 0, 0, 0, now() from {} limit 1", "thing", "thing")
+    places = "select aggregate_id, ctid::text from {} where aggregate_id in ('a', 'c', 'd') order by 1"
+    before = sql(target, places, "thing")
+    rebuilt(target, LiveTopic(spark, log, SCHEMAS))
+    assert sql(target, "select * from {} order by 1", "v") == [("a", 1), ("b", 2), ("c", 3), ("d", 7)]
+    assert sql(target, places, "thing") == before
+    grants = "select 1 from information_schema.role_table_grants where grantee = 'PUBLIC' and table_schema = '{}'"
+    assert isinstance(target.job.target, PostgresTarget)
+    assert sql(target, grants.replace("{}", target.job.target.schema)) == [(1,)]
+
+
+def test_a_reader_with_an_older_snapshot_sees_the_older_rows(spark: SparkSession, postgres_target: Target) -> None:
+    """Neither TRUNCATE nor a swap by rename has this."""
+    target, log = postgres_target, history()
+    target.run(log, SCHEMAS)
+    sql(target, "update {} set n = 99", "thing")
+    assert target.dsn is not None
+    with psycopg.connect(**target.dsn) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select 1")
+        reader.execute("select count(*) from pg_class")  # takes the snapshot; the table is not locked
+        rebuilt(target, LiveTopic(spark, log, SCHEMAS))
+        assert isinstance(target.job.target, PostgresTarget)
+        query = SQL("select n from {}").format(Identifier(target.job.target.schema, "thing"))
+        assert reader.execute(query).fetchall() == [(99,)] * 4
+    assert {row["n"] for row in target.rows()} == {1, 2, 3, 7}
+
+
+def test_a_column_of_another_type_is_made_anew_unless_a_view_needs_it(
+    spark: SparkSession, postgres_target: Target
+) -> None:
+    target, log = postgres_target, history()
+    target.run(log, SCHEMAS)
+    texts = Log("test.thing", topic_id="topic-2")
+    texts.append("a", framed(WIDER, 2, {"n": "one"}), sequence(1))
+    live = LiveTopic(spark, texts, Schemas({2: WIDER}, newest=2))
+    sql(target, "create view {} as select n from {}", "v", "thing")
+    with pytest.raises(RefusedError, match=r"column n of .* is integer, the rebuilt one text") as refused:
+        rebuilt(target, live)
+    assert "drop the view" in refused.value.hint
+    assert {row["n"] for row in target.rows()} == {1, 2, 3, 7}
+    sql(target, "drop view {}", "v")
+    assert rebuilt(target, live).records == 0
+    assert target.state("n") == {"a": {"n": "one"}}
+
+
+def test_tables_of_others_are_not_replaced(spark: SparkSession, postgres_target: Target) -> None:
+    target = postgres_target
+    assert isinstance(target.job.target, PostgresTarget)
+    sql(target, f"create schema {target.job.target.schema}")
+    sql(target, "create table {} (aggregate_id text)", "thing")
+    with pytest.raises(RefusedError, match="the job did not make it"):
+        rebuilt(target, LiveTopic(spark, history(), SCHEMAS))
+    assert target.rows() == []
+
+
+def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_target: Target) -> None:
+    live = LiveTopic(spark, history(), SCHEMAS)
+    with postgres_target.open(), pytest.raises(OverlapError, match="another run holds"):
+        rebuilt(postgres_target, live)
+    assert rebuilt(postgres_target, live).records == 0
+    assert set(postgres_target.state()) == {"a", "b", "c", "d"}
+
+
+def test_long_names_leave_room_for_the_staging_table(postgres_target: Target) -> None:
+    names = {shadow_of(replace(postgres_target.job, table=letter * 45)).table for letter in "ab"}
+    assert len(names) == 2
+    for name in names:
+        assert name.endswith(rebuild_module.SHADOW_SUFFIX)
+        PostgresTable(postgres_target.job.target, name)  # type: ignore[arg-type]
+    assert shadow_of(postgres_target.job).table == "thing__rebuild"

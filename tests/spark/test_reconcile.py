@@ -1,0 +1,220 @@
+"""A table against its topic while both live: what counts as a difference, what does not, and how it is mended."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import kafka_log
+import psycopg
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark import compare as compare_module
+from outbox_spark.compare import Found, Kind, compare
+from outbox_spark.errors import RefusedError
+from outbox_spark.mend import mend, not_mended
+from outbox_spark.model import PostgresTarget, Written
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+def put(log: Log, key: str, commit: int, n: int | None = None, *, header: bool = True) -> None:
+    value = commit if n is None else n
+    log.append(key, framed(THING, 1, {"n": value}), sequence(commit) if header else None, {"n": value})
+
+
+def delete(log: Log, key: str, commit: int) -> None:
+    log.append(key, None, sequence(commit))
+
+
+def compared(target: Target, live: LiveTopic) -> Found:
+    with target.open() as table, ExitStack() as stack:
+        return compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+
+
+def mended(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
+    """What was found, what was written, and what is still as it was."""
+    with target.open() as table, ExitStack() as stack:
+        found = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        return keys(found), mend(table, found), not_mended(table, found)
+
+
+def keys(found: Found) -> dict[str, list[str]]:
+    return {kind.value: list(names) for kind, names in found.examples.items() if found.counts[kind]}
+
+
+def damage(target: Target, statement: str) -> None:
+    """Change the table behind the job's back; `{}` is the table."""
+    if isinstance(target.job.target, PostgresTarget):
+        assert target.dsn is not None
+        with psycopg.connect(**target.dsn) as connection:
+            name = Identifier(target.job.target.schema, target.job.table)
+            connection.execute(SQL(statement).format(name))  # type: ignore[arg-type]
+        return
+    target.spark.sql(statement.format(f"delta.`{target.job.target.path}/{target.job.table}`")).collect()  # type: ignore[union-attr]
+
+
+def filled(spark: SparkSession, target: Target) -> LiveTopic:
+    """A topic whose table is up to date: a..d live, `gone` deleted."""
+    log = Log("test.thing", partitions=1)
+    for commit, key in enumerate(("a", "b", "c", "d", "gone"), start=1):
+        put(log, key, commit)
+    delete(log, "gone", 6)
+    put(log, "e", 7)
+    target.run(log, SCHEMAS)
+    return LiveTopic(spark, log, SCHEMAS)
+
+
+def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
+    spark: SparkSession, target: Target
+) -> None:
+    live = filled(spark, target)
+    before = target.committed()
+    assert before is not None
+    damage(target, "delete from {} where aggregate_id = 'a'")
+    damage(target, f"update {{}} set _sequence = '{sequence(0)}', n = 0 where aggregate_id = 'b'")
+    damage(target, "update {} set aggregate_id = 'gone', _offset = 0 where aggregate_id = 'c'")
+    damage(target, f"update {{}} set _sequence = '{sequence(99)}' where aggregate_id = 'd'")
+    found, written, left = mended(target, live)
+    assert found == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
+    assert set(left.values()) == {0}
+    assert (written.upserts, written.deletes) == (3, 1)
+    assert target.state("n") == {key: {"n": n} for key, n in (("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 7))}
+    after = target.committed()
+    assert after is not None
+    assert replace(after, run=before.run) == before
+    assert after.run > before.run
+    assert keys(compared(target, live)) == {"ahead": ["d"]}
+
+
+def test_a_key_of_which_nothing_is_left_is_a_zombie_and_goes(spark: SparkSession, target: Target) -> None:
+    """The tombstone came and was compacted away between two runs."""
+    live = filled(spark, target)
+    delete(live.log, "a", 8)
+    put(live.log, "f", 9)
+    put(live.log, "g", 10)
+    live.compact("a", "gone")
+    found, written, _ = mended(target, live)
+    assert found == {"zombie": ["a"]}
+    assert (written.upserts, written.deletes, written.tombstones) == (0, 1, 1)
+    assert set(target.state()) == {"b", "c", "d", "e"}
+    target.run(live.log, SCHEMAS)
+    assert set(target.state()) == {"b", "c", "d", "e", "f", "g"}
+
+
+def test_whatever_comes_after_a_mended_zombie_wins(spark: SparkSession, delta_target: Target) -> None:
+    """Without a sequence the offset alone decides, and the tombstone that is made up must leave room."""
+    log = Log("test.thing", partitions=1)
+    for n, key in enumerate("abc"):
+        put(log, key, 0, n, header=False)
+    delta_target.run(log, SCHEMAS)
+    log.append("b", None, None)
+    put(log, "d", 0, 3, header=False)
+    live = LiveTopic(spark, log, SCHEMAS)
+    live.compact("b")
+    assert mended(delta_target, live)[1].deletes == 1
+    assert set(delta_target.state()) == {"a", "c"}
+    put(log, "b", 0, 7, header=False)
+    delta_target.run(log, SCHEMAS)
+    assert delta_target.state("n")["b"] == {"n": 7}
+
+
+def test_a_key_that_moves_ahead_of_the_scan_is_no_zombie(spark: SparkSession, delta_target: Target) -> None:
+    """Trap: the record is replaced after the scan began, and compacted away before the scan comes by."""
+    live = filled(spark, delta_target)
+    moves = {"a": [1, 2, 3], "b": [1]}
+
+    def move(_: object) -> None:
+        hop = len(live.reads)
+        for key, hops in moves.items():
+            if hop in hops:
+                live.log.records = [r for r in live.log.records if r.key != key.encode()]
+                put(live.log, key, 100 + hop)
+
+    live.before_read = move
+    found = compared(delta_target, live)
+    assert keys(found) == {}
+    # The first hop comes by `b`, the third by `a`, which was moved twice more; then no candidate is left.
+    assert found.hops == 3
+    assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
+
+
+def test_a_topic_that_never_stands_still_proves_nothing(
+    spark: SparkSession, delta_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_module, "MAX_HOPS", 2)
+    live = filled(spark, delta_target)
+    delete(live.log, "a", 8)
+    put(live.log, "b", 9)
+    live.compact("a")
+    live.before_read = lambda _: put(live.log, "b", 10 + len(live.reads))
+    found = compared(delta_target, live)
+    assert keys(found) == {"unproven": ["a"]}
+    assert found.words.startswith("hop 2 still had ")
+    # The cleaner leaves alone what is younger than the lag, so the first hop proves it.
+    live.min_compaction_lag = timedelta(hours=1)
+    monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
+    found = compared(delta_target, live)
+    assert keys(found) == {"zombie": ["a"]}
+    assert (found.hops, found.words) == (1, "all of hop 1 is younger than min.compaction.lag.ms")
+
+
+def test_records_below_the_log_start_prove_nothing(spark: SparkSession, delta_target: Target) -> None:
+    """DeleteRecords and retention take live records too: the whole table would look deleted."""
+    live = filled(spark, delta_target)
+    live.start = 2
+    live.log.records = [record for record in live.log.records if record.offset >= 2]
+    assert mended(delta_target, live)[:2] == ({"unproven": ["a", "b"]}, Written())
+
+
+def test_an_unread_part_of_the_topic_is_no_difference(spark: SparkSession, delta_target: Target) -> None:
+    live = filled(spark, delta_target)
+    put(live.log, "new", 8)
+    put(live.log, "a", 9)
+    delete(live.log, "b", 10)
+    assert keys(compared(delta_target, live)) == {}
+    assert len(live.reads) == 1
+
+
+def test_records_that_cannot_be_read_are_told_and_left_alone(spark: SparkSession, delta_target: Target) -> None:
+    live = filled(spark, delta_target)
+    live.log.append("a", b"poison", sequence(8))
+    live.log.append("new", b"poison", sequence(9))
+    live.log.append(None, b"no key", sequence(10))
+    delta_target.run(live.log, SCHEMAS)
+    assert mended(delta_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
+
+
+def test_after_a_growth_a_row_that_is_not_there_may_have_been_deleted(
+    spark: SparkSession, delta_target: Target
+) -> None:
+    """The old partition keeps the live record for ever; the tombstone went to a new one, and from there away."""
+    log = Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    delta_target.run(log, SCHEMAS)
+    log.partitions = 2
+    log.append("a", None, sequence(3), partition=1)
+    log.append("c", framed(THING, 1, {"n": 4}), sequence(4), partition=1)
+    live = LiveTopic(spark, log, SCHEMAS)
+    with delta_target.open() as table:
+        committed = table.committed()
+        read = replace(log.range_from(None), start={0: 2, 1: 0}, partition_epoch=1)
+        delta_target.apply(table, committed, read, log, SCHEMAS)
+    live.compact("a")
+    put(log, "a", 1)  # what the old partition still shows
+    log.records[-1] = replace(log.records[-1], partition=0, offset=0)
+    assert mended(delta_target, live)[:2] == ({"unsure": ["a"]}, Written())
+
+
+def test_there_must_be_a_table(spark: SparkSession, delta_target: Target) -> None:
+    live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
+    with pytest.raises(RefusedError, match="there is no table yet"):
+        compared(delta_target, live)

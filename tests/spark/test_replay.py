@@ -1,0 +1,95 @@
+"""Reading again: nothing changes, nothing comes back, and what could bring rows back is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from kafka_log import START, Log, Schemas, framed, sequence
+from live_topic import LiveTopic
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark import runs, upkeep
+from outbox_spark.errors import ConfigurationError, RefusedError
+from outbox_spark.model import Committed, Options, Ordering, Outcome, ReadRange
+from outbox_spark.replay import parsed, replayed
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+def put(log: Log, key: str, commit: int) -> None:
+    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
+    job = replace(target.job, options=Options(tombstone_ttl=ttl))
+    return runs.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
+
+
+def test_a_replay_inside_the_ledgers_time_brings_nothing_back_and_beyond_it_is_refused(
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tombstone is gone from the topic, an older record of the key was sent again behind it."""
+    clock = START + timedelta(minutes=1)
+    for module in (upkeep, runs):
+        monkeypatch.setattr(module, "now", lambda: clock)
+    log = Log("test.thing", partitions=1)
+    put(log, "a", 1)
+    put(log, "b", 2)
+    log.append("a", None, sequence(3))
+    put(log, "c", 4)
+    target.run(log, SCHEMAS)
+    live = LiveTopic(spark, log, SCHEMAS)
+    live.compact("a")
+    log.records.insert(0, replace(log.records[0], key=b"a", sequence=sequence(1), offset=0))
+    before, committed = target.rows(), target.committed()
+    outcome = replay(target, live, "beginning")
+    assert (outcome.records, outcome.upserts, outcome.deletes, outcome.batches) == (3, 0, 0, 2)
+    assert outcome.offsets_from == {0: 0}
+    assert target.rows() == before
+    after = target.committed()
+    assert committed is not None
+    assert after is not None
+    assert after.offsets == committed.offsets
+    assert replay(target, live, (START + timedelta(seconds=3)).isoformat()).records == 1
+    # Records 0 and 1 are older than what the ledger remembers now.
+    clock = START + timedelta(hours=2)
+    put(log, "d", 5)
+    replay(target, live, clock.isoformat(), ttl=timedelta(hours=2) - timedelta(seconds=2))
+    assert target.rows("__tombstones") != []
+    with pytest.raises(RefusedError, match=r"a replay from beginning reads partition 0 from offset 0") as refused:
+        replay(target, live, "beginning")
+    assert "outbox-rebuild" in refused.value.hint
+    assert replay(target, live, (START + timedelta(seconds=2)).isoformat()).records == 2
+
+
+# Pure: no Spark.
+
+READ = ReadRange("t", "id", 0, {0: 7, 1: 4}, {0: 9, 1: 4})
+COMMITTED = Committed("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
+
+
+def test_a_replay_begins_earlier_and_never_later() -> None:
+    assert replayed(READ, COMMITTED, {0: 3, 1: 9}, None, "x").start == {0: 3, 1: 4}
+    assert replayed(READ, None, {0: 8, 1: 9}, None, "x") == READ
+
+
+def test_records_whose_deletions_are_forgotten_are_not_read_again() -> None:
+    with pytest.raises(
+        RefusedError, match="reads partition 0 from offset 3; deletions from before 2026-01-01T00:00:00Z"
+    ):
+        replayed(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
+    # Nothing is older than what is remembered, or nothing is read again.
+    assert replayed(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
+    assert replayed(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    assert (
+        parsed("2026-01-01T00:00:00") == parsed("2026-01-01T00:00:00Z") == parsed("2026-01-01T02:00:00+02:00") == START
+    )
+    with pytest.raises(ConfigurationError, match="--replay-from yesterday is no time"):
+        parsed("yesterday")
