@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from tests.cluster.conftest import Cluster, finished
+from tests.cluster.conftest import Cluster
 from tests.integration.support import Deploy, records
 from tests.integration.test_records import book
 
@@ -115,13 +115,13 @@ def test_tables_are_right_though_a_worker_is_lost_meanwhile(
     driver = cluster.submit(*options, secrets=secrets)
 
     def look() -> Seen[bool]:
-        assert driver.poll() is None, driver.communicate()
+        assert driver.process.poll() is None, driver.words
         found = lines.read_text().count("\n") if lines.exists() else 0
-        return Seen(True if found else None, f"{found} lines of metrics")
+        return Seen(True if found else None, driver.words)
 
     wait_for("the first batch", look, seconds=BATCH_SECONDS)
     cluster.kill("one")
-    results = finished(driver)
+    results = driver.results()
     assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
     assert [results[name]["records"] for name in ("warehouse", "lake")] == [400, 400]
     assert warehouse(state) == KEPT
@@ -133,7 +133,7 @@ def test_tables_are_right_though_a_worker_is_lost_meanwhile(
 
 def test_the_next_run_has_nothing_to_do(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:
     driver = cluster.submit("--job", str(job), "--output", "json", secrets=secrets)
-    assert {result["status"] for result in finished(driver).values()} == {"unchanged"}
+    assert {result["status"] for result in driver.results().values()} == {"unchanged"}
 
 
 def test_a_dry_run_beside_it(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
