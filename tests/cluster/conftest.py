@@ -86,7 +86,7 @@ class Cluster:
 
         wait_for(f"{count} workers", look, seconds=START_SECONDS)
 
-    def submit(self, *options: str, secrets: Mapping[str, str]) -> subprocess.Popen[str]:
+    def submit(self, *options: str, secrets: Mapping[str, str]) -> Driver:
         """spark-submit, as docs/scheduling.md has it; Python of driver and executors are not this one."""
         confs = {
             "spark.pyspark.driver.python": str(self.folder / "driver/bin/python"),
@@ -102,24 +102,37 @@ class Cluster:
         for name, value in confs.items():
             command += ["--conf", f"{name}={value}"]
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYTHONPATH": str(self.folder / "packages")}
-        return subprocess.Popen(
-            [*command, str(dist / "materialize.py"), *options],
-            cwd=self.folder,
-            env={**environment, **secrets},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command += [str(dist / "materialize.py"), *options]
+        out, err = self.folder / "driver.out", self.folder / "driver.err"
+        # Into files: a pipe that nobody reads stops the driver when it is full.
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env={**environment, **secrets}, stdout=stdout, stderr=stderr
+            )
+        self.processes[f"driver {process.pid}"] = process
+        return Driver(process, out, err)
 
 
-def finished(driver: subprocess.Popen[str]) -> dict[str, dict[str, object]]:
-    """The results of a driver, by target."""
-    out, err = driver.communicate(timeout=SUBMIT_SECONDS)
-    assert driver.returncode == 0, f"{out[-2000:]}\n---\n{err[-6000:]}"
-    # Under spark-submit words and results both arrive on stdout.
-    lines = out.splitlines()
-    result = json.loads("\n".join(lines[lines.index("{") :]))
-    return {entry["target"]: entry for entry in result["materializations"]}
+@dataclass
+class Driver:
+    """A spark-submit under way."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    @property
+    def words(self) -> str:
+        return f"{self.out.read_text()[-2000:]}\n--- stderr\n{self.err.read_text()[-6000:]}"
+
+    def results(self) -> dict[str, dict[str, object]]:
+        """Wait for its end; the results, by target."""
+        code = self.process.wait(timeout=SUBMIT_SECONDS)
+        assert code == 0, self.words
+        # Under spark-submit words and results both arrive on stdout.
+        lines = self.out.read_text().splitlines()
+        result = json.loads("\n".join(lines[lines.index("{") :]))
+        return {entry["target"]: entry for entry in result["materializations"]}
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +156,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.wait_for_workers(2)
         yield made
     finally:
-        for process in made.processes.values():
+        for process in reversed(made.processes.values()):
             process.terminate()
         for process in made.processes.values():
             process.wait(timeout=START_SECONDS)

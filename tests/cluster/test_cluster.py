@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from tests.cluster.conftest import Cluster, finished
+from tests.cluster.conftest import Cluster
 from tests.integration.support import Deploy, records
 from tests.integration.test_records import book
 
@@ -18,8 +21,9 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
+from outbox_spark import dry_run
 from outbox_spark.command import Exit
-from outbox_spark.job_file import variables
+from outbox_spark.job_file import read_jobs, variables
 from outbox_spark.jobs import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -111,13 +115,13 @@ def test_tables_are_right_though_a_worker_is_lost_meanwhile(
     driver = cluster.submit(*options, secrets=secrets)
 
     def look() -> Seen[bool]:
-        assert driver.poll() is None, driver.communicate()
+        assert driver.process.poll() is None, driver.words
         found = lines.read_text().count("\n") if lines.exists() else 0
-        return Seen(True if found else None, f"{found} lines of metrics")
+        return Seen(True if found else None, driver.words)
 
     wait_for("the first batch", look, seconds=BATCH_SECONDS)
     cluster.kill("one")
-    results = finished(driver)
+    results = driver.results()
     assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
     assert [results[name]["records"] for name in ("warehouse", "lake")] == [400, 400]
     assert warehouse(state) == KEPT
@@ -129,7 +133,46 @@ def test_tables_are_right_though_a_worker_is_lost_meanwhile(
 
 def test_the_next_run_has_nothing_to_do(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:
     driver = cluster.submit("--job", str(job), "--output", "json", secrets=secrets)
-    assert {result["status"] for result in finished(driver).values()} == {"unchanged"}
+    assert {result["status"] for result in driver.results().values()} == {"unchanged"}
+
+
+def test_a_dry_run_beside_it(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks the real broker; starts no Spark."""
+    monkeypatch.setenv(PASSWORD, secrets[PASSWORD])
+    assert main(["--job", str(job), "--target", "warehouse", "--dry-run"]) == Exit.DONE
+    assert dry_run.tombstones_kept(read_jobs(job)[0]) == timedelta(days=1)
+
+
+def test_rounds_in_a_process_of_their_own_until_sigterm(
+    job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState
+) -> None:
+    """What is written meanwhile arrives; a signal ends it with 0, and Spark's JVM with it."""
+    lines, words = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
+    command = [sys.executable, "-m", "outbox_spark", "--job", str(job), "--target", "warehouse"]
+    command += ["--interval", "0.5", "--metrics", str(lines)]
+    with words.open("w") as log:
+        process = subprocess.Popen(command, env={**os.environ, **secrets}, stderr=log, stdout=log)
+    try:
+
+        def look(status: str) -> Seen[bool]:
+            assert process.poll() is None, words.read_text()
+            entries = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+            found = [entry["status"] for entry in entries if entry["event"] == "run"]
+            return Seen(True if status in found else None, f"{len(found)} runs: {words.read_text()[-300:]}")
+
+        wait_for("a round with nothing new", lambda: look("unchanged"), seconds=BATCH_SECONDS)
+        with psycopg.connect(state.postgres) as connection:
+            send(connection, next(iter(KEPT)), book(next(iter(KEPT)), title="meanwhile"))
+        wait_for("a round with a change", lambda: look("changed"), seconds=BATCH_SECONDS)
+        process.terminate()
+        assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, words.read_text()
+    finally:
+        process.kill()
+    assert "meanwhile" in warehouse(state).values()
+    told = words.read_text()
+    assert "SIGTERM: stopping after the batch in progress" in told
+    assert "\nstopped\n" in told
+    assert told.count("nothing new") <= 2, "told once, not in every round"
 
 
 def importable(python: Path, *names: str, path: str = "") -> str:

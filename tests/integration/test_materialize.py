@@ -96,3 +96,27 @@ def test_both_tables_show_what_was_committed(runs: list[dict[str, Any]], project
     expected = {KEPT: str(book(KEPT)["title"]), CHANGED: "changed"}
     assert warehouse(state) == expected
     assert lake(project) == expected
+
+
+def test_a_dry_run_tells_what_the_next_run_reads(
+    runs: list[dict[str, Any]], library: Deployment, project: Path, state: StackState
+) -> None:
+    """From the real broker and the real target, without Spark: 0 when a run would find nothing, else 3."""
+    del runs
+    command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--dry-run"]
+
+    def dry_run() -> subprocess.CompletedProcess[str]:
+        options = ["--target", "warehouse", "--output", "json"]
+        return subprocess.run(
+            [*command, *options], cwd=project, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    before = dry_run()
+    assert (before.returncode, before.stderr) == (0, "")
+    arrived(library, "shelf.book", 4, send(state, KEPT, book(KEPT)))
+    after = dry_run()
+    assert (after.returncode, after.stderr) == (3, "")
+    entry = json.loads(after.stdout)["dry_run"][0]
+    assert entry["offsets"] >= 1
+    assert entry["run"] == 2
+    assert entry["missed_tombstones_possible"] is False

@@ -1,0 +1,186 @@
+"""docs/scheduling.md and its examples: every command line, option, exit code and file in them is real."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_job_file import as_text, job
+
+from outbox_spark import metrics
+from outbox_spark.command import Exit
+from outbox_spark.jobs import _check, _parser
+from outbox_spark.model import PostgresTarget
+from outbox_spark.package import ZIP_NAME
+from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, Figures
+from outbox_spark.versions import JAVA, SCALA, SPARK
+
+PROJECT = Path(__file__).resolve().parents[2]
+GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
+EXAMPLES = PROJECT / "docs/examples"
+FATAL = [Exit.USAGE, Exit.REFUSED]
+"""What no scheduler tries again."""
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign] - systemd's keys have capitals
+    parser.read_string((EXAMPLES / name).read_text(encoding="utf-8"))
+    return parser
+
+
+def manifest(name: str) -> dict[str, Any]:
+    found = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def pod() -> dict[str, Any]:
+    found: dict[str, Any] = manifest("cronjob.yaml")["spec"]["jobTemplate"]["spec"]
+    return found
+
+
+def airflow() -> dict[str, Any]:
+    """The constants of the DAG file; it is not run, for Airflow is not here."""
+    tree = ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
+    constants: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            names = [part.id for part in getattr(target, "elts", [target]) if isinstance(part, ast.Name)]
+            values = ast.literal_eval(node.value)
+            constants |= dict(zip(names, values if len(names) > 1 else [values], strict=True))
+    return constants
+
+
+def guide_commands() -> list[list[str]]:
+    """Arguments of every outbox-materialize, or materialize.py, in a shell block of the guide."""
+    found = []
+    for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            for index, word in enumerate(words):
+                if word == "outbox-materialize" or word.endswith("/materialize.py"):
+                    found.append(words[index + 1 :])
+    return found
+
+
+def example_commands() -> list[list[str]]:
+    crontab = (EXAMPLES / "crontab").read_text().splitlines()[-1]
+    words = [
+        shlex.split(crontab.partition("outbox-materialize ")[2].partition(" 2>")[0]),
+        *(
+            shlex.split(unit(name)["Service"]["ExecStart"])[1:]
+            for name in ("outbox-materialize.service", "outbox-materialize-continuous.service")
+        ),
+        pod()["template"]["spec"]["containers"][0]["args"],
+        manifest("spark_application.yaml")["spec"]["template"]["arguments"],
+        [*airflow()["COMMAND"][1:], "--aggregate", airflow()["TABLES"][0]],
+    ]
+    assert len(words) == len(list(EXAMPLES.iterdir())) - 1, "a timer has no command; every other example has one"
+    return words
+
+
+@pytest.mark.parametrize("words", [*guide_commands(), *example_commands()], ids=" ".join)
+def test_every_command_line_is_accepted(words: list[str]) -> None:
+    parser = _parser()
+    _check(parser, parser.parse_args(words))
+
+
+def test_the_guide_shows_every_way_to_run() -> None:
+    shown = {word for words in guide_commands() for word in words if word.startswith("--")}
+    assert shown >= {"--job", "--write-job", "--dry-run", "--interval", "--max-failures", "--metrics", "--output"}
+
+
+def test_every_option_that_the_guide_names_exists() -> None:
+    known = {option for action in _parser()._actions for option in action.option_strings}
+    spark = {"--master", "--driver-memory", "--executor-memory", "--jars", "--py-files", "--deploy-mode", "--files"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", GUIDE))
+    assert named <= known | spark
+
+
+def test_every_example_is_in_the_guide() -> None:
+    linked = set(re.findall(r"\(examples/([^)]+)\)", GUIDE))
+    assert linked == {path.name for path in EXAMPLES.iterdir()}
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    """The DAG's own, with a job file whose target is not there."""
+    down = job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"), aggregate=airflow()["TABLES"][0])
+    path = tmp_path / "job.json"
+    path.write_text(as_text([down]))
+    words = [str(path) if word.endswith("job.json") else word for word in example_commands()[-1]]
+    words = [str(tmp_path / "m.jsonl") if word.endswith(".jsonl") else word for word in words]
+    command = [sys.executable, "-m", "outbox_spark", *words, "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.FAILED
+    assert "would fail" in done.stdout
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert (helped.returncode, helped.stderr) == (0, "")
+
+
+# --- what schedulers make of exit codes
+
+
+def test_no_example_tries_again_what_needs_a_person() -> None:
+    assert list(airflow()["NEEDS_A_PERSON"]) == FATAL
+    assert list(airflow()["DONE"]) == [Exit.DONE]
+    for name in ("outbox-materialize.service", "outbox-materialize-continuous.service"):
+        service = unit(name)["Service"]
+        assert service["RestartPreventExitStatus"].split() == [str(int(code)) for code in FATAL]
+        assert service["Restart"] == "on-failure"
+    rule = pod()["podFailurePolicy"]["rules"][0]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", FATAL)
+    assert rule["onExitCodes"]["containerName"] == pod()["template"]["spec"]["containers"][0]["name"]
+    # Kubernetes allows such a policy with this alone.
+    assert pod()["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_no_example_starts_a_second_run_beside_the_first() -> None:
+    assert manifest("cronjob.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
+    assert manifest("spark_application.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
+    assert "flock -n" in (EXAMPLES / "crontab").read_text()
+    assert "max_active_runs=1" in (EXAMPLES / "airflow_dag.py").read_text()
+    assert "Restart" not in unit("outbox-materialize.timer")["Timer"]
+
+
+def test_the_continuous_unit_signals_the_command_alone() -> None:
+    assert unit("outbox-materialize-continuous.service")["Service"]["KillMode"] == "mixed"
+
+
+def test_the_manifests_name_what_is_built() -> None:
+    application = manifest("spark_application.yaml")["spec"]["template"]
+    assert application["sparkVersion"].startswith(f"{SPARK}.")
+    assert application["deps"]["pyFiles"] == [f"local:///opt/outbox/{ZIP_NAME}"]
+    assert application["mainApplicationFile"].endswith("/materialize.py")
+    mounted = [m["name"] for m in pod()["template"]["spec"]["containers"][0]["volumeMounts"]]
+    assert mounted == [volume["name"] for volume in pod()["template"]["spec"]["volumes"]]
+
+
+# --- what the guide says of codes, versions, metrics
+
+
+def test_the_table_of_exit_codes_is_complete() -> None:
+    section = GUIDE.partition("## Exit codes")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| (\d) \|", section, flags=re.MULTILINE) == [f"{code:d}" for code in Exit]
+
+
+def test_versions_are_those_that_are_checked() -> None:
+    assert f"Spark and PySpark {SPARK}.x, Java {JAVA[0]} or {JAVA[1]}, jars for Scala {SCALA}" in GUIDE
+
+
+def test_the_line_of_metrics_has_the_keys_that_are_written() -> None:
+    shown = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
+    assert set(metrics._KEYS) == set(shown) - {"time", "event", "aggregate", "topic", "target", "table"}
+    assert list(shown["spark"]) == list(Figures().to_dict())
+    assert f"`{OBSERVATION}`" in GUIDE
+    assert f"`{GROUP_PREFIX}<topic>" in GUIDE
