@@ -13,7 +13,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster bench-plan bench-smt bench-source bench-latency clean prerequisites older-postgres
+.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -96,6 +96,14 @@ bench-source: setup $(STAMPS)/constant-smt ## How fast a backlog drains, against
 
 bench-latency: setup ## From commit to consumer, against EventRouter; build/bench/latency.json. About 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
+
+bench-materialize: setup $(STAMPS)/jdbc-sink ## How fast topics become tables; build/bench/materialize.json. About 17 minutes; QUICK=1 two. FULL=1: to 10M events.
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize.py
+
+$(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
+	@echo "resolving Debezium's JDBC sink into build/bench/plugins (about 60 MB)"
+	@$(MVN) -f tests/benchmarks/jdbc_sink/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins"
+	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
 	@echo "building the transform that does nothing (tests/benchmarks/constant_smt)"

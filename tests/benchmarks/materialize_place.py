@@ -1,0 +1,192 @@
+"""What the benchmark of the materialization runs on: a stack, a topic, a warm Spark session, targets of every kind.
+
+with place(stage) as here:  →  here.job("postgres", "bench.book_1", "book_1")  →  runs.materialize(here.spark, job, ...)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+from tests.benchmarks.materialize_events import Books, Sender
+from tests.benchmarks.stage import PARTITIONS, Stage
+from tests.conftest import REPOSITORY
+
+from outbox_kit.stack import StackState
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.model import (
+    DeltaTarget,
+    IcebergTarget,
+    MaterializeJob,
+    ParquetTarget,
+    PostgresTarget,
+    Registry,
+    Target,
+)
+from outbox_spark.session import start_session
+from outbox_spark.sinks import open_table
+
+GC_LOG = REPOSITORY / "build" / "bench" / "materialize-gc.log"
+POSTGRES = "postgres"
+SUBJECT = "bench.book-value"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running stack and a session with the launchers' settings. `folder` holds the lake's tables."""
+
+    stage: Stage
+    spark: SparkSession
+    folder: Path
+
+    @property
+    def state(self) -> StackState:
+        return self.stage.state
+
+    def kinds(self) -> list[str]:
+        """Targets that the jobs have a sink for."""
+        return [kind for kind in targets(self.state, self.folder) if self._has_sink(kind)]
+
+    def job(self, kind: str, topic: str, table: str) -> MaterializeJob:
+        """A job of a topic that topic() made."""
+        return job_for(self.state, targets(self.state, self.folder)[kind], topic, table)
+
+    @contextmanager
+    def topic(self, name: str, keys: int) -> Iterator[Stock]:
+        """A topic with a subject of its own, and the books that are sent to it."""
+        registry = self.stage.deployment.registry
+        declared = registry.latest(SUBJECT)
+        assert declared is not None
+        registry.register(f"{name}-value", declared.text)
+        registered = registry.latest(f"{name}-value")
+        assert registered is not None
+        with self.stage.topic(name) as topic:
+            yield Stock(self.stage, topic, Books(keys, registered.id))
+
+    def warehouse(self) -> psycopg.Connection[tuple[object, ...]]:
+        """An autocommit connection to the target database, as its owner."""
+        return psycopg.connect(self.state.target, autocommit=True)
+
+    def count(self, table: str) -> int:
+        """Rows of a table in PostgreSQL."""
+        with self.warehouse() as connection:
+            row = connection.execute(SQL("select count(*) from {}").format(Identifier(table))).fetchone()
+        assert row is not None
+        return int(str(row[0]))
+
+    def forget(self, kind: str, table: str) -> None:
+        """Remove a table and what stands beside it, so that those before it do not fill disk and caches."""
+        if kind != POSTGRES:
+            for path in self.folder.glob(f"**/{table}*"):
+                shutil.rmtree(path, ignore_errors=True)
+            return
+        with self.warehouse() as connection:
+            found = connection.execute(
+                "select tablename from pg_tables where schemaname = 'public' and starts_with(tablename, %s)", [table]
+            ).fetchall()
+            for (name,) in found:
+                connection.execute(SQL("drop table {}").format(Identifier(str(name))))
+            with suppress(psycopg.errors.UndefinedTable):  # no job has run yet
+                connection.execute("delete from outbox_offsets where table_name = %s", [table])
+
+    @property
+    def spark_pid(self) -> int:
+        """Pid of the JVM, which runs the tasks too."""
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        return int(jvm.java.lang.ProcessHandle.current().pid())
+
+    def settle(self) -> None:
+        """What one sample leaves behind is not the next one's to pay for: garbage, and pages that are not on disk."""
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.java.lang.System.gc()
+        with self.stage.database() as connection:
+            connection.execute("checkpoint")
+
+    def _has_sink(self, kind: str) -> bool:
+        try:
+            open_table(self.spark, self.job(kind, SUBJECT.removesuffix("-value"), "probe"))
+        except ConfigurationError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Stock:
+    """A topic and the books whose events it holds."""
+
+    stage: Stage
+    topic: str
+    books: Books
+
+    def send_each(self) -> None:
+        """One event for each book."""
+        with self._sender() as sender:
+            sender.send(self.books.first_events())
+
+    def send(self, count: int) -> None:
+        """So many events of random books."""
+        with self._sender() as sender:
+            sender.send(self.books.events(count))
+
+    def send_markers(self) -> None:
+        """The last record of each partition, see Books.markers."""
+        with self._sender() as sender:
+            for partition, event in enumerate(self.books.markers(PARTITIONS)):
+                sender.send_to(partition, *event)
+
+    def _sender(self) -> Sender:
+        return Sender(self.stage.deployment.environment.kafka, self.topic)
+
+
+@contextmanager
+def place(stage: Stage) -> Iterator[Place]:
+    """Start Spark as the launchers do, on two cores, with the collector's log in build/bench."""
+    GC_LOG.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("SPARK_MASTER", "local[2]")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xlog:gc:file={GC_LOG}")
+    spark = start_session("outbox-bench")
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with tempfile.TemporaryDirectory(prefix="outbox-bench-lake-", ignore_cleanup_errors=True) as folder:
+            yield Place(stage, spark, Path(folder))
+    finally:
+        spark.stop()
+
+
+def targets(state: StackState, folder: Path) -> dict[str, Target]:
+    """One target of each kind that the jobs' model knows."""
+    return {
+        POSTGRES: PostgresTarget(
+            host=state.postgres_host,
+            port=state.postgres_port,
+            database=state.target_database,
+            user=state.materializer_user,
+            password=state.materializer_password,
+        ),
+        "delta": DeltaTarget(str(folder / "delta")),
+        "iceberg": IcebergTarget("bench", {"type": "hadoop", "warehouse": str(folder / "iceberg")}),
+        "parquet": ParquetTarget(str(folder / "parquet")),
+    }
+
+
+def job_for(state: StackState, target: Target, topic: str, table: str) -> MaterializeJob:
+    """The job that a pipeline file with this topic and table would make."""
+    return MaterializeJob(
+        aggregate="book",
+        topic=topic,
+        table=table,
+        kafka={"bootstrap.servers": state.kafka},
+        registry=Registry(state.registry),
+        target_name="bench",
+        target=target,
+    )

@@ -1,0 +1,156 @@
+"""The samples of the materialization's benchmark, and what is said of them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.benchmarks.materialize_memory import Peak
+from tests.benchmarks.report import Bound, bound_table, markdown, publish
+
+# (ratio, variant, reference, must, goal)
+RATES = (
+    ("postgres_vs_read", "postgres", "read", 0.40, 0.55),
+    ("parquet_vs_read", "parquet", "read", 0.45, 0.60),
+    ("iceberg_vs_read", "iceberg", "read", 0.45, 0.60),
+    ("delta_vs_read", "delta", "read", 0.42, 0.55),
+    ("stale_replay_vs_read", "postgres_stale_replay", "read", 0.38, 0.55),
+    ("postgres_vs_jdbc_sink", "postgres", "jdbc-sink", 6.0, 10.0),
+    ("postgres_vs_naive", "postgres", "naive", 2.0, 2.0),
+)
+SECONDS = (
+    ("batch10k_postgres", 2.0, 1.0),
+    ("batch10k_delta", 6.0, 3.0),
+    ("batch10k_iceberg", 4.0, 2.0),
+)
+MEMORY_GB = 2.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: seconds of the clock, and of the processor in Spark's JVM (0: not measured)."""
+
+    seconds: float
+    processor: float
+
+
+@dataclass
+class Results:
+    """What was measured."""
+
+    machine: dict[str, Any]
+    events: int
+    rounds: int
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    """By variant: rows of the table it made. All must be the same."""
+    batches: dict[str, list[float]] = field(default_factory=dict)
+    peaks: list[Peak] = field(default_factory=list)
+
+    def add(self, name: str, sample: Sample) -> None:
+        self.samples.setdefault(name, []).append(sample)
+
+    def agree(self, name: str, rows: int) -> None:
+        """Raises RuntimeError where two variants made different tables of one topic."""
+        self.rows[name] = rows
+        if len(set(self.rows.values())) > 1:
+            raise RuntimeError(f"the tables differ in their rows: {self.rows}")
+
+    def rate(self, name: str) -> float:
+        """Events per second: of the median run."""
+        return self.events / statistics.median(sample.seconds for sample in self.samples[name])
+
+    @property
+    def bounds(self) -> list[Bound]:
+        """Ratios of rates, of those variants that were run."""
+        return [
+            Bound(name, self.rate(variant) / self.rate(reference), must, goal)
+            for name, variant, reference, must, goal in RATES
+            if variant in self.samples and reference in self.samples
+        ]
+
+    @property
+    def limits(self) -> list[Bound]:
+        """Seconds of a batch and GB of memory, as bounds from above."""
+        found = [
+            Bound(f"{name}_s", statistics.median(self.batches[name]), must, goal, at_most=True)
+            for name, must, goal in SECONDS
+            if name in self.batches
+        ]
+        if self.peaks:
+            largest = max(self.peaks, key=lambda peak: peak.records)
+            found.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))
+        return found
+
+
+def publish_results(results: Results) -> None:
+    """Print the tables and write build/bench/materialize.json."""
+    document = {
+        "machine": results.machine,
+        "events": results.events,
+        "rounds": results.rounds,
+        "rows": max(results.rows.values(), default=0),
+        "samples": {
+            **{name: [asdict(sample) for sample in found] for name, found in results.samples.items()},
+            **results.batches,
+        },
+        "measures": {name: _measure(results, name) for name in results.samples},
+        "ratios": {bound.name: round(bound.ratio, 3) for bound in results.bounds},
+        "values": {
+            **{f"{name}_s": round(statistics.median(found), 3) for name, found in results.batches.items()},
+            **{bound.name: round(bound.ratio, 3) for bound in results.limits},
+        },
+        "peaks": [asdict(peak) for peak in results.peaks],
+    }
+    publish("materialize", document, tables(results))
+
+
+def tables(results: Results) -> str:
+    """The figures for people."""
+    parts = [_rate_table(results)] if results.samples else []
+    if results.batches:
+        parts.append(_batch_table(results))
+    if results.peaks:
+        parts.append(_peak_table(results))
+    return "\n\n".join(parts) + bound_table([*results.bounds, *results.limits])
+
+
+def _measure(results: Results, name: str) -> dict[str, float]:
+    found = results.samples[name]
+    seconds = [sample.seconds for sample in found]
+    return {
+        "median_s": round(statistics.median(seconds), 3),
+        "min_s": round(min(seconds), 3),
+        "max_s": round(max(seconds), 3),
+        "events_per_s": round(results.rate(name)),
+        "processor_s": round(statistics.median(sample.processor for sample in found), 2),
+    }
+
+
+def _rate_table(results: Results) -> str:
+    rows = []
+    read = results.rate("read") if "read" in results.samples else None
+    for name in results.samples:
+        measure = _measure(results, name)
+        share = f"{results.rate(name) / read:.2f}" if read else ""
+        processor = f"{measure['processor_s'] * 1e6 / results.events:.2f}" if measure["processor_s"] else ""
+        seconds = [f"{measure[column]:.2f}" for column in ("median_s", "min_s", "max_s")]
+        rows.append([name, f"{measure['events_per_s']:,.0f}", share, *seconds, processor])
+    return markdown(("variant", "events/s", "of read", "median s", "least", "most", "JVM s/M events"), rows)
+
+
+def _batch_table(results: Results) -> str:
+    rows = [
+        [name, f"{statistics.median(found):.2f}", f"{min(found):.2f}", f"{max(found):.2f}"]
+        for name, found in results.batches.items()
+    ]
+    return markdown(("batch of 10,000 events", "median s", "least", "most"), rows)
+
+
+def _peak_table(results: Results) -> str:
+    rows = [
+        [f"{peak.records:,}", f"{peak.seconds:.1f}", f"{peak.jvm_gb:.2f}", f"{peak.python_gb:.2f}", f"{peak.gb:.2f}"]
+        for peak in results.peaks
+    ]
+    return markdown(("events, cold process", "seconds", "JVM GB", "Python GB", "together"), rows)
