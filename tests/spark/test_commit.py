@@ -219,7 +219,7 @@ def test_a_ledger_of_before_there_were_ids(
 ) -> None:
     log, _ = changes()
     with monkeypatch.context() as patch:
-        patch.setattr("outbox_spark.sinks.table.secrets.token_hex", lambda _: "")
+        patch.setattr("outbox_spark.sinks.beside.secrets.token_hex", lambda _: "")
         delta_target.run(log, SCHEMAS)
     assert isinstance(delta_target.job.target, DeltaTarget)
     ledger = f"{delta_target.job.target.path}/thing__tombstones"

@@ -1,16 +1,13 @@
 """What the lake formats share: one guarded MERGE per batch, whose commit also says how far the table now is.
 
-Deleted keys are in a ledger table beside it, and records that cannot be read in a quarantine table. Both are written
-before the commit, because what they say ("this key was deleted at that version", "this record could not be read") is
-true whether or not the commit follows. A crash between leaves the table and its offsets as they were, and the next run
-finds the entries there. What differs between the formats, how a table is named and made and how a commit carries the
-progress, is in the subclasses.
+Ledger and quarantine, see beside.py, are written before that commit. What differs between the formats, how a table is
+named and made and how a commit carries the progress, is in the subclasses.
 """
 
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,13 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, Column
+from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, STALE_COLUMN, Column
 from outbox_spark.decode import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.model import Committed, Mode, Written
-from outbox_spark.order import VERSION_COLUMNS, version_sql
+from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks import history
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
+from outbox_spark.sinks.base import TOMBSTONES_SUFFIX, Batch
+from outbox_spark.sinks.beside import LEDGER_ID, BesideTables
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import (
     GOOD,
@@ -39,7 +37,6 @@ from outbox_spark.sinks.merging import (
     POISON,
     Merge,
     default_sql,
-    literal,
     own_columns,
     quoted,
     table_columns,
@@ -47,7 +44,6 @@ from outbox_spark.sinks.merging import (
 
 PROGRESS_KEY = "outbox"
 """The entry of a commit's own metadata that the progress is in."""
-_LEDGER_ID = "ledger_id"
 _FLAGGED_SINCE_LAYOUT = 2
 
 
@@ -60,19 +56,15 @@ class Changes:
     deleted: int
 
 
-class LakeTable(ABC):
+class LakeTable(BesideTables):
     """One table, its ledger and its quarantine; held from `with` to its end by a lease, where there is one."""
 
     def __init__(self, spark: SparkSession, label: str, mode: Mode, lease: Lease | None) -> None:
-        self._spark = spark
+        super().__init__(spark, mode)
         self._label = label
-        self._mode = mode
         self._lease = lease
         self._stored: dict[str, Any] | None = None
         """The progress that was read or written last, with what is stored beside it."""
-        # Names the ledger entries of this table, from its first commit to its removal. A first run makes up a
-        # new one: what a slow first run enters means nothing to the table of the one that won.
-        self._ledger_id = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
         if self._lease is not None:
@@ -93,7 +85,7 @@ class LakeTable(ABC):
         if stored is None:
             message = f"the history of {self._label} holds no progress: the job did not make it, or it was cleaned"
             raise RefusedError(message, "materialize into another table, or remove it so that the next run rebuilds it")
-        self._stored, self._ledger_id = stored, stored.get(_LEDGER_ID, "")
+        self._stored, self._ledger_id = stored, stored.get(LEDGER_ID, "")
         return Committed.from_json(stored, f"the progress of {self._label}")
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -229,86 +221,6 @@ class LakeTable(ABC):
         row = defaults(self._spark, fresh, batch.reader).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
         return {**filled, **{column.name: default_sql(row[0], column.name, types) for column in fresh}}
 
-    def _add_columns(self, suffix: str, wanted: Mapping[str, str], comments: Mapping[str, str]) -> None:
-        """Columns that a table lacks, and comments that have changed."""
-        live = {field.name.lower(): field for field in self._read(suffix).schema.fields}
-        missing = [name for name in wanted if name.lower() not in live]
-        if missing:
-            added = ", ".join(
-                f"{quoted(name)} {wanted[name]}" + (f" COMMENT {literal(comments[name])}" if name in comments else "")
-                for name in missing
-            )
-            self._sql(f"ALTER TABLE {self._name(suffix)} ADD COLUMNS ({added})")
-        for name, comment in comments.items():
-            if name not in missing and live[name.lower()].metadata.get("comment") != comment:
-                self._sql(f"ALTER TABLE {self._name(suffix)} ALTER COLUMN {quoted(name)} COMMENT {literal(comment)}")
-
-    def _keep_quarantine(self, batch: Batch) -> None:
-        rows = batch.rows.where(F.col("_reason").isNotNull()).select(
-            F.lit(batch.committed.topic_id).alias("topic_id"),
-            *METADATA_COLUMNS,
-            F.col("_key").alias("key"),
-            F.col("_schema_id").alias("schema_id"),
-            F.col("_reason").alias("reason"),
-            F.col("_value").alias("value"),
-            F.current_timestamp().alias("quarantined_at"),
-            KEY_COLUMN,
-        )
-        self._add_quarantined(rows)
-
-    def _add_quarantined(self, rows: DataFrame) -> None:
-        """Append those that are not there yet."""
-        if self._there(QUARANTINE_SUFFIX):
-            self._add_columns(QUARANTINE_SUFFIX, {KEY_COLUMN: "string"}, {})
-            place = ["topic_id", "_partition", "_offset"]
-            rows = rows.join(self._read(QUARANTINE_SUFFIX).select(*place), place, "left_anti").select(*rows.columns)
-        self._append(QUARANTINE_SUFFIX, rows)
-
-    def _poison(self, batch: Batch) -> DataFrame | None:
-        """By key the newest version in quarantine, entries of this batch among them; None when there is none."""
-        if not self._there(QUARANTINE_SUFFIX):
-            return None
-        entries = self._read(QUARANTINE_SUFFIX).where(F.col("topic_id") == batch.committed.topic_id)
-        key = F.col("key").cast("string")
-        if KEY_COLUMN in entries.columns:  # entries of before layout 2 have none
-            key = F.coalesce(KEY_COLUMN, key)
-        newest = F.max(F.struct(*VERSION_COLUMNS)).alias(POISON)
-        return entries.where(F.col("key").isNotNull()).groupBy(key.alias(KEY_COLUMN)).agg(newest)
-
-    def _enter_tombstones(self, batch: Batch) -> int:
-        """Append those that the ledger does not know yet; returns how many. An entry is never changed."""
-        dead = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(KEY_COLUMN, *METADATA_COLUMNS)
-        exists = self._there(TOMBSTONES_SUFFIX)
-        if exists:
-            self._add_columns(TOMBSTONES_SUFFIX, {_LEDGER_ID: "string"}, {})
-            entries = self._entries()
-            if self._mode is Mode.HISTORY:
-                dead = history.without(dead, entries)
-            else:
-                known = F.expr(f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {version_sql('s')}")
-                dead = dead.alias("s").join(entries.alias("t"), known, "left_anti")
-        dead = dead.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            count = dead.count()
-            if count:
-                self._append(TOMBSTONES_SUFFIX, dead.withColumn(_LEDGER_ID, F.lit(self._ledger_id)))
-        finally:
-            dead.unpersist()
-        return count
-
-    def _entries(self) -> DataFrame:
-        """What the ledger holds of this table. Entries of before there was an id have none."""
-        return self._read(TOMBSTONES_SUFFIX).where(F.coalesce(_LEDGER_ID, F.lit("")) == self._ledger_id)
-
-    def _newer_than_ledger(self, rows: DataFrame) -> DataFrame:
-        """Rows without those that a tombstone in the ledger is newer than; tombstones themselves stay."""
-        if not self._there(TOMBSTONES_SUFFIX):
-            return rows
-        stale = F.expr(
-            f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND NOT s._deleted AND {version_sql('t')} >= {version_sql('s')}"
-        )
-        return rows.alias("s").join(self._entries().alias("t"), stale, how="left_anti")
-
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
         """Rows that this batch wrote, those with and without a `_deleted_at`: the ones whose record it read."""
         before = {} if batch.previous is None else batch.previous.offsets
@@ -329,7 +241,7 @@ class LakeTable(ABC):
             **batch.committed.to_json(),
             "columns": [column.name for column in batch.columns],
             "mode": self._mode,
-            _LEDGER_ID: self._ledger_id,
+            LEDGER_ID: self._ledger_id,
             "token": secrets.token_hex(8),
         }
 
@@ -363,25 +275,6 @@ class LakeTable(ABC):
             yield name
         finally:
             self._spark.catalog.dropTempView(name)
-
-    def _sql(self, statement: str) -> None:
-        self._spark.sql(statement).collect()
-
-    @abstractmethod
-    def _name(self, suffix: str = "") -> str:
-        """The table, or the one beside it, as SQL takes it."""
-
-    @abstractmethod
-    def _there(self, suffix: str = "") -> bool:
-        """Whether it exists."""
-
-    @abstractmethod
-    def _read(self, suffix: str = "") -> DataFrame:
-        """Its rows now."""
-
-    @abstractmethod
-    def _append(self, suffix: str, rows: DataFrame) -> None:
-        """Add rows to a table beside; makes it when there is none."""
 
     @abstractmethod
     def _find_progress(self) -> dict[str, Any] | None:

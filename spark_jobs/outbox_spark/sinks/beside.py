@@ -1,0 +1,135 @@
+"""The tables beside a lake table: the ledger of deleted keys, and the quarantine of records that cannot be read.
+
+Both are written before the table's commit, because what they say ("this key was deleted at that version", "this record
+could not be read") is true whether or not the commit follows. A crash between leaves the table and its offsets as they
+were, and the next run finds the entries there. Entries are only ever added.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
+from outbox_spark.model import Mode
+from outbox_spark.order import VERSION_COLUMNS, version_sql
+from outbox_spark.sinks import history
+from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
+from outbox_spark.sinks.merging import POISON, literal, quoted
+
+LEDGER_ID = "ledger_id"
+
+
+class BesideTables(ABC):
+    """A lake table's ledger and quarantine. What differs between the formats is abstract."""
+
+    def __init__(self, spark: SparkSession, mode: Mode) -> None:
+        self._spark = spark
+        self._mode = mode
+        # Names the ledger entries of this table, from its first commit to its removal. A first run makes up a
+        # new one: what a slow first run enters means nothing to the table of the one that won.
+        self._ledger_id = secrets.token_hex(8)
+
+    def _keep_quarantine(self, batch: Batch) -> None:
+        rows = batch.rows.where(F.col("_reason").isNotNull()).select(
+            F.lit(batch.committed.topic_id).alias("topic_id"),
+            *METADATA_COLUMNS,
+            F.col("_key").alias("key"),
+            F.col("_schema_id").alias("schema_id"),
+            F.col("_reason").alias("reason"),
+            F.col("_value").alias("value"),
+            F.current_timestamp().alias("quarantined_at"),
+            KEY_COLUMN,
+        )
+        self._add_quarantined(rows)
+
+    def _add_quarantined(self, rows: DataFrame) -> None:
+        """Append those that are not there yet."""
+        if self._there(QUARANTINE_SUFFIX):
+            self._add_columns(QUARANTINE_SUFFIX, {KEY_COLUMN: "string"}, {})
+            place = ["topic_id", "_partition", "_offset"]
+            rows = rows.join(self._read(QUARANTINE_SUFFIX).select(*place), place, "left_anti").select(*rows.columns)
+        self._append(QUARANTINE_SUFFIX, rows)
+
+    def _poison(self, batch: Batch) -> DataFrame | None:
+        """By key the newest version in quarantine, entries of this batch among them; None when there is none."""
+        if not self._there(QUARANTINE_SUFFIX):
+            return None
+        entries = self._read(QUARANTINE_SUFFIX).where(F.col("topic_id") == batch.committed.topic_id)
+        key = F.col("key").cast("string")
+        if KEY_COLUMN in entries.columns:  # entries of before layout 2 have none
+            key = F.coalesce(KEY_COLUMN, key)
+        newest = F.max(F.struct(*VERSION_COLUMNS)).alias(POISON)
+        return entries.where(F.col("key").isNotNull()).groupBy(key.alias(KEY_COLUMN)).agg(newest)
+
+    def _enter_tombstones(self, batch: Batch) -> int:
+        """Append those that the ledger does not know yet; returns how many. An entry is never changed."""
+        dead = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(KEY_COLUMN, *METADATA_COLUMNS)
+        exists = self._there(TOMBSTONES_SUFFIX)
+        if exists:
+            self._add_columns(TOMBSTONES_SUFFIX, {LEDGER_ID: "string"}, {})
+            entries = self._entries()
+            if self._mode is Mode.HISTORY:
+                dead = history.without(dead, entries)
+            else:
+                known = F.expr(f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {version_sql('s')}")
+                dead = dead.alias("s").join(entries.alias("t"), known, "left_anti")
+        dead = dead.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            count = dead.count()
+            if count:
+                self._append(TOMBSTONES_SUFFIX, dead.withColumn(LEDGER_ID, F.lit(self._ledger_id)))
+        finally:
+            dead.unpersist()
+        return count
+
+    def _entries(self) -> DataFrame:
+        """What the ledger holds of this table. Entries of before there was an id have none."""
+        return self._read(TOMBSTONES_SUFFIX).where(F.coalesce(LEDGER_ID, F.lit("")) == self._ledger_id)
+
+    def _newer_than_ledger(self, rows: DataFrame) -> DataFrame:
+        """Rows without those that a tombstone in the ledger is newer than; tombstones themselves stay."""
+        if not self._there(TOMBSTONES_SUFFIX):
+            return rows
+        stale = F.expr(
+            f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND NOT s._deleted AND {version_sql('t')} >= {version_sql('s')}"
+        )
+        return rows.alias("s").join(self._entries().alias("t"), stale, how="left_anti")
+
+    def _add_columns(self, suffix: str, wanted: Mapping[str, str], comments: Mapping[str, str]) -> None:
+        """Columns that a table lacks, and comments that have changed."""
+        live = {field.name.lower(): field for field in self._read(suffix).schema.fields}
+        missing = [name for name in wanted if name.lower() not in live]
+        if missing:
+            added = ", ".join(
+                f"{quoted(name)} {wanted[name]}" + (f" COMMENT {literal(comments[name])}" if name in comments else "")
+                for name in missing
+            )
+            self._sql(f"ALTER TABLE {self._name(suffix)} ADD COLUMNS ({added})")
+        for name, comment in comments.items():
+            if name not in missing and live[name.lower()].metadata.get("comment") != comment:
+                self._sql(f"ALTER TABLE {self._name(suffix)} ALTER COLUMN {quoted(name)} COMMENT {literal(comment)}")
+
+    def _sql(self, statement: str) -> None:
+        self._spark.sql(statement).collect()
+
+    @abstractmethod
+    def _name(self, suffix: str = "") -> str:
+        """The table, or the one beside it, as SQL takes it."""
+
+    @abstractmethod
+    def _there(self, suffix: str = "") -> bool:
+        """Whether it exists."""
+
+    @abstractmethod
+    def _read(self, suffix: str = "") -> DataFrame:
+        """Its rows now."""
+
+    @abstractmethod
+    def _append(self, suffix: str, rows: DataFrame) -> None:
+        """Add rows to a table beside; makes it when there is none."""

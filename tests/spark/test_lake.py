@@ -1,0 +1,215 @@
+"""What is particular to the lake formats: snapshots, comments, tables of an older layout, a swap in one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_log import START, Log, Schemas, framed, sequence
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark.columns import columns_of
+from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.export import export
+from outbox_spark.model import DeltaTarget, IcebergTarget, Mode
+from outbox_spark.sinks.iceberg import IcebergTable, table_name
+from outbox_spark.sinks.lease import Lease
+from outbox_spark.sinks.merging import Merge, literal, quoted
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+class CrashError(Exception):
+    """Stands for the death of the driver."""
+
+
+def put(log: Log, key: str, commit: int) -> None:
+    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def two_parts() -> tuple[Log, dict[int, int]]:
+    """A log and the end of its first part."""
+    log = Log("test.thing")
+    put(log, "a", 1)
+    put(log, "b", 2)
+    first = log.end()
+    log.append("a", None, sequence(3))
+    put(log, "b", 4)
+    put(log, "c", 5)
+    log.append("bad", b"bad", sequence(6))
+    return log, first
+
+
+def iceberg(target: Target) -> IcebergTable:
+    table = target.open()
+    assert isinstance(table, IcebergTable)
+    return table
+
+
+def test_a_crash_before_the_branch_becomes_the_table_leaves_iceberg_as_it_was(
+    iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log, first = two_parts()
+    iceberg_target.run(log, SCHEMAS, first)
+    before = (iceberg_target.rows(), iceberg_target.committed())
+    branch = IcebergTable._branch
+
+    @contextmanager
+    def branch_and_crash(table: IcebergTable, progress: dict[str, Any]) -> Iterator[str]:
+        with branch(table, progress) as name:
+            yield name
+            raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "_branch", branch_and_crash)
+        with pytest.raises(CrashError):
+            iceberg_target.run(log, SCHEMAS)
+    assert (iceberg_target.rows(), iceberg_target.committed()) == before
+    # A driver that is killed leaves its branch.
+    loaded = iceberg(iceberg_target)._loaded()
+    loaded.manageSnapshots().createBranch("outbox_dead", loaded.currentSnapshot().snapshotId()).commit()
+    iceberg_target.run(log, SCHEMAS)
+    assert iceberg_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
+    assert [len(iceberg_target.rows(suffix)) for suffix in ("__tombstones", "__quarantine")] == [1, 1]
+    assert list(iceberg(iceberg_target)._loaded().refs()) == ["main"]
+    export(iceberg_target.spark, [iceberg_target.job], tmp_path)
+    (file,) = (tmp_path / "target/thing").glob("*.json")
+    assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
+
+
+def test_a_first_run_that_was_overtaken_makes_no_iceberg_table(
+    iceberg_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "acquire", lambda _: None)
+    log, first = two_parts()
+    with iceberg_target.open() as slow:
+        assert slow.committed() is None
+        iceberg_target.run(log, SCHEMAS, first)
+        after = (iceberg_target.rows(), iceberg_target.committed())
+        with pytest.raises(OverlapError, match="another run has committed"):
+            iceberg_target.apply(slow, None, log.range_from(None), log, SCHEMAS)
+    assert (iceberg_target.rows(), iceberg_target.committed()) == after
+
+
+def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
+    iceberg_target: Target, spark: SparkSession
+) -> None:
+    log, first = two_parts()
+    iceberg_target.run(log, SCHEMAS, first)
+    table = iceberg(iceberg_target)
+    old = table._loaded().currentSnapshot().snapshotId()
+    iceberg_target.run(log, SCHEMAS)
+    committed = iceberg_target.committed()
+    assert isinstance(iceberg_target.job.target, IcebergTarget)
+    name = f"{iceberg_target.job.target.namespace}.thing"
+    spark.sql(
+        f"CALL {table._catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+    ).collect()
+    assert "outbox" not in dict(table._loaded().currentSnapshot().summary())
+    assert iceberg_target.committed() == committed
+    put(log, "c", 7)
+    assert iceberg_target.run(log, SCHEMAS).upserts == 1
+    spark.sql(f"CALL {table._catalog}.system.rollback_to_snapshot('{name}', {old})").collect()
+    with pytest.raises(RefusedError, match="was rolled back") as caught:
+        iceberg_target.committed()
+    assert "remove the table" in caught.value.hint
+
+
+def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Target) -> None:
+    log, first = two_parts()
+    iceberg_target.run(log, SCHEMAS, first)
+    log.append("late", b"bad", sequence(7))
+    wider = {**THING, "fields": [{"name": "n", "type": "long"}]}
+    shadow = replace(iceberg_target, job=replace(iceberg_target.job, table="thing__shadow"))
+    log.append("d", framed(wider, 2, {"n": 2**40}), sequence(8))
+    shadow.run(log, Schemas({1: THING, 2: wider}, newest=2))
+    progress = shadow.committed()
+    with iceberg_target.open() as table, shadow.open() as other:
+        table.replace_by(other)
+        assert {row["aggregate_id"] for row in table.versions().collect()} == {"b", "c", "d"}
+    assert iceberg_target.committed() == progress
+    assert iceberg_target.state("n")["d"] == {"n": 2**40}
+    assert len(iceberg_target.rows("__quarantine")) == 2
+    assert [shadow.rows(suffix) for suffix in ("", "__tombstones", "__quarantine")] == [[], [], []]
+    put(log, "a", 1)  # from before its deletion, which only the shadow has read
+    iceberg_target.run(log, Schemas({1: THING, 2: wider}, newest=2))
+    assert "a" not in iceberg_target.state("n")
+    with iceberg_target.open() as table:
+        assert table.forget_deletions(START) == 0
+        assert table.forget_deletions(START + timedelta(days=1)) == 1
+        assert iceberg_target.rows("__tombstones") == []
+        table.drop()
+        assert table.committed() is None
+    assert len(iceberg_target.rows("__quarantine")) == 2
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_documentation_of_fields_becomes_comments(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+
+    def documented(number: int, *more: str) -> dict[str, Any]:
+        fields = [{"name": "n", "type": "int", "doc": f"it's ${{number}} {number}"}]
+        fields += [{"name": m, "type": ["null", "int"], "default": None, "doc": f"\\{m}"} for m in more]
+        return {**THING, "fields": fields}
+
+    log = Log("test.thing")
+    put(log, "a", 1)
+    target.run(log, Schemas({1: documented(1)}, newest=1))
+    assert comments(target) == {"n": "it's ${number} 1"}
+    put(log, "a", 2)
+    target.run(log, Schemas({1: THING, 2: documented(2, "extra")}, newest=2))
+    assert comments(target) == {"n": "it's ${number} 2", "extra": "\\extra"}
+    assert target.state("n", "extra") == {"a": {"n": 2, "extra": None}}
+
+
+def comments(target: Target) -> dict[str, str]:
+    if isinstance(target.job.target, IcebergTarget):
+        frame = target.spark.table(table_name(target.spark, target.job.target, "thing"))
+    else:
+        assert isinstance(target.job.target, DeltaTarget)
+        frame = target.spark.read.format("delta").load(f"{target.job.target.path}/thing")
+    return {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
+
+
+def test_a_table_of_layout_1_gets_its_flags(delta_target: Target, spark: SparkSession) -> None:
+    """It had no `_stale`, and its quarantine no `aggregate_id`."""
+    log = Log("test.thing")
+    put(log, "a", 1)
+    put(log, "b", 2)
+    log.append("a", b"bad", sequence(3))
+    delta_target.run(log, SCHEMAS)
+    assert isinstance(delta_target.job.target, DeltaTarget)
+    path = f"{delta_target.job.target.path}/thing"
+    committed = delta_target.committed()
+    assert committed is not None
+    old = {**committed.to_json(), "layout": 1, "columns": ["n"], "ledger_id": "x", "token": "y"}
+    for suffix, column, progress in (("", "_stale", {"outbox": old}), ("__quarantine", "aggregate_id", {})):
+        frame = spark.read.format("delta").load(path + suffix).drop(column)
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.option("userMetadata", json.dumps(progress)).save(path + suffix)
+    put(log, "c", 4)
+    delta_target.run(log, SCHEMAS)
+    expected = {"a": {"n": 1, "_stale": True}, "b": {"n": 2, "_stale": False}, "c": {"n": 4, "_stale": False}}
+    assert delta_target.state("n", "_stale") == expected
+
+
+def test_doc_of_a_field() -> None:
+    schema = {**THING, "fields": [{"name": "n", "type": "int", "doc": "a number"}, {"name": "m", "type": "int"}]}
+    assert [column.doc for column in columns_of(json.dumps(schema), "thing-value")] == ["a number", ""]
+
+
+def test_names_and_texts_that_need_care_in_sql() -> None:
+    assert quoted("a`b") == "`a``b`"
+    assert literal("it's a \\ and ${x}") == "'it\\'s a \\\\ and \\u0024{x}'"
+    sql = Merge(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], gone=["old"]).sql("t_1", "s_1")
+    assert "`gr``een` = s.`gr``een`, `old` = null" in sql
+    assert "_poison" not in sql
+    assert "BY SOURCE" not in sql

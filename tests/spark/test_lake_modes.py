@@ -1,0 +1,202 @@
+"""What a row shows while its newest record cannot be read, and what a deletion leaves, in the lake formats."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kafka_log import START, Log, Record, Schemas, framed, sequence
+from tables import Target
+
+from outbox_spark.errors import SchemaError
+from outbox_spark.model import Mode, Options
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest) -> Target:
+    found: Target = request.getfixturevalue(f"{request.param}_target")
+    return found
+
+
+def in_mode(target: Target, mode: Mode) -> Target:
+    return replace(target, job=replace(target.job, options=Options(mode=mode)))
+
+
+def put(log: Log, key: str, commit: int) -> Record:
+    return log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+
+
+def bad(log: Log, key: str, commit: int) -> None:
+    log.append(key, b"bad", sequence(commit))
+
+
+def gone(log: Log, key: str, commit: int) -> Record:
+    return log.append(key, None, sequence(commit))
+
+
+def shown(target: Target) -> dict[str, tuple[int, bool]]:
+    return {row["aggregate_id"]: (row["n"], row["_stale"]) for row in target.rows()}
+
+
+def test_a_row_is_stale_while_the_quarantine_holds_something_newer(lake: Target) -> None:
+    log = Log("test.thing")
+    for key, commit in (("a", 1), ("b", 2), ("d", 3), ("e", 5)):
+        put(log, key, commit)
+    bad(log, "c", 4)
+    bad(log, "e", 6)
+    lake.run(log, SCHEMAS)
+    assert shown(lake) == {"a": (1, False), "b": (2, False), "d": (3, False), "e": (5, True)}
+    bad(log, "a", 10)
+    bad(log, "d", 11)
+    gone(log, "d", 12)  # newer than what could not be read
+    put(log, "c", 3)  # older: the row is stale from its first day
+    second = lake.run(log, SCHEMAS)
+    assert shown(lake) == {"a": (1, True), "b": (2, False), "c": (3, True), "e": (5, True)}
+    assert (second.upserts, second.deletes, second.quarantined) == (1, 1, 1)
+    put(log, "a", 9)  # newer than the row, older than what could not be read
+    put(log, "c", 20)
+    put(log, "e", 7)
+    put(log, "b", 1)
+    third = lake.run(log, SCHEMAS)
+    assert shown(lake) == {"a": (9, True), "b": (2, False), "c": (20, False), "e": (7, False)}
+    assert (third.upserts, third.deletes) == (3, 0)
+
+
+def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
+    soft = in_mode(lake, Mode.SOFT_DELETE)
+    log = Log("test.thing")
+    old = [put(log, "a", 1), put(log, "b", 2)]
+    soft.run(log, SCHEMAS)
+    assert {row["_deleted_at"] for row in soft.rows()} == {None}
+    deletion = gone(log, "a", 3)
+    gone(log, "never", 4)
+    second = soft.run(log, SCHEMAS)
+    states = soft.state("n", "_deleted_at", "_sequence")
+    assert set(states) == {"a", "b"}
+    assert states["a"]["_deleted_at"].astimezone(UTC) == START + timedelta(seconds=deletion.offset)
+    assert (states["a"]["n"], states["a"]["_sequence"]) == (1, sequence(3))
+    assert (second.upserts, second.deletes, second.tombstones) == (0, 1, 2)
+    for record in old:  # a replay brings nothing back
+        log.append(record.key, record.value, record.sequence, partition=record.partition)
+    put(log, "never", 3)
+    put(log, "a", 7)  # a newer record does
+    gone(log, "b", 8)
+    third = soft.run(log, SCHEMAS)
+    states = soft.state("n", "_deleted_at")
+    assert states["a"] == {"n": 7, "_deleted_at": None}
+    assert set(states) == {"a", "b"}
+    assert states["b"]["_deleted_at"] is not None
+    assert (third.upserts, third.deletes) == (1, 1)
+    log.append("a", None, sequence(9))
+    with pytest.raises(SchemaError, match="made with mode soft-delete; the pipeline file now says hard-delete"):
+        lake.run(log, SCHEMAS)
+
+
+def history(target: Target) -> set[tuple[object, ...]]:
+    names = ("aggregate_id", "_sequence", "n", "_valid_from", "_valid_to")
+    rows = target.rows()
+    found = {tuple(_utc(row[name]) for name in names) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _utc(value: object) -> object:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+class Versions:
+    """The oracle: of each version of a key the first copy that a run has seen, the last of those in one run."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[bytes, str], Record] = {}
+
+    def read(self, records: list[Record]) -> None:
+        fresh: dict[tuple[bytes, str], Record] = {}
+        for record in sorted(records, key=lambda r: r.offset):
+            assert record.key is not None
+            assert record.sequence is not None
+            fresh[record.key, record.sequence] = record
+        self.known = {**fresh, **self.known}
+
+    def intervals(self) -> set[tuple[object, ...]]:
+        found = set()
+        for key in {key for key, _ in self.known}:
+            versions = [self.known[place] for place in sorted(self.known) if place[0] == key]
+            ends: list[datetime | None] = [*(time_of(version) for version in versions[1:]), None]
+            for version, end in zip(versions, ends, strict=True):
+                if isinstance(version.state, Mapping):
+                    found.add((key.decode(), version.sequence, version.state["n"], time_of(version), end))
+        return found
+
+
+def time_of(record: Record) -> datetime:
+    return START + timedelta(seconds=record.offset)
+
+
+def random_log(seed: int, count: int) -> Log:
+    """Changes and deletions, some of them late, some sent again."""
+    rng = random.Random(seed)  # noqa: S311
+    log = Log("test.thing")
+    commits = list(range(1, count + 1))
+    for place in rng.sample(range(count - 9), k=count // 8):  # late by up to nine
+        commits.insert(place + 9, commits.pop(place))
+    for commit in commits:
+        key = f"k{rng.randrange(6)}"
+        if rng.random() < 0.25:
+            gone(log, key, commit)
+        else:
+            put(log, key, commit)
+        if rng.random() < 0.15:
+            copy = rng.choice(log.records)
+            log.append(copy.key, copy.value, copy.sequence, copy.state, copy.partition)
+    return log
+
+
+def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None:
+    target, log, oracle = in_mode(delta_target, Mode.HISTORY), random_log(5, 60), Versions()
+    end = log.end()
+    for share in (2, 1):
+        cut = {partition: count // share for partition, count in end.items()}
+        read = log.range_from(target.committed(), cut)
+        outcome = target.run(log, SCHEMAS, cut)
+        before = oracle.intervals()
+        oracle.read(log.within(read))
+        assert history(target) == oracle.intervals()
+        versions = {row[:2] for row in oracle.intervals()} - {row[:2] for row in before}
+        assert outcome.upserts == len(versions)
+    again = list(log.records)
+    for record in again:
+        log.append(record.key, record.value, record.sequence, record.state, record.partition)
+    outcome = target.run(log, SCHEMAS)
+    assert history(target) == oracle.intervals()
+    assert (outcome.upserts, outcome.deletes, outcome.tombstones) == (0, 0, 0)
+
+
+def test_history_tells_the_current_version_stale_until_a_newer_one(delta_target: Target) -> None:
+    target, log = in_mode(delta_target, Mode.HISTORY), Log("test.thing")
+    put(log, "a", 1)
+    put(log, "a", 2)
+    put(log, "b", 1)
+    bad(log, "a", 5)
+    first = target.run(log, SCHEMAS)
+    flags: dict[tuple[Any, Any], bool] = {("a", 1): False, ("a", 2): True, ("b", 1): False}
+    assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
+    bad(log, "b", 3)
+    put(log, "a", 4)  # fits in before what could not be read
+    second = target.run(log, SCHEMAS)
+    flags = {("a", 1): False, ("a", 2): False, ("a", 4): True, ("b", 1): True}
+    assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
+    put(log, "a", 6)
+    gone(log, "b", 6)
+    third = target.run(log, SCHEMAS)
+    flags = {("a", 1): False, ("a", 2): False, ("a", 4): False, ("a", 6): False, ("b", 1): False}
+    assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
+    assert [outcome.upserts for outcome in (first, second, third)] == [3, 1, 1]
+    assert [outcome.deletes for outcome in (first, second, third)] == [0, 0, 1]

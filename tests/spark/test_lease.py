@@ -1,0 +1,130 @@
+"""One run per table: who holds the lease, how it is renewed, how a dead run's is taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark.errors import OverlapError, UnreachableError
+from outbox_spark.sinks.lease import Holder, Lease
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "lake/thing__lease"
+
+
+def write(file: Path, host: str = "elsewhere", pid: int = 7, until: float | None = None) -> None:
+    """A lease as another run has left it."""
+    file.parent.mkdir(exist_ok=True)
+    seconds = time.time() + 50 if until is None else until
+    file.write_text(json.dumps({"token": "other", "host": host, "pid": pid, "until": seconds}))
+
+
+def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path) -> None:
+    first, second = Lease(spark, str(file)), Lease(spark, str(file))
+    first.acquire()
+    try:
+        with pytest.raises(OverlapError, match=rf"{file}: process {os.getpid()} on {socket.gethostname()}") as caught:
+            second.acquire()
+        assert caught.value.transient
+        second.release()  # takes nothing away from the first
+        assert file.exists()
+    finally:
+        first.release()
+    assert list(file.parent.iterdir()) == []
+    second.acquire()
+    second.release()
+
+
+def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession, file: Path) -> None:
+    told: list[str] = []
+    hours_ago = Lease(spark, str(file), clock=lambda: time.time() - 3600)
+    hours_ago.acquire()
+    new = Lease(spark, str(file), tell=told.append)
+    new.acquire()
+    try:
+        assert len(told) == 1
+        assert f"took over {file} from a run that is dead: process {os.getpid()}" in told[0]
+        assert not hours_ago.renew()
+        with pytest.raises(OverlapError, match="was taken over by process"):
+            hours_ago.check()
+        new.check()
+        hours_ago.release()
+        assert new.renew()
+    finally:
+        new.release()
+
+
+def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSession, file: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    write(file, socket.gethostname(), gone.pid)
+    lease = Lease(spark, str(file), tell=lambda _: None)
+    lease.acquire()
+    lease.release()
+    write(file, "elsewhere", gone.pid)
+    with pytest.raises(OverlapError, match=f"process {gone.pid} on elsewhere"):
+        lease.acquire()
+
+
+def test_of_two_that_take_over_the_slower_leaves_the_new_lease(spark: SparkSession, file: Path) -> None:
+    write(file)
+    lease = Lease(spark, str(file))
+    with pytest.raises(OverlapError, match="process 7 on elsewhere"):
+        lease._set_aside(Holder("dead", "elsewhere", 6, 0.0))
+    assert json.loads(file.read_text())["token"] == "other"
+
+
+def test_a_lease_that_is_just_being_written_counts_from_its_time(spark: SparkSession, file: Path) -> None:
+    file.parent.mkdir()
+    file.touch()
+    lease = Lease(spark, str(file), tell=lambda _: None)
+    with pytest.raises(OverlapError, match="an unknown host"):
+        lease.acquire()
+    os.utime(file, (time.time() - 61, time.time() - 61))
+    lease.acquire()
+    lease.release()
+
+
+def test_it_is_renewed_while_the_run_works(spark: SparkSession, file: Path) -> None:
+    renewed = threading.Event()
+
+    class Watched(Lease):
+        def renew(self) -> bool:
+            done = super().renew()
+            renewed.set()
+            return done
+
+    lease = Watched(spark, str(file), seconds=0.3)
+    lease.acquire()
+    try:
+        first = json.loads(file.read_text())["until"]
+        assert renewed.wait(30)
+        assert json.loads(file.read_text())["until"] > first
+    finally:
+        lease.release()
+
+
+def test_a_folder_that_cannot_be_written_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    with pytest.raises(UnreachableError, match=r"lake/thing__lease cannot be written: \w+Exception"):
+        Lease(spark, str(tmp_path / "lake/thing__lease")).acquire()
+
+
+@pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
+def test_two_runs_of_one_lake_table_do_not_meet(request: pytest.FixtureRequest, name: str) -> None:
+    target: Target = request.getfixturevalue(name)
+    with target.open(), pytest.raises(OverlapError, match=r"another run holds .*thing__lease"), target.open():
+        pass
+    with target.open():
+        pass
