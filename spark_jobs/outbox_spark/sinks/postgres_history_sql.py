@@ -16,16 +16,20 @@ from outbox_spark.sinks.postgres_merge_sql import GOOD, TOMBSTONE, Merge
 from outbox_spark.sinks.postgres_sql import identifiers, joined
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
+# "offset 0" keeps the planner from turning a look-up by key, per staged row, into a scan of the whole table, which it
+# does for lack of statistics: how many versions a key has is not known of a table that was just filled.
 _KNOWN = SQL(
-    "r.{key} = s.{key} and r._sequence = s._sequence "
-    "and (s._sequence <> '' or (r._partition_epoch, r._offset) = (s._partition_epoch, s._offset))"
-).format(key=Identifier(KEY_COLUMN))
+    "exists (select from {held} r where r.{key} = s.{key} and r._sequence = s._sequence and (s._sequence <> '' "
+    "or (r._partition_epoch, r._offset) = (s._partition_epoch, s._offset)) offset 0)"
+)
 # Of every key that the batch says something new of: all its versions and deletions, each with what ended it.
 _ENDS = SQL(
     "with keys as (select distinct s.{key} from {staging} s where s._reason is null), "
     "known as ("
-    "select {row}, t._timestamp, {valid_to} as was, 'target' as source from {target} t join keys k using ({key}) "
-    "union all select {entry}, l._timestamp, null, 'ledger' from {ledger} l join keys k using ({key}) "
+    "select {held}, h._timestamp, {valid_to} as was, 'target' as source from keys k "
+    "cross join lateral (select * from {target} t where t.{key} = k.{key} offset 0) h "
+    "union all select {held}, h._timestamp, null, 'ledger' from keys k "
+    "cross join lateral (select * from {ledger} l where l.{key} = k.{key} offset 0) h "
     "union all select {staged}, s._timestamp, null, 'staged' from {staging} s where {good}), "
     "ends as (select *, lead(_timestamp) over w as ends, lead(source) over w = 'ledger' as deleted "
     "from known window w as (partition by {key} order by {version}))"
@@ -39,8 +43,8 @@ class History(Merge):
     def forget_known(self) -> list[Composed]:
         """Take out of staging what the table and its ledger hold already."""
         return [
-            SQL("delete from {staging} s using {known_rows} r where {kind} and {known}").format(
-                staging=self.staging.name, known_rows=held, kind=kind, known=_KNOWN
+            SQL("delete from {} s where {} and {}").format(
+                self.staging.name, kind, _KNOWN.format(held=held, key=Identifier(KEY_COLUMN))
             )
             for held, kind in ((self.tables.target, GOOD), (self.tables.tombstones, TOMBSTONE))
         ]
@@ -79,20 +83,17 @@ class History(Merge):
             identifiers(METADATA_COLUMNS, "s"),
         ]
         return SQL(
-            "{ends} insert into {target} ({names}, {own}) "
-            "select {values}, e.ends is null and {is_stale}, s._timestamp, e.ends "
-            "from {staging} s join ends e on e.source = 'staged' and ({staged}) = ({end}) "
-            "where {good} order by {staged}"
+            "{ends} insert into {target} ({names}, {own}) select {values}, s.ends is null and {is_stale}, "
+            "s._timestamp, s.ends from {ended} s where {good} order by {staged}"
         ).format(
-            ends=self._ends(),
+            ends=SQL("") if self.first else self._ends(),
             target=self.tables.target,
             names=identifiers(names),
             own=identifiers([STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]),
             values=joined(values),
             is_stale=self.is_stale(),
-            staging=self.staging.name,
+            ended=self._ended(),
             staged=identifiers(_IDENTITY, "s"),
-            end=identifiers(_IDENTITY, "e"),
             good=GOOD,
         )
 
@@ -100,16 +101,26 @@ class History(Merge):
         """Current versions of which this batch set a newer record apart."""
         return SQL("{} and t.{} is null").format(super().flag_stale(), Identifier(VALID_TO_COLUMN))
 
+    def _ended(self) -> Composed:
+        """Staged rows with what ended them. Of a new table staging is all there is: one pass in the key's order."""
+        if self.first:
+            return SQL(
+                "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as ends "
+                "from {staging} s where s._reason is null)"
+            ).format(key=Identifier(KEY_COLUMN), version=identifiers(VERSION_COLUMNS), staging=self.staging.name)
+        return SQL(
+            "(select s.*, e.ends from {staging} s join ends e on e.source = 'staged' and ({staged}) = ({end}))"
+        ).format(staging=self.staging.name, staged=identifiers(_IDENTITY, "s"), end=identifiers(_IDENTITY, "e"))
+
     def _ends(self) -> Composed:
         return _ENDS.format(
             key=Identifier(KEY_COLUMN),
             staging=self.staging.name,
             target=self.tables.target,
             ledger=self.tables.tombstones,
-            row=identifiers(_IDENTITY, "t"),
-            entry=identifiers(_IDENTITY, "l"),
+            held=identifiers(_IDENTITY, "h"),
             staged=identifiers(_IDENTITY, "s"),
-            valid_to=identifiers([VALID_TO_COLUMN], "t"),
+            valid_to=identifiers([VALID_TO_COLUMN], "h"),
             version=identifiers(VERSION_COLUMNS),
             good=GOOD,
         )
