@@ -93,6 +93,7 @@ class Cluster:
             "spark.pyspark.python": str(self.folder / "executor/bin/python"),
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
+            "spark.sql.shuffle.partitions": "4",
             "spark.ui.enabled": "false",
         }
         dist = self.folder / "dist"

@@ -35,7 +35,7 @@ MATERIALIZATIONS = [
 ]
 KEPT = {str(uuid4()): f"title {number}" for number in range(150)}
 REMOVED = [str(uuid4()) for _ in range(50)]
-BATCH_SECONDS = 120
+BATCH_SECONDS = 240
 
 
 def write(state: StackState) -> int:

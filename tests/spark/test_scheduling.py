@@ -103,7 +103,16 @@ def test_the_guide_shows_every_way_to_run() -> None:
 
 def test_every_option_that_the_guide_names_exists() -> None:
     known = {option for action in _parser()._actions for option in action.option_strings}
-    spark = {"--master", "--driver-memory", "--executor-memory", "--jars", "--py-files", "--deploy-mode", "--files"}
+    spark = {
+        "--master",
+        "--driver-memory",
+        "--executor-memory",
+        "--jars",
+        "--py-files",
+        "--deploy-mode",
+        "--files",
+        "--conf",
+    }
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", GUIDE))
     assert named <= known | spark
 
