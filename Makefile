@@ -13,7 +13,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
+.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -83,6 +83,10 @@ test-cluster: setup ## The jobs on a Spark cluster of their own, by spark-submit
 test-full: test test-cluster ## The long ones too: the cluster, the transforms' properties with more tries, mutation testing.
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
+
+fuzz: setup ## Random histories against PostgreSQL, Delta and Parquet; OUTBOX_FUZZ_SECONDS=300 for each, prints its seeds.
+	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
+		$(BIN)/pytest -q -s --timeout=0 tests/spark/test_state_machine.py
 
 bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
