@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -32,11 +33,10 @@ def run(
     spark = start_session()
     try:
         outcomes = [_attempt(spark, job, tell, max_records, debug=debug) for job in jobs]
-        if export_to is not None:
-            # A table whose run failed may not be there at all.
-            done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
-            export(spark, done, export_to)
-        return outcomes
+        if export_to is None:
+            return outcomes
+        pairs = zip(jobs, outcomes, strict=True)
+        return [_exported(spark, job, outcome, tell, export_to, debug=debug) for job, outcome in pairs]
     finally:
         spark.stop()
 
@@ -50,6 +50,24 @@ def _attempt(spark: SparkSession, job: MaterializeJob, tell: Tell, max_records: 
         known = explained(error)
         explain(known, tell, str(job))
         return failed(job, known)
+
+
+def _exported(
+    spark: SparkSession, job: MaterializeJob, outcome: Outcome, tell: Tell, folder: Path, *, debug: bool
+) -> Outcome:
+    """Export one table; where that fails, the outcome says so: whoever asked for the rows does not have them."""
+    if outcome.status is Status.FAILED:  # there may be no table at all
+        return outcome
+    try:
+        export(spark, [job], folder)
+    except Exception as error:  # the other tables are still exported
+        if debug:
+            tell(traceback.format_exc())
+        known = explained(error)
+        explain(known, tell, f"export of {job.target_name}.{job.table}")
+        message = f"the table is up to date, but its export failed: {known.message}"
+        return replace(outcome, status=Status.FAILED, error=message, hint=known.hint, transient=known.transient)
+    return outcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
