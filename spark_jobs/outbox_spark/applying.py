@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError
 from outbox_spark.latest import Summary, newest_per_key, ordering_of, summarize
-from outbox_spark.model import Committed, MaterializeJob, Mode, ReadRange, Written
+from outbox_spark.model import Committed, Format, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.registry import SchemaRegistry
 from outbox_spark.sinks import Batch, TargetTable
@@ -43,13 +43,22 @@ class _Run:
     def __init__(self, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry) -> None:
         subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
-        self.reader = registry.latest(subject)
+        pinned = job.options.schema_version
+        self.reader = registry.latest(subject) if pinned is None else registry.version(subject, pinned)
         self.columns = columns_of(self.reader, subject)
 
     def decoded(self, latest: DataFrame, summary: Summary) -> DataFrame:
         """Rows of what newest_per_key left."""
-        writers = _writers(self._job, summary.schema_ids, self.reader, self._registry)
-        return decode(latest, self.columns, self.reader, writers, self._table.limit)
+        writers: dict[int | str, str] = {}
+        value_format = self._job.options.value_format
+        if value_format is Format.AVRO:
+            writers = _writers(self._job, summary, self.reader, self._registry)
+        return decode(latest, self.columns, self.reader, writers, self._table.limit, value_format)
+
+    def newest(self, records: DataFrame, partition_epoch: int, *, every_version: bool) -> DataFrame:
+        """The newest record of each key, or of each version of each key."""
+        key_format = self._job.options.key_format
+        return newest_per_key(records, partition_epoch, every_version=every_version, key_format=key_format)
 
 
 def apply(
@@ -70,7 +79,7 @@ def apply(
     every = job.options.mode is Mode.HISTORY
     with ExitStack() as stack:
         # Kept, because it is read more than once and a compacted topic may answer differently the second time.
-        latest = _kept(stack, newest_per_key(records, read.partition_epoch, every_version=every))
+        latest = _kept(stack, run.newest(records, read.partition_epoch, every_version=every))
         label(spark, job, "reduce to the newest record of each key")
         summary = summarize(latest)
         ordering = ordering_of(job, summary, committed, records)
@@ -113,7 +122,7 @@ def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame
     bad = [row[0] for row in rows.where(F.col("_reason").isNotNull() & named).select(KEY_COLUMN).collect()]
     if not bad:
         return rows
-    versions = newest_per_key(records, read.partition_epoch, every_version=True)
+    versions = run.newest(records, read.partition_epoch, every_version=True)
     kept = _kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
     older = run.decoded(kept, summarize(kept))
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
@@ -136,16 +145,26 @@ def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _writers(job: MaterializeJob, ids: Collection[int], reader: str, registry: SchemaRegistry) -> dict[int, str]:
-    """The schemas behind the ids that occur, without the ids that the registry does not know."""
-    found = {i: schema for i in sorted(ids) if (schema := registry.by_id(i)) is not None}
-    if ids and not found:
+def _writers(job: MaterializeJob, summary: Summary, reader: str, registry: SchemaRegistry) -> dict[int | str, str]:
+    """The schemas behind the ids and GUIDs that occur, without those that the registry does not know."""
+    found: dict[int | str, str] = {}
+    unknown: list[int | str] = []
+    keys: list[int | str] = [*sorted(summary.schema_ids), *sorted(summary.schema_guids)]
+    for key in keys:
+        schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
+        if schema is None:
+            unknown.append(key)
+        else:
+            found[key] = schema
+        if len(unknown) > job.options.max_quarantined:
+            break  # each stands for at least one record that cannot be read: the run will be refused
+    if keys and len(unknown) == len(keys):
         # A few unknown ids are poison; nothing but unknown ids is the wrong registry, or one restored from before.
-        unknown = ", ".join(str(i) for i in sorted(ids)[:_NAMED_IDS]) + (", ..." if len(ids) > _NAMED_IDS else "")
-        message = f"topic {job.topic}: the registry knows none of the schema ids that its records carry: {unknown}"
+        named = ", ".join(str(key) for key in unknown[:_NAMED_IDS]) + (", ..." if len(unknown) > _NAMED_IDS else "")
+        message = f"topic {job.topic}: the registry knows none of the schema ids that its records carry: {named}"
         raise RefusedError(message, "check registry.url, and whether the registry was restored from a backup")
-    for i, schema in found.items():
-        check_writer(schema, reader, f"schema {i} of topic {job.topic}")
+    for key, schema in found.items():
+        check_writer(schema, reader, f"schema {key} of topic {job.topic}")
     return found
 
 

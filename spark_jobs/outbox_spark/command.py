@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,6 +30,8 @@ class Exit(IntEnum):
     """`--dry-run`: there is something to read. outbox-reconcile: there are differences."""
     REFUSED = 4
     """At least one table needs a person: trying again gives the same answer."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells number it: 128 and SIGINT's own number."""
 
 
 EXIT_CODES = """exit codes:
@@ -103,7 +106,9 @@ def jobs_of(options: argparse.Namespace) -> list[MaterializeJob]:
 
 
 def guarded(body: Callable[[], int], *, debug: bool) -> int:
-    """Run a command's body; an error that it expects is told in words."""
+    """Run a command's body; an error that it expects is told in words, and so is Ctrl-C."""
+    if not debug:
+        logging.getLogger().addFilter(_is_no_interrupted_call)
     try:
         return body()
     except MaterializeError as error:
@@ -111,3 +116,15 @@ def guarded(body: Callable[[], int], *, debug: bool) -> int:
             traceback.print_exc()
         explain(error, tell)
         return exit_code(error)
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        tell("interrupted: every table is as its last committed batch left it; the next run goes on from there")
+        return Exit.INTERRUPTED
+    finally:
+        logging.getLogger().removeFilter(_is_no_interrupted_call)
+
+
+def _is_no_interrupted_call(record: logging.LogRecord) -> bool:
+    """Py4J logs the traceback of each call that Ctrl-C interrupts, by the root logger."""
+    return not record.getMessage().startswith("KeyboardInterrupt while sending")

@@ -137,7 +137,7 @@ def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
 
 def _labelled(stack: ExitStack, table: TargetTable, topic: Topic, claimed: ReadRange) -> tuple[DataFrame, int]:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    latest = newest_per_key(topic.records(claimed), claimed.partition_epoch)
+    latest = newest_per_key(topic.records(claimed), claimed.partition_epoch, key_format=topic.key_format)
     latest = _kept(stack, latest)
     records: int = latest.agg(F.coalesce(F.sum("_records"), F.lit(0))).collect()[0][0]
     # Records without a key stand for no row.
@@ -194,7 +194,7 @@ def _prove(stack: ExitStack, scan: _Scan, topic: Topic, committed: Committed, ab
 
 def _seen(stack: ExitStack, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
     """Keys of one hop; decides whether it was young enough to be the last."""
-    keys = newest_per_key(topic.records(hop), hop.partition_epoch)
+    keys = newest_per_key(topic.records(hop), hop.partition_epoch, key_format=topic.key_format)
     keys = _kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would turn a timestamp into one of the driver's zone.
     row = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest")).collect()[0]

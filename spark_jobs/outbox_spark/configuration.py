@@ -111,8 +111,15 @@ def _kafka(kafka: Kafka) -> dict[str, str]:
 
 
 def _registry(service: HttpService) -> Registry:
-    password = service.password.get_secret_value() if service.password else None
-    return Registry(url=service.url, username=service.username, password=password)
+    return Registry(
+        url=service.url,
+        username=service.username,
+        password=service.password.get_secret_value() if service.password else None,
+        token=service.token.get_secret_value() if service.token else None,
+        ca_file=str(service.ca_file) if service.ca_file else None,
+        certificate_file=str(service.certificate_file) if service.certificate_file else None,
+        key_file=str(service.key_file) if service.key_file else None,
+    )
 
 
 def _target(environment: Environment, name: str) -> Target:

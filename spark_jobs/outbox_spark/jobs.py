@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -79,6 +79,24 @@ class Runner:
             self.stop.after_batch()
 
 
+def _exported(
+    spark: SparkSession, job: MaterializeJob, outcome: Outcome, tell: Tell, folder: Path, *, debug: bool
+) -> Outcome:
+    """Export one table; where that fails, the outcome says so: whoever asked for the rows does not have them."""
+    if outcome.status is Status.FAILED:  # there may be no table at all
+        return outcome
+    try:
+        export(spark, [job], folder)
+    except Exception as error:  # the other tables are still exported
+        if debug:
+            tell(traceback.format_exc())
+        known = explained(error)
+        explain(known, tell, f"export of {job.target_name}.{job.table}")
+        message = f"the table is up to date, but its export failed: {known.message}"
+        return replace(outcome, status=Status.FAILED, error=message, hint=known.hint, transient=known.transient)
+    return outcome
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Result on stdout, words on stderr. Returns one of command.Exit."""
     parser = _parser()
@@ -134,9 +152,8 @@ def _run(
                 return [rounds.last[number] for number in sorted(rounds.last)], code
             outcomes = [runner.attempt(job) for job in jobs]
         if options.export is not None:
-            # A table whose run failed may not be there at all.
-            done = [job for job, out in zip(jobs, outcomes, strict=True) if out.status is not Status.FAILED]
-            export(spark, done, options.export)
+            pairs = zip(jobs, outcomes, strict=True)
+            outcomes = [_exported(spark, job, out, tell, options.export, debug=options.debug) for job, out in pairs]
         return outcomes, exit_of(outcomes)
     finally:
         spark.stop()

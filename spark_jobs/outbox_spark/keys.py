@@ -1,7 +1,7 @@
-"""The text of a record key: raw UTF-8, or an Avro string in Confluent wire format.
+"""The text of a record key, by which records are compared.
 
-Two framed keys of the same text can differ in the schema id. They are one aggregate, so the frame goes before keys
-are compared.
+Two keys of the same text can differ in bytes: in the id of a schema, in the spelling of JSON. They are one aggregate,
+so all of that goes before keys are compared.
 """
 
 from __future__ import annotations
@@ -9,28 +9,60 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-_HEADER_BYTES = 5
+from outbox_spark.json_text import parsed, payload_of
+from outbox_spark.model import Format
+
+_FRAME_BYTES = 5
+_ALL = 2**31 - 1
 # Bytes of an Avro length, and which lengths take them: a zigzag varint has 7 bits per byte, and one for the sign.
 _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
+_WHOLE_NUMBER = "^-?[0-9]+$"
 
 
-def key_text(key: Column) -> Column:
-    """The key without its frame, binary; a key without one as it is.
+def key_text(key: Column, id_header: Column, key_format: Format) -> Column:
+    """The text of a key, binary. `id_header` is the record's __key_schema_id.
+
+    NULL for a key that is NULL or, in the JSON formats, no text and no whole number.
+    """
+    if key_format is Format.TEXT:
+        return _text(key, id_header)
+    return _json_text(key, with_schema=key_format is Format.JSON_WITH_SCHEMA)
+
+
+def _text(key: Column, id_header: Column) -> Column:
+    """UTF-8 as it is, or an Avro string: behind a frame, or bare with its schema id in the header.
 
     A frame is recognised by its first byte, 0x00, which no text in PostgreSQL can begin with, and by a length
-    that is exactly that of the rest; what merely begins with 0x00 stays as it is. NULL stays NULL.
+    that is exactly that of the rest; what merely looks like an Avro string stays as it is. NULL stays NULL.
     """
+    # Most keys have no frame: they are told by one byte and a missing header, and pay for nothing else.
+    return (
+        F.when(id_header.isNotNull(), _avro_string(key, 0))
+        .when(F.substring(key, 1, 1) == F.lit(b"\x00"), _avro_string(key, _FRAME_BYTES))
+        .otherwise(key)
+    )
+
+
+def _avro_string(key: Column, skipped: int) -> Column:
+    """The text of an Avro string behind so many bytes; the whole key where it is none."""
     size = F.octet_length(key)
     text = key
     for count, (shortest, longest) in _LENGTHS.items():
-        start = _HEADER_BYTES + count
+        start = skipped + count
         length = size - F.lit(start)
-        fits = length.between(shortest, longest) & (
-            F.substring(key, _HEADER_BYTES + 1, count) == _length(length, count)
-        )
-        text = F.when(fits, F.substring(key, start + 1, 2**31 - 1)).otherwise(text)
-    # Most keys have no frame: they are told by one byte, and pay for nothing else.
-    return F.when(F.substring(key, 1, 1) == F.lit(b"\x00"), text).otherwise(key)
+        fits = length.between(shortest, longest) & (F.substring(key, skipped + 1, count) == _length(length, count))
+        text = F.when(fits, F.substring(key, start + 1, _ALL)).otherwise(text)
+    return text
+
+
+def _json_text(key: Column, *, with_schema: bool) -> Column:
+    """A JSON text, or a whole number as it is written; of an envelope the payload."""
+    found = parsed(key)
+    found = payload_of(found) if with_schema else found
+    kind, text = F.schema_of_variant(found), F.try_variant_get(found, "$", "string")
+    # Of other numbers there is more than one spelling; true, null and objects name nothing.
+    whole = F.rlike(text, F.lit(_WHOLE_NUMBER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
+    return F.when((kind == "STRING") | whole, text.cast("binary"))
 
 
 def _length(length: Column, count: int) -> Column:

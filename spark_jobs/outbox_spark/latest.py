@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
+from outbox_spark.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of, schema_guid, schema_id
 from outbox_spark.keys import key_text
-from outbox_spark.model import Committed, MaterializeJob, Ordering
+from outbox_spark.model import Committed, Format, MaterializeJob, Ordering
 from outbox_spark.order import (
     GOOD_SEQUENCE,
     MALFORMED_SEQUENCE,
@@ -23,7 +24,8 @@ from outbox_spark.order import (
 from outbox_spark.spark_work import OBSERVATION
 
 LATEST_COLUMNS = [
-    "key", "value", "schema_id", "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
+    "key", "raw_key", "value", "id_header", "schema_id", "schema_guid",
+    "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
 ]  # fmt: skip
 
 
@@ -34,29 +36,40 @@ class Summary:
     records: int
     keys: int
     schema_ids: frozenset[int]
-    """Ids in the wire format of the newest records."""
+    """Ids in the frames of the newest records."""
+    schema_guids: frozenset[str]
+    """GUIDs where a frame has one instead of an id."""
     kinds: int
     """Bits of the kinds of sequence that occur, see order.py."""
     newest: datetime | None = None
     """Kafka timestamp of the newest record."""
 
 
-def newest_per_key(records: DataFrame, partition_epoch: int, *, every_version: bool = False) -> DataFrame:
+def newest_per_key(
+    records: DataFrame, partition_epoch: int, *, every_version: bool = False, key_format: Format = Format.TEXT
+) -> DataFrame:
     """Reduce records (RECORD_COLUMNS) to one row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
 
     A record without a key is a row of its own: there is nothing that it could replace. With `every_version` one
     row is left for each version of each key: of the copies that a connector sends after a restart, which have the
-    same source_sequence, the last.
+    same source_sequence, the last. A key that cannot be read is NULL, and its bytes are in `raw_key`.
     """
+    headers = F.col("headers")
+    # Text is carried once: whoever needs the bytes has them in `key`.
+    raw_key = F.lit(None).cast("binary") if key_format is Format.TEXT else F.col("key")
     keyless = F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
     group = [F.col("hash"), F.col("key"), *([F.col("version")] if every_version else [])]
     return (
-        records.withColumn("key", key_text(F.col("key")))
+        records.withColumn("raw_key", raw_key)
+        .withColumn("key", key_text(F.col("key"), header_of(headers, KEY_ID_HEADER), key_format))
         .select(
             "key",
+            "raw_key",
             # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
             F.when(F.col("key").isNull(), keyless).otherwise(F.xxhash64("key")).alias("hash"),
-            sequence_of(F.col("headers")).alias("sequence"),
+            sequence_of(headers).alias("sequence"),
+            # NULL where the id is in front of the value; what it says is read after the reduction.
+            header_of(headers, VALUE_ID_HEADER).alias("id_header"),
             "offset",
             "partition",
             "timestamp",
@@ -66,14 +79,19 @@ def newest_per_key(records: DataFrame, partition_epoch: int, *, every_version: b
         .groupBy(*group)
         .agg(
             # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
-            F.max(F.struct("sequence", "offset", "partition", "timestamp", "value")).alias("newest"),
+            F.max(F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")).alias(
+                "newest"
+            ),
             F.count(F.lit(1)).alias("_records"),
             F.bit_or(sequence_kind(F.col("sequence"))).alias("_kinds"),
         )
         .select(
             "key",
+            F.col("newest.raw_key").alias("raw_key"),
             F.col("newest.value").alias("value"),
-            _schema_id("newest.value").alias("schema_id"),
+            F.col("newest.id_header").alias("id_header"),
+            schema_id(F.col("newest.value"), F.col("newest.id_header")).alias("schema_id"),
+            schema_guid(F.col("newest.value"), F.col("newest.id_header")).alias("schema_guid"),
             F.coalesce(F.col("newest.sequence").cast("string"), F.lit("")).alias("_sequence"),
             F.lit(partition_epoch).alias("_partition_epoch"),
             F.col("newest.partition").alias("_partition"),
@@ -85,29 +103,23 @@ def newest_per_key(records: DataFrame, partition_epoch: int, *, every_version: b
     )
 
 
-def _schema_id(value: str) -> Column:
-    """Schema id of Confluent's wire format (0x00, 4 bytes big endian, body); NULL for anything else."""
-    framed = (F.octet_length(value) >= F.lit(5)) & (F.substring(value, 1, 1) == F.lit(b"\x00"))
-    # conv, because there is no other cast from bytes; an id is below 2^31 in every registry.
-    number = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("long")
-    return F.when(framed, number)
-
-
 def summarize(latest: DataFrame) -> Summary:
     """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
     counts = latest.agg(
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
         F.count(F.lit(1)).alias("keys"),
         F.collect_set("schema_id").alias("schema_ids"),
+        F.collect_set("schema_guid").alias("schema_guids"),
         F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
         F.max(F.unix_micros("_timestamp")).alias("newest"),
     )
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
     row = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys")).first()
     if row is None:  # an aggregate without groups always has one row; tells the type checker
-        return Summary(0, 0, frozenset(), 0)
+        return Summary(0, 0, frozenset(), frozenset(), 0)
+    ids, guids = frozenset(row["schema_ids"]), frozenset(row["schema_guids"])
     newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
-    return Summary(row["records"], row["keys"], frozenset(row["schema_ids"]), row["kinds"], newest)
+    return Summary(row["records"], row["keys"], ids, guids, row["kinds"], newest)
 
 
 def ordering_of(

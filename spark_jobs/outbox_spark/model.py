@@ -64,6 +64,12 @@ class Registry:
     url: str
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """Bearer token, instead of a password."""
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    """PEM files, as the driver sees them."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_spark.framing import header_of
+
 SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
 
@@ -27,12 +29,9 @@ MALFORMED_SEQUENCE = 4
 def sequence_of(headers: Column) -> Column:
     """The source_sequence header as binary; NULL without one.
 
-    Of several headers of that name the last counts, as in Kafka's own `Headers.lastHeader`. `get` is NULL
-    beyond the array, where `[]` raises under ANSI mode; so "not found" needs no branch.
+    Of several headers of that name the last counts, as in Kafka's own `Headers.lastHeader`.
     """
-    names = headers["key"]
-    from_the_end = F.array_position(F.reverse(names), SEQUENCE_HEADER)
-    return F.get(headers["value"], F.size(names) - from_the_end)
+    return header_of(headers, SEQUENCE_HEADER)
 
 
 def sequence_kind(sequence: Column) -> Column:

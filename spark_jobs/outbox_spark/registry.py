@@ -13,24 +13,31 @@ from urllib3.util import Retry
 
 from outbox_kit.avro.inlining import inline
 from outbox_spark.errors import SchemaError, UnreachableError
+from outbox_spark.http_session import explain, open_session, refusal_hint
 from outbox_spark.model import Registry
 
 REQUEST_SECONDS = 10
 # A registry restarts in seconds; a longer outage is for the scheduler's own retry.
 _RETRY = Retry(total=3, backoff_factor=0.5, status_forcelist=(502, 503, 504), raise_on_status=False)
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+# What registries answer that know nothing of GUIDs: no such path.
+_NO_SUCH_PATH = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 class SchemaRegistry:
-    """Client of the Confluent REST API: `latest(subject)` and `by_id(id)`, both cached for the run."""
+    """Client of the Confluent REST API. What it has found is kept for the run.
+
+    Raises UnreachableError when the registry does not answer or refuses the credentials, ConfigurationError for
+    credentials that no request can be made with.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._url = registry.url.rstrip("/")
-        self._session = requests.Session()
+        self._registry = registry
+        self._session = open_session(registry)
         self._session.mount("http://", HTTPAdapter(max_retries=_RETRY))
         self._session.mount("https://", HTTPAdapter(max_retries=_RETRY))
-        if registry.username is not None:
-            self._session.auth = (registry.username, registry.password or "")
-        self._by_id: dict[int, str | None] = {}
+        self._by_id: dict[int | str, str | None] = {}
 
     def __enter__(self) -> SchemaRegistry:
         return self
@@ -48,27 +55,50 @@ class SchemaRegistry:
         self._by_id[int(answer["id"])] = schema
         return schema
 
+    def version(self, subject: str, version: int) -> str:
+        """One version of a subject, JSON text. Raises SchemaError when there is none, with those that there are."""
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        if answer is None:
+            found = self._get(f"/subjects/{quote(subject, safe='')}/versions") or []
+            known = ", ".join(str(number) for number in found)
+            message = f"subject {subject} has no version {version}; it has: {known or 'none'}"
+            raise SchemaError(message, "correct `schema_version` of the materialization")
+        return self._avro(answer, f"version {version} of subject {subject}")
+
     def by_id(self, schema_id: int) -> str | None:
         """Schema with this id, JSON text; None when the registry does not know the id."""
-        if schema_id not in self._by_id:
-            answer = self._get(f"/schemas/ids/{schema_id}")
-            self._by_id[schema_id] = None if answer is None else self._avro(answer, f"schema id {schema_id}")
-        return self._by_id[schema_id]
+        return self._found(schema_id, f"/schemas/ids/{schema_id}", f"schema id {schema_id}")
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """The JSON answer; None for 404."""
+    def by_guid(self, guid: str) -> str | None:
+        """Schema with this GUID, JSON text; None when the registry does not know it, or knows no GUIDs at all."""
+        return self._found(guid, f"/schemas/guids/{guid}", f"schema GUID {guid}", missing=_NO_SUCH_PATH)
+
+    def _found(self, key: int | str, path: str, what: str, missing: tuple[HTTPStatus, ...] = ()) -> str | None:
+        if key not in self._by_id:
+            answer = self._get(path, missing)
+            self._by_id[key] = None if answer is None else self._avro(answer, what)
+        return self._by_id[key]
+
+    def _get(self, path: str, missing: tuple[HTTPStatus, ...] = ()) -> Any:  # noqa: ANN401 - any JSON
+        """The JSON answer; None for 404 and what else counts as `missing`."""
         try:
             response = self._session.get(self._url + path, timeout=REQUEST_SECONDS)
         except requests.RequestException as error:
-            message = f"the registry at {self._url} does not answer: {type(error).__name__}"
-            raise UnreachableError(message, "check registry.url and that the registry is up") from error
-        if response.status_code == HTTPStatus.NOT_FOUND:
+            reason, hint = explain(error)
+            raise UnreachableError(f"the registry at {self._url} does not answer: {reason}", hint) from error
+        if response.status_code in (HTTPStatus.NOT_FOUND, *missing):
             return None
         if response.status_code != HTTPStatus.OK:
+            hint = "look at the registry's log, and check registry.url"
+            if response.status_code in _REFUSED:
+                hint = refusal_hint(response.status_code, self._registry)
             message = f"the registry at {self._url} answered {response.status_code} to GET {path}"
-            raise UnreachableError(message, "check registry.url, username and password")
-        answer: dict[str, Any] = json.loads(response.text)
-        return answer
+            raise UnreachableError(message, hint)
+        try:
+            return json.loads(response.text)
+        except ValueError as error:
+            message = f"the registry at {self._url} did not answer GET {path} with JSON"
+            raise UnreachableError(message, "is there a proxy in between? Check registry.url") from error
 
     def _avro(self, answer: dict[str, Any], what: str) -> str:
         """The schema of an answer, with every type of its references in it. Raises SchemaError."""

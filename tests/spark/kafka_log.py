@@ -44,6 +44,8 @@ class Record:
     value: bytes | None
     sequence: str | None
     state: object = None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+    """Further ones."""
 
 
 POISON = object()
@@ -66,11 +68,12 @@ class Log:
         sequence: str | None,
         state: object = None,
         partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> Record:
         """Append to the key's partition, or the one given."""
         raw = key.encode() if isinstance(key, str) else key
         number = sum(raw or b"") % self.partitions if partition is None else partition
-        record = Record(number, self.end()[number], raw, value, sequence, state)
+        record = Record(number, self.end()[number], raw, value, sequence, state, headers or {})
         self.records.append(record)
         return record
 
@@ -119,7 +122,7 @@ def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> Data
 
 
 def _headers(record: Record) -> list[tuple[str, bytes]]:
-    headers = [("event_type", b"Changed")]
+    headers = [("event_type", b"Changed"), *record.headers.items()]
     if record.sequence is not None:
         headers.append(("source_sequence", record.sequence.encode()))
     return headers
@@ -131,11 +134,21 @@ class Schemas:
 
     by_number: dict[int, dict[str, Any]]
     newest: int
+    by_name: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By GUID."""
 
     def latest(self, subject: str) -> str:
+        return self.version(subject, self.newest)
+
+    def version(self, subject: str, version: int) -> str:
+        """Of each version the id is its number."""
         assert subject.endswith("-value")
-        return json.dumps(self.by_number[self.newest])
+        return json.dumps(self.by_number[version])
 
     def by_id(self, schema_id: int) -> str | None:
         schema = self.by_number.get(schema_id)
+        return None if schema is None else json.dumps(schema)
+
+    def by_guid(self, guid: str) -> str | None:
+        schema = self.by_name.get(guid)
         return None if schema is None else json.dumps(schema)

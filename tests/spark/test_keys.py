@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
 from outbox_spark.keys import key_text
-from outbox_spark.model import Ordering
+from outbox_spark.model import Format, Ordering
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -32,7 +32,9 @@ def unframed(spark: SparkSession) -> dict[bytes | None, bytes | None]:
     keys: list[bytes | None] = [framed_key(text, 2**31 - 1) for text in texts]
     keys += [text.encode() for text in texts]
     keys += [None, *NOT_FRAMED]
-    frame = spark.createDataFrame([(key,) for key in keys], "key binary").select("key", key_text(F.col("key")))
+    no_header = F.lit(None).cast("binary")
+    frame = spark.createDataFrame([(key,) for key in keys], "key binary")
+    frame = frame.select("key", key_text(F.col("key"), no_header, Format.TEXT))
     return {bytes_of(before): bytes_of(after) for before, after in frame.collect()}
 
 

@@ -113,11 +113,22 @@ def test_a_changed_logical_type_is_refused(postgres_target: Target) -> None:
         postgres_target.run(log, schemas)
 
 
-def test_a_writer_that_the_reader_cannot_resolve_is_set_apart(postgres_target: Target) -> None:
+def test_a_record_of_another_kind_is_set_apart(postgres_target: Target) -> None:
     log = Log("test.thing")
-    incompatible = {"type": "record", "name": "Thing", "fields": [{"name": "note", "type": "double"}]}
-    log.append("k", framed(incompatible, 3, {"note": 0.5}), sequence(1))
+    other = {"type": "record", "name": "Somebody", "fields": [{"name": "note", "type": "double"}]}
+    log.append("k", framed(other, 3, {"note": 0.5}), sequence(1))
     log.append("fine", value("ok"), sequence(2))
-    postgres_target.run(log, Schemas({1: THING, 3: incompatible}, newest=1))
-    assert [row["reason"] for row in postgres_target.rows("__quarantine")] == ["undecodable"]
+    log.append("text", b"\x00\x00\x00\x00\x04\x02x", sequence(3))
+    postgres_target.run(log, Schemas({1: THING, 3: other, 4: "string"}, newest=1))  # type: ignore[dict-item]
+    assert [row["reason"] for row in postgres_target.rows("__quarantine")] == ["undecodable"] * 2
     assert postgres_target.state("note") == {"fine": {"note": "ok"}}
+
+
+def test_an_older_version_that_the_newest_cannot_read_is_refused(postgres_target: Target) -> None:
+    log = Log("test.thing")
+    older = {"type": "record", "name": "Thing", "fields": [{"name": "note", "type": "double"}]}
+    log.append("k", framed(older, 3, {"note": 0.5}), sequence(1))
+    log.append("fine", value("ok"), sequence(2))
+    with pytest.raises(SchemaError, match=r"field note: schema 3 of topic test\.thing writes double; .* reads string"):
+        postgres_target.run(log, Schemas({1: THING, 3: older}, newest=1))
+    assert postgres_target.committed() is None

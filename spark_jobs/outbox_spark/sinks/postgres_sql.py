@@ -17,9 +17,9 @@ from outbox_spark.columns import (
     Column,
     Kind,
 )
-from outbox_spark.decode import Reason
 from outbox_spark.model import Mode
 from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.reasons import Reason
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 OFFSETS_TABLE = "outbox_offsets"

@@ -1,0 +1,108 @@
+"""A target in memory: what a batch means by the contract of sinks, in plain Python, at the price of one collect()."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_log import Log, Schemas
+from pyspark.sql import Column as Expression
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import StructType
+from tables import job_for
+
+from outbox_spark.applying import Applied, apply
+from outbox_spark.columns import KEY_COLUMN, Column
+from outbox_spark.model import Committed, MaterializeJob, Options, PostgresTarget, ReadRange, Written
+from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.sinks import Batch
+
+JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
+
+
+@dataclass
+class MemoryTable:
+    """Rows by key; tombstones and poison by key with their versions; what went to quarantine."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    deleted: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    quarantine: list[Row] = field(default_factory=list)
+    progress: Committed | None = None
+
+    def __enter__(self) -> MemoryTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Holds nothing."""
+
+    def committed(self) -> Committed | None:
+        return self.progress
+
+    def check(self, columns: Sequence[Column], schema: StructType) -> None:
+        """Takes everything."""
+
+    def limit(self, column: Column, value: Expression) -> Expression | None:  # noqa: ARG002 - of the protocol
+        return None
+
+    def write(self, batch: Batch) -> Written:
+        rows = batch.rows.collect()
+        assert len(rows) == batch.keys
+        good = [row for row in rows if row["_reason"] is None]
+        assert len({row[KEY_COLUMN] for row in good}) == len(good)
+        for row in good:
+            key, version = row[KEY_COLUMN], version_of(row)
+            stored = self.rows.get(key)
+            if max(version_of(stored) if stored else (), self.deleted.get(key, ())) >= version:
+                continue
+            self.rows.pop(key, None)
+            if row["_deleted"]:
+                self.deleted[key] = version
+            else:
+                self.rows[key] = row
+        bad = [row for row in rows if row["_reason"] is not None]
+        self.quarantine += bad
+        self.progress = batch.committed
+        return Written(len(good), 0, 0, len(bad))
+
+    def stale(self) -> set[str]:
+        """Keys of rows that the quarantine holds something newer for."""
+        return {
+            row[KEY_COLUMN]
+            for row in self.quarantine
+            if row[KEY_COLUMN] in self.rows and version_of(row) > version_of(self.rows[row[KEY_COLUMN]])
+        }
+
+    def state(self, *names: str) -> dict[str, Any]:
+        """By key: the named column, or the named columns as a tuple."""
+        single = len(names) == 1
+        return {key: row[names[0]] if single else tuple(row[n] for n in names) for key, row in self.rows.items()}
+
+    def reasons(self) -> dict[bytes, str]:
+        """By key as it was in the record: why it is in quarantine."""
+        return {bytes(row["_key"]): row["_reason"] for row in self.quarantine}
+
+
+def version_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in VERSION_COLUMNS)
+
+
+def run(
+    spark: SparkSession,
+    table: MemoryTable,
+    log: Log,
+    schemas: Schemas,
+    options: Options = Options(),  # noqa: B008 - frozen
+    end: dict[int, int] | None = None,
+) -> Applied:
+    """One batch of the log into the table, to `end` or its end."""
+    read = log.range_from(table.progress, end)
+    return apply_range(spark, table, log, read, schemas, options)
+
+
+def apply_range(
+    spark: SparkSession, table: MemoryTable, log: Log, read: ReadRange, schemas: Schemas, options: Options
+) -> Applied:
+    job = MaterializeJob(**{**vars(JOB), "options": options})
+    frame = log.read(spark, read)
+    return apply(job, table, table.progress, read, frame, schemas)  # type: ignore[arg-type]

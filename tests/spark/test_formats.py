@@ -1,0 +1,232 @@
+"""Keys and values in every format that a topic can have, also mixed in one."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import uuid
+from typing import Any
+
+import fastavro
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from memory_table import MemoryTable, run
+from pyspark.sql import SparkSession
+
+from outbox_spark.errors import RefusedError
+from outbox_spark.model import Format, Options
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": "string"}]}
+OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "gone", "type": "int"}]}
+NEWER = {**THING, "fields": [THING["fields"][0], {"name": "s", "type": "string", "default": "new"}]}
+GUID = "89791762-2336-186f-9674-299b90a8e2ad"
+
+
+def body(schema: dict[str, Any] | str, value: object) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def id_header(schema_id: int) -> dict[str, bytes]:
+    return {"__value_schema_id": b"\x00" + struct.pack(">I", schema_id)}
+
+
+def guid_bytes(guid: str = GUID) -> bytes:
+    return b"\x01" + uuid.UUID(guid).bytes
+
+
+def append(log: Log, key: str | bytes, value: bytes | None, **headers: bytes) -> None:
+    names = {"value_id": "__value_schema_id", "key_id": "__key_schema_id"}
+    position = len(log.records) + 1
+    log.append(key, value, sequence(position), partition=0, headers={names[n]: v for n, v in headers.items()})
+
+
+def test_ids_in_front_and_in_headers_meet_in_one_topic(spark: SparkSession) -> None:
+    log = Log("test.thing", partitions=1)
+    old, new = body(OLD, {"n": 1, "gone": 0}), body(NEWER, {"n": 2, "s": "x"})
+    append(log, "prefix", framed(NEWER, 2, {"n": 2, "s": "x"}))
+    append(log, "prefix-old", framed(OLD, 1, {"n": 1, "gone": 0}))
+    append(log, "header", new, value_id=id_header(2)["__value_schema_id"])
+    append(log, "header-old", old, value_id=id_header(1)["__value_schema_id"])
+    append(log, "guid", new, value_id=guid_bytes())
+    append(log, "guid-prefix", guid_bytes() + new)
+    # The header goes first, also where the body happens to look framed.
+    zero = body(NEWER, {"n": 0, "s": "\x00\x00\x01"})
+    append(log, "looks-framed", zero, value_id=id_header(2)["__value_schema_id"])
+    append(log, "tombstone", new, value_id=guid_bytes())
+    append(log, "tombstone", None, value_id=guid_bytes())
+    append(log, "unknown-guid", new, value_id=guid_bytes(str(uuid.UUID(int=1))))
+    append(log, "unknown-id", new, value_id=id_header(77)["__value_schema_id"])
+    append(log, "short-header", new, value_id=b"\x00\x01")
+    append(log, "other-magic", new, value_id=b"\x02" + new)
+    table = MemoryTable()
+    run(spark, table, log, Schemas({1: OLD, 2: NEWER}, newest=2, by_name={GUID: NEWER}))
+    assert table.state("n", "s") == {
+        "prefix": (2, "x"),
+        "prefix-old": (1, "new"),
+        "header": (2, "x"),
+        "header-old": (1, "new"),
+        "guid": (2, "x"),
+        "guid-prefix": (2, "x"),
+        "looks-framed": (0, "\x00\x00\x01"),
+    }
+    assert table.reasons() == {
+        b"unknown-guid": "unknown-schema-id",
+        b"unknown-id": "unknown-schema-id",
+        b"short-header": "not-wire-format",
+        b"other-magic": "not-wire-format",
+    }
+
+
+def test_a_registry_without_guids_is_refused_when_there_is_nothing_else(spark: SparkSession) -> None:
+    log = Log("test.thing", partitions=1)
+    append(log, "a", body(THING, {"n": 1, "s": ""}), value_id=guid_bytes())
+    with pytest.raises(RefusedError, match=f"knows none of the schema ids that its records carry: {GUID}"):
+        run(spark, MemoryTable(), log, Schemas({1: THING}, newest=1))
+
+
+def test_more_unknown_ids_than_may_be_set_apart(spark: SparkSession) -> None:
+    log = Log("test.thing", partitions=1)
+    append(log, "good", framed(THING, 1, {"n": 1, "s": ""}))
+    for number in range(3):
+        append(log, f"bad-{number}", framed(THING, 50 + number, {"n": 1, "s": ""}))
+    table = MemoryTable()
+    with pytest.raises(RefusedError, match=r"3 records of one batch cannot be read.*unknown-schema-id \(3\)"):
+        run(spark, table, log, Schemas({1: THING}, newest=1), Options(max_quarantined=2))
+    assert table.progress is None
+
+
+def test_one_key_raw_framed_and_bare(spark: SparkSession) -> None:
+    log = Log("test.thing", partitions=1)
+    long_key = "k" * 70
+    for number, key in enumerate(("a", long_key)):
+        value = framed(THING, 1, {"n": number, "s": "raw"})
+        append(log, key, value)
+        append(log, b"\x00\x00\x00\x00\x07" + body("string", key), value)
+        append(log, body("string", key), framed(THING, 1, {"n": number, "s": "bare"}), key_id=guid_bytes())
+    # What is no Avro string stays as it is, with the header too.
+    append(log, b"plain", framed(THING, 1, {"n": 9, "s": ""}), key_id=guid_bytes())
+    table = MemoryTable()
+    applied = run(spark, table, log, Schemas({1: THING}, newest=1))
+    assert (applied.records, applied.keys) == (7, 3)
+    assert table.state("n", "s") == {"a": (0, "bare"), long_key: (1, "bare"), "plain": (9, "")}
+
+
+JSON_KEYS = [
+    (b'"abc"', "abc"),
+    (b' "abc" ', "abc"),
+    (b'"\\u0061bc"', "abc"),
+    (b'""', ""),
+    (b"42", "42"),
+    (b"-9223372036854775809", "-9223372036854775809"),
+    (b'"6a6b0e1c-0a0b-4c0d-8e0f-0123456789ab"', "6a6b0e1c-0a0b-4c0d-8e0f-0123456789ab"),
+]
+NO_KEYS = [b"abc", b'"abc', b"1.5", b"1e3", b"true", b"null", b"{}", b'["a"]', b"", b'"\xff"', b'"a" "b"']
+
+
+@pytest.mark.parametrize("key_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
+def test_keys_of_the_json_converter(spark: SparkSession, key_format: Format) -> None:
+    def written(key: bytes) -> bytes:
+        return key if key_format is Format.JSON else b'{"schema":{"type":"string"},"payload":' + key + b"}"
+
+    log = Log("test.thing", partitions=1)
+    bad = [written(key) for key in NO_KEYS]
+    if key_format is Format.JSON_WITH_SCHEMA:
+        bad += [b'"abc"', b'{"payload":"abc"}', b'{"schema":null}']
+    for number, key in enumerate([*(written(key) for key, _ in JSON_KEYS), *bad]):
+        append(log, key, framed(THING, 1, {"n": number, "s": ""}))
+    log.append(None, framed(THING, 1, {"n": 0, "s": ""}), sequence(99))
+    table = MemoryTable()
+    run(spark, table, log, Schemas({1: THING}, newest=1), Options(key_format=key_format))
+    assert table.state("n") == {text: number for number, (_, text) in enumerate(JSON_KEYS)}
+    found = [(row["_key"] and bytes(row["_key"]), row["_reason"], row["aggregate_id"]) for row in table.quarantine]
+    assert sorted(found, key=str) == sorted(
+        [(k, "key-unreadable", None) for k in bad] + [(None, "no-key", None)], key=str
+    )
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def envelope(payload: object) -> bytes:
+    return as_json({"schema": {"type": "string", "optional": True}, "payload": payload})
+
+
+@pytest.mark.parametrize("value_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
+def test_values_of_the_json_converter(spark: SparkSession, value_format: Format) -> None:
+    written = as_json if value_format is Format.JSON else envelope
+    log = Log("test.thing", partitions=1)
+    state = {"n": 1, "s": "x"}
+    append(log, "object", written(state))
+    append(log, "text", written(json.dumps(state)))
+    append(log, "more", written({**state, "unknown": {"a": 1}}))
+    append(log, "default", written({"n": 1}))
+    for name, gone in (("null", None), ("text-null", "null")):
+        append(log, name, written(state))
+        append(log, name, written(gone))
+    append(log, "tombstone", written(state))
+    append(log, "tombstone", None)
+    bad = {
+        "missing": (written({"s": "x"}), "invalid:n"),
+        "wrong": (written({"n": "1"}), "invalid:n"),
+        "null-field": (written({"n": 1, "s": None}), "invalid:s"),
+        "no-object": (written([1]), "undecodable"),
+        "twice-text": (written(json.dumps(json.dumps(state))), "undecodable"),
+        "cut": (written(state)[:-1], "undecodable"),
+        "more-behind": (written(state) + b" {}", "undecodable"),
+        "not-utf8": (written(state).replace(b"x", b"\xff"), "undecodable"),
+        "half": (written({"n": 1, "s": "\ud83d"}), "undecodable"),
+        "empty": (b"", "undecodable"),
+        "avro": (framed(NEWER, 2, state), "undecodable"),
+    }
+    if value_format is Format.JSON_WITH_SCHEMA:
+        bad["bare"] = (as_json(state), "undecodable")
+        bad["no-payload"] = (b'{"schema":{}}', "undecodable")
+    for name, (value, _) in bad.items():
+        append(log, name, value)
+    table = MemoryTable()
+    run(spark, table, log, Schemas({1: OLD, 2: NEWER}, newest=2), Options(value_format=value_format))
+    good = {"object": (1, "x"), "text": (1, "x"), "more": (1, "x"), "default": (1, "new")}
+    assert table.state("n", "s") == good
+    assert set(table.deleted) == {"null", "text-null", "tombstone"}
+    assert table.reasons() == {name.encode(): reason for name, (_, reason) in bad.items()}
+
+
+def test_what_the_avro_converter_makes_of_an_expanded_payload(spark: SparkSession) -> None:
+    """Connect names the record after nothing that is in the registry's newest schema, and the types inside too."""
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    code = {"type": "fixed", "name": "Code", "size": 2}
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "kind", "type": kind}]}
+    fields = [{"name": "inner", "type": ["null", inner]}, {"name": "code", "type": code}]
+    reader = {
+        "type": "record",
+        "name": "Thing",
+        "namespace": "io.kit",
+        "fields": [*fields, {"name": "same", "type": "Kind"}],
+    }
+    writer = {
+        "type": "record",
+        "name": "ConnectDefault",
+        "namespace": "io.confluent.connect.avro",
+        "fields": reader["fields"],
+    }
+    log = Log("test.thing", partitions=1)
+    append(log, "k", framed(writer, 7, {"inner": {"kind": "B"}, "code": b"xy", "same": "A"}))
+    table = MemoryTable()
+    run(spark, table, log, Schemas({1: reader, 7: writer}, newest=1))
+    assert table.quarantine == []
+    row = table.rows["k"]
+    assert (row["inner"]["kind"], bytes(row["code"]), row["same"]) == ("B", b"xy", "A")
+
+
+def test_the_columns_of_a_pinned_version(spark: SparkSession) -> None:
+    log = Log("test.thing", partitions=1)
+    append(log, "old", framed(OLD, 1, {"n": 1, "gone": 5}))
+    older = {**OLD, "fields": [OLD["fields"][0], {"name": "gone", "type": "int", "default": -1}]}
+    append(log, "new", framed(NEWER, 2, {"n": 2, "s": "x"}))
+    table = MemoryTable()
+    run(spark, table, log, Schemas({1: older, 2: NEWER}, newest=2), Options(schema_version=1))
+    assert table.state("n", "gone") == {"old": (1, 5), "new": (2, -1)}
