@@ -56,7 +56,7 @@ def damage(target: Target, statement: str) -> None:
         assert target.dsn is not None
         with psycopg.connect(**target.dsn) as connection:
             name = Identifier(target.job.target.schema, target.job.table)
-            connection.execute(SQL(statement).format(name))  # type: ignore[arg-type]
+            connection.execute(SQL(statement).format(name))
         return
     target.spark.sql(statement.format(f"delta.`{target.job.target.path}/{target.job.table}`")).collect()  # type: ignore[union-attr]
 
