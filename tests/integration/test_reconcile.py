@@ -7,6 +7,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator
+from datetime import timedelta
 
 import fastavro
 import psycopg
@@ -40,6 +41,7 @@ EAGER = {
     "segment.ms": "50",
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "0",
+    "min.compaction.lag.ms": "1",
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -120,7 +122,7 @@ def keys(state: StackState) -> list[str]:
         found: list[str] = []
         while (message := consumer.poll(10)) is not None:
             assert message.error() is None
-            found.append((message.key() or b"").decode())  # type: ignore[union-attr]
+            found.append((message.key() or b"").decode())
             if message.offset() == end - 1:
                 break
         return found
@@ -147,9 +149,12 @@ def rows(state: StackState) -> dict[str, int]:
 def test_a_tombstone_that_compaction_removed_is_found_and_mended(
     spark: SparkSession, state: StackState, admin: AdminClient, job: MaterializeJob
 ) -> None:
-    sender = Sender(state)
+    sender, before = Sender(state), now()
     for n, key in enumerate(("kept", "removed", "changed")):
         sender.send(key, n)
+    topic = describe(job.kafka, TOPIC)
+    assert (topic.delete_retention, topic.min_compaction_lag) == (timedelta(0), timedelta(seconds=0.001))
+    assert (offsets_at(job.kafka, topic, before), offsets_at(job.kafka, topic, now())) == ({0: 0}, topic.latest)
     materialize(spark, job, print)
     sender.send("removed", None)
     compacted_away(state, sender, "removed")
@@ -166,14 +171,3 @@ def test_a_tombstone_that_compaction_removed_is_found_and_mended(
     materialize(spark, job, print)
     assert rows(state) == {"kept": 0, "changed": 2, "filler": 0}
     assert reconcile(spark, job, print).result is Result.SAME
-
-
-def test_the_broker_answers_what_runs_ask(state: StackState, admin: AdminClient, job: MaterializeJob) -> None:
-    del admin
-    sender = Sender(state)
-    before = now()
-    sender.send("a", 1)
-    topic = describe(job.kafka, TOPIC)
-    assert (topic.delete_retention.total_seconds(), topic.min_compaction_lag.total_seconds()) == (0, 0)
-    assert offsets_at(job.kafka, topic, before) == {0: 0}
-    assert offsets_at(job.kafka, topic, now()) == topic.latest == {0: 1}
