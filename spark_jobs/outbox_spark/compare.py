@@ -105,9 +105,9 @@ def compare(
         raise RefusedError(f"{job}: there is no table yet", "outbox-materialize makes it")
     scan = _Scan(topic.ends())
     claimed = claimed_range(scan.state, committed)
-    labelled, records = _labelled(stack, table, topic, claimed)
+    labelled, records = _labelled(stack, job, table, topic, claimed)
     grown = committed.partition_epoch > 0
-    absent = _prove(stack, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
+    absent = _prove(stack, job, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
     newest, columns, reader = _decoded(stack, job, table, registry, labelled, grown=grown)
     _check_unmoved(job, table, committed)
     ahead = labelled.where(F.col("_kind") == Kind.AHEAD.value)
@@ -135,10 +135,11 @@ def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
     return replace(read, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
-def _labelled(stack: ExitStack, table: TargetTable, topic: Topic, claimed: ReadRange) -> tuple[DataFrame, int]:
+def _labelled(
+    stack: ExitStack, job: MaterializeJob, table: TargetTable, topic: Topic, claimed: ReadRange
+) -> tuple[DataFrame, int]:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    latest = newest_per_key(topic.records(claimed), claimed.partition_epoch, key_format=topic.key_format)
-    latest = _kept(stack, latest)
+    latest = _kept(stack, _newest(job, topic, claimed))
     records: int = latest.agg(F.coalesce(F.sum("_records"), F.lit(0))).collect()[0][0]
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
@@ -147,6 +148,10 @@ def _labelled(stack: ExitStack, table: TargetTable, topic: Topic, claimed: ReadR
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
     return _kept(stack, labelled), records
+
+
+def _newest(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
+    return newest_per_key(topic.records(read), read.partition_epoch, key_format=job.options.key_format)
 
 
 def _kind() -> Column:
@@ -171,7 +176,9 @@ def _kind() -> Column:
     )
 
 
-def _prove(stack: ExitStack, scan: _Scan, topic: Topic, committed: Committed, absent: DataFrame) -> DataFrame:
+def _prove(
+    stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: Committed, absent: DataFrame
+) -> DataFrame:
     """Hop to the end until no key can have slipped through. Yields what is absent with its kind."""
     absent = absent.select(KEY_COLUMN, "row.*")
     scan.position = dict(committed.offsets)
@@ -183,7 +190,7 @@ def _prove(stack: ExitStack, scan: _Scan, topic: Topic, committed: Committed, ab
         if hop.is_empty:
             scan.proven, scan.words = True, f"the end of the topic stood still after {scan.hops} hops"
             break
-        absent = _kept(stack, absent.join(_seen(stack, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
+        absent = _kept(stack, absent.join(_seen(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
         scan.position = dict(hop.end)
     # Retention and DeleteRecords move the log start, compaction does not: below it records are gone for any reason.
     cut = _by_partition(scan.state.earliest, F.col("_partition")) > F.col("_offset")
@@ -192,9 +199,9 @@ def _prove(stack: ExitStack, scan: _Scan, topic: Topic, committed: Committed, ab
     return absent.withColumn("_kind", kind)
 
 
-def _seen(stack: ExitStack, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
+def _seen(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
     """Keys of one hop; decides whether it was young enough to be the last."""
-    keys = newest_per_key(topic.records(hop), hop.partition_epoch, key_format=topic.key_format)
+    keys = _newest(job, topic, hop)
     keys = _kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would turn a timestamp into one of the driver's zone.
     row = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest")).collect()[0]

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.model import Format, MaterializeJob, ReadRange
+from outbox_spark.model import MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, describe, offsets_at
 from outbox_spark.registry import SchemaRegistry
 from outbox_spark.source import read_records
@@ -27,7 +27,6 @@ class Topic:
     """By partition: the first offset that is not older."""
     registry: Callable[[], AbstractContextManager[SchemaRegistry]]
     """The schemas of its values."""
-    key_format: Format = Format.TEXT
 
 
 def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
@@ -37,5 +36,4 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
         records=lambda read: read_records(spark, job.kafka, read),
         offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
         registry=lambda: SchemaRegistry(job.registry),
-        key_format=job.options.key_format,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import kafka_log
 import psycopg
@@ -13,13 +15,18 @@ from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
-from tables import Target
+from tables import Target, job_for
 
 from outbox_spark import compare as compare_module
+from outbox_spark import each
+from outbox_spark import reconcile as reconcile_module
+from outbox_spark.command import Exit
 from outbox_spark.compare import Found, Kind, compare
 from outbox_spark.errors import RefusedError
 from outbox_spark.mend import mend, not_mended
-from outbox_spark.model import PostgresTarget, Written
+from outbox_spark.model import DeltaTarget, MaterializeJob, PostgresTarget, Written
+from outbox_spark.reconcile import exit_of
+from outbox_spark.reconcile_report import Reconciled, Result, SourceDifferences, as_json, as_table
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -56,7 +63,7 @@ def damage(target: Target, statement: str) -> None:
         assert target.dsn is not None
         with psycopg.connect(**target.dsn) as connection:
             name = Identifier(target.job.target.schema, target.job.table)
-            connection.execute(SQL(statement).format(name))  # type: ignore[arg-type]
+            connection.execute(SQL(statement).format(name))
         return
     target.spark.sql(statement.format(f"delta.`{target.job.target.path}/{target.job.table}`")).collect()  # type: ignore[union-attr]
 
@@ -218,3 +225,65 @@ def test_there_must_be_a_table(spark: SparkSession, delta_target: Target) -> Non
     live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
     with pytest.raises(RefusedError, match="there is no table yet"):
         compared(delta_target, live)
+
+
+def result(kind: Result, **changes: object) -> Reconciled:
+    counts = {Kind.MISSING: 2} if kind is Result.DIFFERENT else {}
+    examples = {Kind.MISSING: ["k1", "k2"]} if counts else {}
+    return replace(Reconciled("thing", "t", "lake", "thing", kind, counts, examples), **changes)  # type: ignore[arg-type]
+
+
+SAME, DIFFERENT, MENDED = (result(kind) for kind in (Result.SAME, Result.DIFFERENT, Result.MENDED))
+BROKEN = result(Result.FAILED, error="no", hint="why", transient=True)
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([SAME, MENDED], Exit.DONE),
+        ([SAME, DIFFERENT], Exit.FOUND),
+        ([DIFFERENT, BROKEN], Exit.FAILED),
+        ([BROKEN, replace(BROKEN, transient=False)], Exit.REFUSED),
+    ],
+)
+def test_exit_codes(results: list[Reconciled], code: Exit) -> None:
+    assert exit_of(results) is code
+
+
+def test_reports_show_counts_and_keys() -> None:
+    source = SourceDifferences(1, 0, {"missing": ["k9"], "extra": []}, 3)
+    entries = json.loads(as_json([DIFFERENT, SAME.with_source(source), BROKEN]))["reconciliations"]
+    assert [entry["result"] for entry in entries] == ["different", "different", "failed"]
+    assert entries[0]["differences"]["missing"] == {"count": 2, "examples": ["k1", "k2"]}
+    assert entries[1]["source"]["missing"] == {"count": 1, "examples": ["k9"]}
+    assert (entries[2]["error"], entries[2]["hint"], entries[2]["transient"]) == ("no", "why", True)
+    lines = as_table([DIFFERENT, SAME.with_source(source)]).splitlines()
+    assert lines[0].split()[:6] == ["aggregate", "target", "table", "result", "missing", "stale"]
+    assert lines[1].split()[:6] == ["thing", "lake", "thing", "different", "2", "0"]
+    assert lines[3:] == [
+        "lake.thing missing: k1, k2",
+        "lake.thing against the source: 1 missing, 0 extra",
+        "lake.thing source missing: k9",
+    ]
+
+
+def test_the_command_reports_each_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [job_for(DeltaTarget(str(tmp_path))), replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
+    monkeypatch.setattr(reconcile_module, "load_jobs", lambda *_, **__: jobs)
+    monkeypatch.setattr(each, "start_session", lambda: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+    def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, examples: int) -> Reconciled:
+        if job.aggregate == "bad":
+            raise RefusedError("offsets do not fit", "look")
+        assert (repair, examples) == (True, 3)
+        return MENDED
+
+    monkeypatch.setattr(reconcile_module, "reconcile", reconciled)
+    assert reconcile_module.main(["--repair", "--examples", "3", "--output", "json"]) == Exit.REFUSED
+    printed = capsys.readouterr()
+    results = [entry["result"] for entry in json.loads(printed.out)["reconciliations"]]
+    assert results == ["mended", "failed"]
+    assert "error: test.thing -> target.thing: offsets do not fit\nhint: look\n" in printed.err

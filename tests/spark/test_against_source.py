@@ -1,0 +1,132 @@
+"""A table against the source table of its aggregates: what is on its way is no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from pyspark.sql import SparkSession
+from tables import Target
+
+from outbox_spark.against_source import Source, against_source, load_sources, wait_confirmed
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.reconcile_report import SourceDifferences
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+PIPELINE = Path(__file__).resolve().parents[2] / "connectors" / "library.yaml"
+
+
+@pytest.fixture
+def source(postgres: psycopg.conninfo.ConninfoDict) -> Source:
+    with psycopg.connect(**postgres) as connection:
+        connection.execute("drop table if exists public.thing")
+        connection.execute("create table public.thing (id int primary key, n int)")
+    return Source(
+        host=str(postgres["host"]),
+        port=int(str(postgres["port"])),
+        database=str(postgres["dbname"]),
+        user=str(postgres["user"]),
+        password=str(postgres["password"]),
+        table="public.thing",
+        key="id",
+        slot="thing",
+    )
+
+
+class Pipeline:
+    """A source, and a log that gets its changes later."""
+
+    def __init__(self, target: Target, dsn: psycopg.conninfo.ConninfoDict) -> None:
+        self.target, self._dsn, self.log, self._commit = target, dsn, Log("test.thing"), 0
+
+    def change(self, statement: str, key: int | None = None, *, n: int | None = None) -> None:
+        """Change the source; `key` is what the log is told of it, None: nothing."""
+        with psycopg.connect(**self._dsn) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+        if key is not None:
+            self._commit += 1
+            value = None if n is None else framed(THING, 1, {"n": n})
+            self.log.append(str(key), value, sequence(self._commit))
+
+    def insert(self, key: int, *, told: bool = True) -> None:
+        self.change(f"insert into public.thing values ({key}, 0)", key if told else None, n=0)
+
+    def delete(self, key: int, *, told: bool = True) -> None:
+        self.change(f"delete from public.thing where id = {key}", key if told else None)
+
+    def run(self) -> None:
+        self.target.run(self.log, SCHEMAS)
+
+
+def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) -> SourceDifferences:
+    def catch_up() -> None:
+        pipeline.run()
+        meanwhile()
+
+    return against_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up)
+
+
+def test_only_what_cannot_be_on_its_way_is_a_difference(
+    spark: SparkSession, delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+) -> None:
+    pipeline = Pipeline(delta_target, postgres)
+    for key in (1, 2, 3, 4, 5):
+        pipeline.insert(key)
+    pipeline.run()
+    pipeline.insert(10, told=False)  # never published
+    pipeline.delete(1, told=False)  # nor this
+    pipeline.insert(11)  # on its way
+    pipeline.delete(2)  # on its way
+    pipeline.insert(12, told=False)
+
+    def meanwhile() -> None:
+        # Each of these differs at the second look, and none is the difference that the first look saw.
+        pipeline.delete(12, told=False)
+        pipeline.insert(12, told=False)
+        pipeline.insert(13)
+        pipeline.delete(3)
+
+    found = compared(pipeline, source, meanwhile)
+    assert (found.missing, found.extra, found.candidates) == (1, 1, 5)
+    assert found.examples == {"missing": ["10"], "extra": ["1"]}
+
+
+def test_equal_keys_need_no_second_look(
+    spark: SparkSession, delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+) -> None:
+    pipeline = Pipeline(delta_target, postgres)
+    pipeline.insert(1)
+    pipeline.run()
+
+    def unexpected() -> None:
+        pytest.fail("looked again")
+
+    assert compared(pipeline, source, unexpected) == SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
+
+
+def test_without_its_slot_nothing_is_known_of_the_connector(source: Source) -> None:
+    with pytest.raises(ConfigurationError, match="has no slot thing"):
+        wait_confirmed(source)
+
+
+def test_the_source_is_what_the_files_say(tmp_path: Path) -> None:
+    connectors = tmp_path / "connectors"
+    (connectors / "environments").mkdir(parents=True)
+    (connectors / "library.yaml").write_text(PIPELINE.read_text())
+    environment = (PIPELINE.parent / "environments" / "local.yaml").read_text()
+    for name in ("postgres_host", "source_database", "admin_user", "admin_password", "connector_user"):
+        environment = environment.replace("{{ stack." + name + " }}", name)
+    environment = environment.replace('"{{ stack.postgres_port }}"', "5433")
+    (connectors / "environments" / "local.yaml").write_text(environment)
+    sources = load_sources(connectors / "library.yaml", "local", {"book"})
+    book = Source(
+        "postgres_host", 5433, "source_database", "admin_user", "admin_password", "library.book", "id", "library_outbox"
+    )
+    assert sources == {"book": book}
+    assert "admin_password" not in repr(book)
+    with pytest.raises(ConfigurationError, match="none of the selected aggregates has `backfill`"):
+        load_sources(connectors / "library.yaml", "local", {"other"})
