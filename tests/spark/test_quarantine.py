@@ -57,7 +57,7 @@ def test_each_kind_of_poison_is_kept_with_its_reason(target: Target) -> None:
         assert (row["key"], row["value"], row["_sequence"]) == (record.key, record.value, record.sequence)
     # Of a key whose newest record cannot be read, the newest that can is shown.
     assert target.state("note") == {"fine": {"note": "ok"}, "twice": {"note": "old"}}
-    assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 1, len(bad) + 2)
+    assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 2, len(bad) + 2)
 
 
 def test_a_key_in_quarantine_heals_with_its_next_good_record(postgres_target: Target) -> None:
