@@ -123,11 +123,12 @@ class IcebergTable(LakeTable):
         """Make these rows, and their columns, the table's: one commit."""
         self._writer("", rows).createOrReplace()
 
-    def _append(self, suffix: str, rows: DataFrame) -> None:
+    def _append(self, suffix: str, rows: DataFrame) -> int:
         if self._there(suffix):
             rows.withColumnsRenamed(RENAMED).writeTo(self._name(suffix)).append()
         else:
             self._make(suffix, rows)
+        return int(self._loaded(suffix).currentSnapshot().summary().get("added-records") or 0)
 
     def _make(self, suffix: str, rows: DataFrame) -> None:
         namespace = ".".join(quoted(part) for part in [self._catalog, *self._target.namespace.split(".")])
