@@ -75,7 +75,11 @@ class Target:
             return parquet_rows(self.spark, self.job.target.path, self.job.table, suffix)
         if isinstance(self.job.target, IcebergTarget):
             sql_name = table_name(self.spark, self.job.target, name)
-            frames = [self.spark.table(sql_name)] if self.spark.catalog.tableExists(sql_name) else []
+            frames = (
+                [self.spark.table(sql_name).withColumnRenamed("_kafka_partition", "_partition")]
+                if self.spark.catalog.tableExists(sql_name)
+                else []
+            )
         else:
             frames = [self.spark.read.format("delta").load(f"{self.job.target.path}/{name}")]
         return [row.asDict(recursive=True) for frame in frames for row in frame.collect()]

@@ -11,7 +11,6 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -70,8 +69,10 @@ class BesideTables(ABC):
     def _enter_tombstones(self, batch: Batch) -> int:
         """Append those that the ledger does not know yet; returns how many. An entry is never changed."""
         dead = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(KEY_COLUMN, *METADATA_COLUMNS)
-        exists = self._there(TOMBSTONES_SUFFIX)
-        if exists:
+        # Most batches of most topics have none. This reads no value, and so decodes none.
+        if not dead.count():
+            return 0
+        if self._there(TOMBSTONES_SUFFIX):
             self._add_columns(TOMBSTONES_SUFFIX, {LEDGER_ID: "string"}, {})
             entries = self._entries()
             if self._mode is Mode.HISTORY:
@@ -79,18 +80,14 @@ class BesideTables(ABC):
             else:
                 known = F.expr(f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {version_sql('s')}")
                 dead = dead.alias("s").join(entries.alias("t"), known, "left_anti")
-        dead = dead.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            count = dead.count()
-            if count:
-                self._append(TOMBSTONES_SUFFIX, dead.withColumn(LEDGER_ID, F.lit(self._ledger_id)))
-        finally:
-            dead.unpersist()
-        return count
+        return self._append(TOMBSTONES_SUFFIX, dead.withColumn(LEDGER_ID, F.lit(self._ledger_id)))
 
     def _entries(self) -> DataFrame:
         """What the ledger holds of this table. Entries of before there was an id have none."""
-        return self._read(TOMBSTONES_SUFFIX).where(F.coalesce(LEDGER_ID, F.lit("")) == self._ledger_id)
+        rows = self._read(TOMBSTONES_SUFFIX)
+        if LEDGER_ID not in rows.columns:
+            return rows.where(F.lit(not self._ledger_id))
+        return rows.where(F.coalesce(LEDGER_ID, F.lit("")) == self._ledger_id)
 
     def _newer_than_ledger(self, rows: DataFrame) -> DataFrame:
         """Rows without those that a tombstone in the ledger is newer than; tombstones themselves stay."""
@@ -131,5 +128,5 @@ class BesideTables(ABC):
         """Its rows now."""
 
     @abstractmethod
-    def _append(self, suffix: str, rows: DataFrame) -> None:
-        """Add rows to a table beside; makes it when there is none."""
+    def _append(self, suffix: str, rows: DataFrame) -> int:
+        """Add rows to a table beside, made when there is none; returns how many they were."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -86,8 +87,12 @@ class DeltaTable(LakeTable):
     def _read(self, suffix: str = "") -> DataFrame:
         return self._spark.read.format("delta").load(self._path + suffix)
 
-    def _append(self, suffix: str, rows: DataFrame) -> None:
-        rows.write.format("delta").mode("append").options(**_PROPERTIES).save(self._path + suffix)
+    def _append(self, suffix: str, rows: DataFrame) -> int:
+        token = str(uuid.uuid4())
+        options = {**_PROPERTIES, "userMetadata": token}
+        rows.write.format("delta").mode("append").options(**options).save(self._path + suffix)
+        ours = next(commit for commit in self._commits(suffix) if commit.get("userMetadata") == token)
+        return int(ours["operationMetrics"].get("numOutputRows", 0))
 
     def _find_progress(self) -> dict[str, Any] | None:
         for commit in self._commits():
@@ -100,13 +105,13 @@ class DeltaTable(LakeTable):
                 return stored
         return None
 
-    def _commits(self) -> Iterator[dict[str, Any]]:
+    def _commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
         """What the commits say of themselves, newest first, as far as they are kept.
 
         Read from the log's files. DESCRIBE HISTORY tells the same, but is a Spark job and takes a third of a second.
         """
         jvm: Any = self._spark._jvm
-        log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
+        log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path + suffix)
         none = jvm.scala.Option.apply(None)
         newest = log.update(False, none, none).version()
         files = log.logPath().getFileSystem(self._spark._jsc.hadoopConfiguration())

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql.types import StructType
 
-from outbox_spark.errors import RefusedError
+from outbox_spark.columns import Column
+from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.model import IcebergTarget, Mode
 from outbox_spark.sinks import iceberg_upkeep
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in, was_rolled_back
@@ -43,6 +45,11 @@ _PROPERTIES = {
 }
 
 
+RENAMED = {"_partition": "_kafka_partition"}
+"""Iceberg has a `_partition` of its own on every table, and its MERGE cannot do with two."""
+_TAKEN = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *RENAMED.values()}
+
+
 def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     """Set up the catalog of a target in this session; returns the name that SQL knows it by."""
     settings = sorted(target.catalog.items())
@@ -64,6 +71,8 @@ def table_name(spark: SparkSession, target: IcebergTarget, table: str) -> str:
 class IcebergTable(LakeTable):
     """One table of a namespace. A lease keeps runs apart where the catalog is a folder."""
 
+    _renamed: Mapping[str, str] = RENAMED
+
     def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
         self._target, self._table = target, table
         self._catalog = use_catalog(spark, target)
@@ -72,6 +81,13 @@ class IcebergTable(LakeTable):
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}")
         super().__init__(spark, f"{target.namespace}.{table}", mode, lease)
+
+    def check(self, columns: Sequence[Column], schema: StructType) -> None:
+        """Raise SchemaError when the table cannot have, or hold, these columns."""
+        taken = [column.name for column in columns if column.name.lower() in _TAKEN]
+        if taken:
+            raise SchemaError(f"field {taken[0]} has the name of a column that Iceberg keeps for itself", "rename it")
+        super().check(columns, schema)
 
     def versions(self) -> DataFrame:
         """Key and METADATA_COLUMNS of the rows that are there."""
@@ -100,17 +116,19 @@ class IcebergTable(LakeTable):
         return self._spark.catalog.tableExists(self._name(suffix))
 
     def _read(self, suffix: str = "") -> DataFrame:
-        return self._spark.table(self._name(suffix))
+        stored = {name: ours for ours, name in RENAMED.items()}
+        return self._spark.table(self._name(suffix)).withColumnsRenamed(stored)
 
     def _replace(self, rows: DataFrame) -> None:
         """Make these rows, and their columns, the table's: one commit."""
         self._writer("", rows).createOrReplace()
 
-    def _append(self, suffix: str, rows: DataFrame) -> None:
+    def _append(self, suffix: str, rows: DataFrame) -> int:
         if self._there(suffix):
-            rows.writeTo(self._name(suffix)).append()
+            rows.withColumnsRenamed(RENAMED).writeTo(self._name(suffix)).append()
         else:
             self._make(suffix, rows)
+        return int(self._loaded(suffix).currentSnapshot().summary().get("added-records") or 0)
 
     def _make(self, suffix: str, rows: DataFrame) -> None:
         namespace = ".".join(quoted(part) for part in [self._catalog, *self._target.namespace.split(".")])
@@ -118,7 +136,7 @@ class IcebergTable(LakeTable):
         self._writer(suffix, rows).create()
 
     def _writer(self, suffix: str, rows: DataFrame) -> DataFrameWriterV2:
-        writer = rows.writeTo(self._name(suffix)).using("iceberg")
+        writer = rows.withColumnsRenamed(RENAMED).writeTo(self._name(suffix)).using("iceberg")
         for key, value in _PROPERTIES.items():
             writer = writer.tableProperty(key, value)
         return writer
@@ -154,7 +172,7 @@ class IcebergTable(LakeTable):
         return Changes(inserted, updated, deleted)
 
     def _commit_nothing(self, progress: dict[str, Any]) -> None:
-        nothing = self._spark.createDataFrame([], self._read().schema)
+        nothing = self._spark.createDataFrame([], self._spark.table(self._name()).schema)
         with self._branch(progress) as branch:
             nothing.writeTo(f"{self._name()}.{quoted('branch_' + branch)}").append()
 

@@ -96,7 +96,9 @@ class Merge:
     def _delete(self) -> str:
         if self.mode is Mode.HARD_DELETE:
             return "DELETE"
-        moved = {name: f"s.{name}" for name in [*METADATA_COLUMNS, STALE_COLUMN]}
+        first = list(self.names).index(METADATA_COLUMNS[0])
+        version = self.names[first : first + len(METADATA_COLUMNS)]
+        moved = {name: f"s.{name}" for name in [*version, STALE_COLUMN]}
         return self._update({**moved, DELETED_AT_COLUMN: "s._timestamp"})
 
     def _history(self) -> list[str]:

@@ -59,6 +59,9 @@ class Changes:
 class LakeTable(BesideTables):
     """One table, its ledger and its quarantine; held from `with` to its end by a lease, where there is one."""
 
+    _renamed: Mapping[str, str] = {}
+    """Columns of ours that have another name in the stored table. `_read` and `_append` see to it."""
+
     def __init__(self, spark: SparkSession, label: str, mode: Mode, lease: Lease | None) -> None:
         super().__init__(spark, mode)
         self._label = label
@@ -188,7 +191,8 @@ class LakeTable(BesideTables):
     def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_poison: bool) -> Merge:
         names = table_columns(batch.columns, self._mode)
         gone = sorted(set(self._live_types()) - {name.lower() for name in names})
-        return Merge(self._mode, names, gone, filled, has_poison)
+        stored = [self._renamed.get(name, name) for name in names]
+        return Merge(self._mode, stored, gone, filled, has_poison)
 
     def _first_rows(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """The columns of the table, with the documentation of the fields as comments."""
@@ -270,7 +274,7 @@ class LakeTable(BesideTables):
     @contextmanager
     def _view(self, rows: DataFrame) -> Iterator[str]:
         name = f"outbox_source_{secrets.token_hex(4)}"
-        rows.createOrReplaceTempView(name)
+        rows.withColumnsRenamed(dict(self._renamed)).createOrReplaceTempView(name)
         try:
             yield name
         finally:
