@@ -75,9 +75,13 @@ class Topic:
             state = {"n": commit} if there else None
             value = framed(THING, self.schema_id, state) if state else None
 
-            def delivered(error: object, message: Message, state: dict[str, int] | None = state) -> None:
+            def delivered(
+                error: object,
+                message: Message,
+                of: tuple[str, int, dict[str, int] | None, bytes | None] = (key, commit, state, value),
+            ) -> None:
                 assert error is None
-                sent.append(record_of(message, state))
+                sent.append(record_at(message, *of))
 
             headers: list[tuple[str, Any]] = [("source_sequence", sequence(commit).encode())]
             self.producer.produce(self.name, value, key, headers=headers, on_delivery=delivered)
@@ -104,16 +108,11 @@ class Topic:
         wait_for(f"the cleaner on {self.name}", look, seconds=COMPACT_SECONDS)
 
 
-def record_of(message: Message, state: dict[str, int] | None) -> Record:
-    key, partition, offset = message.key(), message.partition(), message.offset()
-    headers = message.headers()
-    assert isinstance(key, bytes)
+def record_at(message: Message, key: str, commit: int, state: dict[str, int] | None, value: bytes | None) -> Record:
+    partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
-    assert isinstance(headers, list)
-    text = headers[0][1]
-    assert isinstance(text, bytes)
-    return Record(partition, offset, key, b"" if state else None, text.decode(), state)
+    return Record(partition, offset, key.encode(), value, sequence(commit), state)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from outbox_spark.sinks import DeltaTable, ParquetTable, PostgresTable, TargetTa
 STALE_MAY_BE_MISSING = True
 
 KEYS = "abcde"
-MOST_CALLS = 30
+MOST_CALLS = 40
 """A run makes about so many calls of its sink's methods; a crash comes before or after one of them."""
 MOST_PARTITIONS = 4
 MOST_FIELDS = 3
@@ -73,8 +73,9 @@ def crash(sink: type, call: int, *, after: bool) -> Iterator[None]:
 
         return wrapped
 
+    methods = {name: method for kind in reversed(sink.__mro__) for name, method in vars(kind).items()}
     with pytest.MonkeyPatch.context() as patch:
-        for name, method in list(vars(sink).items()):
+        for name, method in methods.items():
             if isinstance(method, FunctionType) and not name.startswith("__"):
                 patch.setattr(sink, name, dying(method))
         yield
