@@ -36,6 +36,13 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     # Compiled code, by its text. One Delta MERGE fills the default of 100, and everything is compiled again
     # in the next run: with room for all, the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # Spark keeps the consumers of a query, and the records of their last polls, for five minutes in case the same
+    # query goes on. A batch never does: each would hold its hundreds of MB until long after the next ones.
+    **{
+        f"spark.kafka.consumer.{pool}.{name}": "1s"
+        for pool in ("cache", "fetchedData.cache")
+        for name in ("timeout", "evictorThreadRunInterval")
+    },
 }
 # Only for a Spark inside this process: a cluster has its own values for these.
 _LOCAL_SETTINGS: Mapping[str, str] = {

@@ -3,7 +3,8 @@
 
 Starts an embedded stack of its own and one Spark session with the launchers' settings. See docs/performance.md, "The
 materialization", for what is measured and how. QUICK=1 is a rough look with few events; FULL=1 also measures memory and
-time from 1 to 10 million events. ROUNDS, EVENTS and ONLY (names of units, separated by commas) can be set.
+time from 1 to 10 million events. ROUNDS, EVENTS and ONLY (read, reduce, a kind of target, naive, jdbc-sink, memory,
+batches; separated by commas) can be set.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ EVENTS = int(os.environ.get("EVENTS", "200000" if QUICK else "3000000"))
 EVENTS_PER_KEY = 10
 TABLE_SIZES = [10_000, 100_000] if QUICK else [10_000, 100_000, 1_000_000, 5_000_000]
 COMMON_SIZE = 100_000 if QUICK else 1_000_000
+ONLY = [name for name in os.environ.get("ONLY", "").split(",") if name]
 GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
 
 
@@ -55,6 +57,10 @@ def main() -> int:
     return 0
 
 
+def _wanted(name: str) -> bool:
+    return not ONLY or name in ONLY
+
+
 @dataclass(frozen=True)
 class Unit:
     """Variants that belong together: each changes what the one before it left."""
@@ -69,8 +75,8 @@ def backfills(here: Place, stock: Stock, kinds: list[str], results: Results) -> 
     units = _chosen(kinds)
     for number in range(ROUNDS + 1):
         counted = results if number else Results(results.machine, EVENTS, 0)
-        shift = number % len(units)
-        for unit in units[shift:] + units[:shift]:
+        shift = number % max(len(units), 1)
+        for unit in [*units[shift:], *units[:shift]]:
             say(f"round {number}, {unit.name}")
             unit.run(here, stock, f"{unit.name.replace('-', '_')}_{number}", counted)
 
@@ -83,8 +89,7 @@ def _chosen(kinds: list[str]) -> list[Unit]:
         Unit("naive", _naive),
         Unit("jdbc-sink", _jdbc_sink),
     ]
-    wanted = [name for name in os.environ.get("ONLY", "").split(",") if name]
-    return [unit for unit in units if not wanted or unit.name in wanted]
+    return [unit for unit in units if _wanted(unit.name)]
 
 
 def _step(name: str, step: Callable[[Place, MaterializeJob], None]) -> Callable[..., None]:
@@ -149,6 +154,14 @@ def _send(stock: Stock, events: int) -> None:
     stock.send(events)
     stock.send_markers()
     say(f"sent {events} events in {time.perf_counter() - started:.0f} s")
+
+
+def _grow(here: Place, results: Results) -> None:
+    """Time and memory of a process of its own, from few events to many; the largest is the one that counts."""
+    for events in GROWTH:
+        with here.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as stock:
+            _send(stock, events)
+            results.peaks.append(_peak(here, stock, events))
 
 
 def _peak(here: Place, stock: Stock, events: int) -> Peak:
