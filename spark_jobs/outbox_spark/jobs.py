@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, common_options, explain, guarded, tell
+from outbox_spark.command import Exit, Tell, common_options, explain, guarded, plain_interrupts, tell
 from outbox_spark.configuration import load_jobs
 from outbox_spark.export import export
 from outbox_spark.model import MaterializeJob, Outcome, Status
@@ -31,6 +31,7 @@ def run(
     """Run jobs one after another in one session. A job that fails does not keep the others from running."""
     tell("starting Spark")
     spark = start_session()
+    plain_interrupts()
     try:
         outcomes = [_attempt(spark, job, tell, max_records, debug=debug) for job in jobs]
         if export_to is None:
