@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from outbox_spark.avro_schema import Schema, adapted, kind_of, load
 from outbox_spark.framing import body_of
+from outbox_spark.once import once
 from outbox_spark.reasons import Reason
 
 # A field behind all others, in every writer's and in the reader's schema, and its bytes behind every body. It comes
@@ -33,7 +34,7 @@ def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str
     `writers` has the schema of each id and of each GUID that the registry knows.
     """
     value, schema_id, guid = F.col("value"), F.col("schema_id"), F.col("schema_guid")
-    decoded = latest.select("*", _record(reader, writers).alias("record"))
+    decoded = latest.select("*", once(_record(reader, writers)).alias("record"))
     ids, guids = [key for key in writers if isinstance(key, int)], [key for key in writers if isinstance(key, str)]
     known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
     problem = (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from enum import IntEnum
@@ -123,6 +125,16 @@ def guarded(body: Callable[[], int], *, debug: bool) -> int:
         return Exit.INTERRUPTED
     finally:
         logging.getLogger().removeFilter(_is_no_interrupted_call)
+
+
+def plain_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt, and do nothing else. For after Spark has started.
+
+    Spark's own handler first asks Java to cancel all jobs, over the connection that is waiting for one: what is
+    raised is then an error of that connection, which looks as if the table had failed, and the next one is begun.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _is_no_interrupted_call(record: logging.LogRecord) -> bool:

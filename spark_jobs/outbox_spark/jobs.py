@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark import dry_run, job_file, metrics
 from outbox_spark.applying import Applied
-from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, tell
+from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, plain_interrupts, tell
 from outbox_spark.continuous import MAX_FAILURES, Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.export import export
@@ -130,6 +130,7 @@ def _run(
     tell("starting Spark")
     spark = start_session()
     # After Spark has started, because it sets a handler of its own.
+    plain_interrupts()
     signals: AbstractContextManager[None] = stopping_on_signals(stop, tell) if continuous else nullcontext()
     try:
         if lines is not None:

@@ -20,6 +20,7 @@ from outbox_spark import json_scalars
 from outbox_spark.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.avro_values import default_of
 from outbox_spark.json_text import kind_is, parsed, payload_of, state_of
+from outbox_spark.once import once
 from outbox_spark.reasons import Reason
 
 Convert = Callable[[Expression], Expression]
@@ -39,18 +40,19 @@ def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFr
     JSON null is a tombstone, also in an envelope: it says that the aggregate has no state.
     """
     schema = load(reader)
-    found = parsed(F.col("value"))
-    states = latest.withColumn("state", state_of(payload_of(found) if with_schema else found))
-    state = F.col("state")
-    deleted = F.col("value").isNull() | F.coalesce(F.is_variant_null(state), F.lit(False))
     fields = _fields(schema, schema.root)
+    document, state = F.col("document"), F.col("state")
+    states = latest.withColumn("document", once(parsed(F.col("value")))).withColumn(
+        "state", once(state_of(payload_of(document) if with_schema else document))
+    )
+    deleted = F.col("value").isNull() | F.coalesce(F.is_variant_null(state), F.lit(False))
     problem = F.when(deleted, F.lit(None)).when(~F.coalesce(kind_is(state, "OBJECT"), F.lit(False)), Reason.UNDECODABLE)
     for name, reading in fields.items():
         problem = problem.when(reading.bad(state), F.lit(f"{Reason.INVALID}:{name}"))
-    judged = states.withColumn("problem", problem).withColumn("deleted", deleted)
+    judged = states.withColumn("problem", once(problem)).withColumn("deleted", deleted)
     record = F.struct(*[reading.value(state).alias(name) for name, reading in fields.items()])
     good = F.col("problem").isNull() & ~F.col("deleted")
-    return judged.withColumn("record", F.when(good, record)).drop("state")
+    return judged.withColumn("record", once(F.when(good, record))).drop("document", "state")
 
 
 def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Reading]:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.json_text import parsed, payload_of
 from outbox_spark.model import Format
+from outbox_spark.once import once
 
 _FRAME_BYTES = 5
 _ALL = 2**31 - 1
@@ -62,7 +63,7 @@ def _json_text(key: Column, *, with_schema: bool) -> Column:
     kind, text = F.schema_of_variant(found), F.try_variant_get(found, "$", "string")
     # Of other numbers there is more than one spelling; true, null and objects name nothing.
     whole = F.rlike(text, F.lit(_WHOLE_NUMBER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
-    return F.when((kind == "STRING") | whole, text.cast("binary"))
+    return once(F.when((kind == "STRING") | whole, text.cast("binary")))
 
 
 def _length(length: Column, count: int) -> Column:

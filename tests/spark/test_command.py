@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -192,6 +192,32 @@ def test_an_unforeseen_error_does_not_keep_the_others_from_running(
     assert "Traceback" not in printed.err
     assert main([*options, "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_exported(
+    spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported: list[str] = []
+
+    def export(_: SparkSession, found: Sequence[MaterializeJob], __: Path) -> None:
+        (job,) = found
+        if job.aggregate == "author":
+            raise OSError("No space left on device")
+        exported.append(job.aggregate)
+
+    monkeypatch.setattr(jobs, "materialize", lambda *_: OUTCOME)
+    monkeypatch.setattr(jobs, "export", export)
+    monkeypatch.setattr(jobs, "start_session", lambda: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
+    assert main(options) == Exit.FAILED
+    printed = capsys.readouterr()
+    failed, changed = json.loads(printed.out)["materializations"]
+    assert (exported, failed["status"], changed["status"]) == (["book"], "failed", "changed")
+    assert failed["error"] == "the table is up to date, but its export failed: OSError: No space left on device"
+    assert failed["records"] == 5
+    assert "error: export of lake.author: OSError: No space left on device\n" in printed.err
+    assert "Traceback" not in printed.err
 
 
 def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.avro.functions import from_avro
 
 from outbox_spark.json_values import with_records
 
 
-def logical(base: str, name: str, **more: object) -> dict[str, object]:
-    return {"type": base, "logicalType": name, **more}
+def logical(base: str, logical_type: str, **more: object) -> dict[str, object]:
+    return {"type": base, "logicalType": logical_type, **more}
 
 
 MICROS = logical("long", "timestamp-micros")
@@ -215,3 +217,14 @@ def test_no_value(results: dict[tuple[str, str], tuple[str | None, Any]], name: 
 @pytest.mark.parametrize("text", BROKEN)
 def test_no_object(results: dict[tuple[str, str], tuple[str | None, Any]], text: str) -> None:
     assert results["", text] == ("undecodable", None)
+
+
+def test_columns_have_the_types_that_avro_gives_them(spark: SparkSession) -> None:
+    """Else a table could not change from one format to the other, nor a target compare types before it writes."""
+    nothing = spark.createDataFrame([], "value binary")
+    found = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")
+    avro = spark.range(1).select(from_avro(F.lit(None).cast("binary"), json.dumps(SCHEMA)).alias("record"))
+    wanted = avro.select("record.*").schema
+    assert {f.name: f.dataType.simpleString() for f in found.schema} == {
+        f.name: f.dataType.simpleString() for f in wanted
+    }

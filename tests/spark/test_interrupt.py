@@ -1,0 +1,58 @@
+"""Ctrl-C: one line, exit code 130, and no traceback of what it met."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.command import Exit, guarded, plain_interrupts
+
+BUSY_SECONDS = 30
+
+
+def interrupt_when_busy(spark: SparkSession) -> threading.Thread:
+    """Send SIGINT as soon as Spark runs a job."""
+    tracker = spark.sparkContext.statusTracker()
+    waited = threading.Event()
+
+    def watch() -> None:
+        for _ in range(BUSY_SECONDS * 20):
+            if tracker.getActiveStageIds():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            waited.wait(0.05)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    def body() -> int:
+        spark.range(10**11).agg(F.max(F.xxhash64("id"))).collect()
+        return 0
+
+    plain_interrupts()
+    thread = interrupt_when_busy(spark)
+    code = guarded(body, debug=False)
+    thread.join()
+    assert code == Exit.INTERRUPTED == 130
+    words = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert words == ["interrupted: every table is as its last committed batch left it; the next run goes on from there"]
+    # The session goes on, as a notebook's would.
+    assert spark.range(3).count() == 3
+
+
+def test_debug_shows_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> int:
+        raise KeyboardInterrupt
+
+    assert guarded(body, debug=True) == Exit.INTERRUPTED
+    printed = capsys.readouterr().err
+    assert "Traceback" in printed
+    assert printed.splitlines()[-1].startswith("interrupted: ")

@@ -1,0 +1,174 @@
+"""Of a key whose newest record cannot be read the newest readable one is shown, wherever batches are cut."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from memory_table import JOB, MemoryTable, run
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.applying import apply
+from outbox_spark.errors import RefusedError, SchemaError
+from outbox_spark.model import Mode, Options
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+BAD = b"\x00\x00\x00\x00\x01"  # a frame, and nothing in it
+
+
+def log_of(keys: dict[str, list[int | str | None]], *, headers: bool = True) -> Log:
+    """One partition: a number is a state, None a tombstone, text is poison. Keys take turns."""
+    log = Log("test.thing", partitions=1)
+    for turn in range(max(len(states) for states in keys.values())):
+        for key, states in keys.items():
+            if turn < len(states):
+                add(log, key, states[turn], headers=headers)
+    return log
+
+
+def add(log: Log, key: str, state: int | str | None, *, headers: bool = True) -> None:
+    position = sequence(len(log.records) + 1) if headers else None
+    value = None if state is None else BAD if isinstance(state, str) else framed(THING, 1, {"n": state})
+    log.append(key, value, position, POISON if isinstance(state, str) else state)
+
+
+def expected(log: Log) -> tuple[dict[str, int], set[str]]:
+    """The oracle: the newest readable record per key, and the rows that something unreadable is newer than."""
+    good: dict[str, Record] = {}
+    last: dict[str, Record] = {}
+    for record in sorted(log.records, key=lambda record: record.version):
+        assert record.key is not None
+        key = record.key.decode()
+        last[key] = record
+        if record.state is not POISON:
+            good[key] = record
+    rows = {key: record.state for key, record in good.items() if isinstance(record.state, int)}
+    return rows, {key for key in rows if last[key].state is POISON}
+
+
+@pytest.mark.parametrize("headers", [True, False], ids=["sequence", "offset"])
+def test_poison_in_every_place(spark: SparkSession, headers: bool) -> None:
+    log = log_of(
+        {
+            "last": [1, 2, "bad"],
+            "row": [1, "bad", "bad", "bad"],
+            "between": [1, "bad", 2, "bad"],
+            "healed": [1, "bad", 2],
+            "gone": [1, None, "bad"],
+            "back": [1, None, "bad", 3],
+            "healed-by-tombstone": [1, "bad", None],
+            "never": ["bad", "bad"],
+            "fine": [1, 2, 3],
+        },
+        headers=headers,
+    )
+    table = MemoryTable()
+    applied = run(spark, table, log, SCHEMAS)
+    rows, stale = expected(log)
+    assert rows == {"last": 2, "row": 1, "between": 2, "healed": 2, "back": 3, "fine": 3}
+    assert stale == {"last", "row", "between"}
+    assert (table.state("n"), table.stale()) == (rows, stale)
+    assert "gone" in table.deleted
+    # What is newer than the row is in quarantine, all of it; what was superseded is not looked at.
+    found = sorted(row["aggregate_id"] for row in table.quarantine)
+    assert found == ["between", "gone", "last", "never", "never", "row", "row", "row"]
+    assert applied.written.quarantined == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wherever_batches_are_cut_the_table_is_the_same(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    log = Log("test.thing", partitions=2)
+    for _ in range(40):
+        state = chance.choice([chance.randrange(100), chance.randrange(100), "bad", "bad", None])
+        add(log, chance.choice("abcdef"), state, headers=seed != 2)
+    end = log.end()
+    cuts = sorted(chance.random() for _ in range(2))
+    tables = [MemoryTable(), MemoryTable()]
+    for share in (*cuts, 1.0):
+        run(spark, tables[0], log, SCHEMAS, end={p: int(offset * share) for p, offset in end.items()})
+    run(spark, tables[1], log, SCHEMAS)
+    rows, stale = expected(log)
+    for table in tables:
+        assert (table.state("n"), table.stale()) == (rows, stale)
+
+
+def test_a_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
+    log = log_of({"a": [1, "bad", 2, "bad"], "b": [1, None, "bad"]})
+    table = MemoryTable()
+    run(spark, table, log, SCHEMAS)
+    first = (table.state("n"), table.stale(), dict(table.deleted))
+    table.progress = None
+    run(spark, table, log, SCHEMAS)
+    assert (table.state("n"), table.stale(), dict(table.deleted)) == first
+
+
+class Compacting:
+    """A frame that answers otherwise when it is read again: the second read misses what was compacted away."""
+
+    def __init__(self, first: DataFrame, second: DataFrame) -> None:
+        self.sparkSession = first.sparkSession  # Spark's name
+        self.reads = [first, second]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.reads.pop(0), name)
+
+
+def test_what_was_compacted_away_before_the_second_read_is_not_lost(spark: SparkSession) -> None:
+    log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
+    read = log.range_from(None)
+    # Newer records came behind the range, and compaction took the last three of it.
+    less = replace(log, records=log.records[:4])
+    frames = Compacting(log.read(spark, read), less.read(spark, read))
+    table = MemoryTable()
+    apply(JOB, table, None, read, frames, SCHEMAS)  # type: ignore[arg-type]
+    assert frames.reads == []
+    # The poison that only the first read saw is kept, and flags what is left: the newer records will heal it.
+    assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
+    assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
+
+
+def test_more_poison_than_allowed_stops_the_run_with_nothing_written(spark: SparkSession) -> None:
+    log = log_of({"a": [1, "bad", "bad", "bad"], "b": [1]})
+    table = MemoryTable()
+    with pytest.raises(
+        RefusedError, match=r"3 records of one batch .* max_quarantined is 2: undecodable \(3\)"
+    ) as error:
+        run(spark, table, log, SCHEMAS, Options(max_quarantined=2))
+    assert "max_quarantined" in error.value.hint
+    assert (table.progress, table.rows, table.quarantine) == (None, {}, [])
+    run(spark, table, log, SCHEMAS, Options(max_quarantined=3))
+    assert table.state("n") == {"a": 1, "b": 1}
+
+
+def test_an_older_record_that_is_needed_and_of_an_incompatible_version_stops_the_run(spark: SparkSession) -> None:
+    """Only the second read meets its schema id; nothing is written yet."""
+    older = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
+    log = Log("test.thing", partitions=1)
+    log.append("k", framed(older, 2, {"n": "x"}), sequence(1))
+    log.append("k", BAD, sequence(2))
+    table = MemoryTable()
+    with pytest.raises(SchemaError, match=r"field n: schema 2 .* writes string; the newest schema reads int"):
+        run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
+    assert table.progress is None
+    # Superseded by a good one it is not needed: nobody decodes it.
+    add(log, "k", 3)
+    run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
+    assert table.state("n") == {"k": 3}
+
+
+def test_history_takes_every_version_and_every_poison(spark: SparkSession) -> None:
+    log = log_of({"a": [1, "bad", 2, "bad"]})
+
+    class History(MemoryTable):
+        def write(self, batch):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            self.seen = [(row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])]
+            self.progress = batch.committed
+            return super().write(replace(batch, rows=batch.rows.where("false"), keys=0))
+
+    table = History()
+    run(spark, table, log, SCHEMAS, Options(mode=Mode.HISTORY))
+    assert table.seen == [(1, None), (None, "undecodable"), (2, None), (None, "undecodable")]

@@ -1,0 +1,183 @@
+"""The registry's credentials, versions and GUIDs, over HTTP and TLS."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from tests.unit.connect.tls import make_authority
+
+from outbox_kit.pipeline import HttpService
+from outbox_spark.configuration import _registry
+from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
+from outbox_spark.model import Registry
+from outbox_spark.registry import SchemaRegistry
+
+GUID = "89791762-2336-186f-9674-299b90a8e2ad"
+ANSWERS: dict[str, object] = {
+    "/subjects/t-value/versions": [1, 3],
+    "/subjects/t-value/versions/3": {"id": 7, "schema": '{"type":"int"}'},
+    f"/schemas/guids/{GUID}": {"schema": '{"type":"long"}', "guid": GUID},
+}
+
+
+@dataclass
+class Server:
+    """Answers what is in ANSWERS to requests that carry `wanted` as Authorization."""
+
+    wanted: str | None = None
+    status: int = 401
+    """For other requests."""
+    missing: int = 404
+    text: str | None = None
+    """Instead of the answer."""
+    asked: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def running(self, context: ssl.SSLContext | None = None) -> Iterator[str]:
+        handler = type("Handler", (Answering,), {"server_state": self})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{'https' if context else 'http'}://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+class Answering(BaseHTTPRequestHandler):
+    server_state: Server
+
+    def do_GET(self) -> None:
+        state = self.server_state
+        state.asked.append(self.path)
+        found = ANSWERS.get(self.path)
+        status = 200 if found is not None else state.missing
+        if state.wanted is not None and self.headers.get("Authorization") != state.wanted:
+            status = state.status
+        body = (state.text if state.text is not None else json.dumps(found)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+def test_a_bearer_token_is_sent() -> None:
+    with Server(wanted="Bearer t0ken").running() as url, SchemaRegistry(Registry(url, token="t0ken")) as registry:
+        assert registry.version("t-value", 3) == '{"type":"int"}'
+
+
+def test_basic_authentication_is_sent() -> None:
+    with Server(wanted="Basic dTpw").running() as url, SchemaRegistry(Registry(url, "u", "p")) as registry:
+        assert registry.version("t-value", 3) == '{"type":"int"}'
+
+
+@pytest.mark.parametrize(
+    ("status", "registry", "words"),
+    [
+        (401, Registry("", token="s3cret"), ["a bearer token: refused", "registry.token"]),
+        (
+            403,
+            Registry("", "u", "s3cret"),
+            ["basic authentication as 'u': known, but not allowed", "registry.password"],
+        ),
+        (401, Registry(""), ["no credentials: refused", "registry.username"]),
+    ],
+)
+def test_a_refusal_tells_what_was_sent(status: int, registry: Registry, words: list[str]) -> None:
+    with Server(wanted="other", status=status).running() as url:
+        service = Registry(url, registry.username, registry.password, registry.token)
+        with SchemaRegistry(service) as client, pytest.raises(UnreachableError, match=f"answered {status}") as caught:
+            client.latest("t-value")
+    assert all(word in caught.value.hint for word in words)
+    assert "s3cret" not in caught.value.hint + caught.value.message + repr(service)
+
+
+def test_a_version_that_is_not_there_is_told_with_those_that_are() -> None:
+    with Server().running() as url, SchemaRegistry(Registry(url)) as registry:
+        with pytest.raises(SchemaError, match="subject t-value has no version 2; it has: 1, 3") as caught:
+            registry.version("t-value", 2)
+        with pytest.raises(SchemaError, match="subject other-value has no version 1; it has: none"):
+            registry.version("other-value", 1)
+    assert "schema_version" in caught.value.hint
+
+
+@pytest.mark.parametrize("missing", [404, 405, 501])
+def test_guids_where_the_registry_has_them(missing: int) -> None:
+    server = Server(missing=missing)
+    other = GUID.replace("8", "9")
+    with server.running() as url, SchemaRegistry(Registry(url)) as registry:
+        assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
+    assert server.asked == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
+
+
+def test_an_answer_that_is_no_json() -> None:
+    with (
+        Server(text="<html>").running() as url,
+        SchemaRegistry(Registry(url)) as registry,
+        pytest.raises(UnreachableError, match="did not answer GET /subjects/t-value/versions/3 with JSON"),
+    ):
+        registry.version("t-value", 3)
+
+
+def test_the_authority_and_the_client_certificate_of_the_environment_are_used(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "ca")
+    host, client = authority.issue("host", hosts=["127.0.0.1"]), authority.issue("client")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(host, host.with_suffix(".key"))
+    context.load_verify_locations(authority.file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with Server().running(context) as url:
+        files = {"certificate_file": str(client), "key_file": str(client.with_suffix(".key"))}
+        with SchemaRegistry(Registry(url, ca_file=str(authority.file), **files)) as registry:
+            assert registry.version("t-value", 3) == '{"type":"int"}'
+        with (
+            SchemaRegistry(Registry(url)) as registry,
+            pytest.raises(UnreachableError, match="TLS: the server's certificate was not accepted") as caught,
+        ):
+            registry.version("t-value", 3)
+    assert "registry.ca_file" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("registry", "message"),
+    [
+        (Registry("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: the driver finds no file /nowhere"),
+        (Registry("http://r", password="p", token="t"), "a token and a password"),
+        (Registry("http://r", key_file=__file__), r"registry\.key_file without registry\.certificate_file"),
+        (Registry("http://r", ca_file=__file__), r"registry\.ca_file: not usable as PEM"),
+    ],
+)
+def test_credentials_that_no_request_can_be_made_with(registry: Registry, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        SchemaRegistry(registry)
+    assert caught.value.hint
+
+
+def test_all_that_the_environment_file_says_of_the_registry_reaches_the_job() -> None:
+    service = HttpService(
+        url="https://r",
+        username="u",
+        password=SecretStr("p"),
+        token=SecretStr("t"),
+        ca_file=Path("/ca.pem"),
+        certificate_file=Path("/c.pem"),
+        key_file=Path("/k.pem"),
+    )
+    assert _registry(service) == Registry("https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem")
+    assert _registry(HttpService(url="http://r")) == Registry("http://r")
