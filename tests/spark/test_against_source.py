@@ -8,7 +8,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
-from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.against_source import Source, against_source, load_sources, wait_confirmed
@@ -71,7 +70,7 @@ def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) 
 
 
 def test_only_what_cannot_be_on_its_way_is_a_difference(
-    spark: SparkSession, delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
     for key in (1, 2, 3, 4, 5):
@@ -96,7 +95,7 @@ def test_only_what_cannot_be_on_its_way_is_a_difference(
 
 
 def test_equal_keys_need_no_second_look(
-    spark: SparkSession, delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
     pipeline.insert(1)

@@ -71,6 +71,7 @@ def _take_over(table: PostgresTable, shadow: PostgresTable, suffix: str) -> None
         message = f"{table._name}{suffix} has another primary key than a table that the job makes now"
         raise RefusedError(message, "drop the table, then run outbox-materialize")
     _write_differences(table, target, source, columns, keys)
+    _constrain(table, target, source)
 
 
 def _write_differences(
@@ -112,7 +113,7 @@ def _conform(table: PostgresTable, target: Identifier, source: Identifier, *, ke
             raise RefusedError(message, hint) from error
     for name, kind in wanted.items():
         if found.get(name) != kind:
-            # Not null, where the source has it, is set once the rows are there.
+            # NOT NULL follows, once the rows are there.
             added = SQL("alter table {} add column {} {}").format(target, Identifier(name), SQL(kind))
             table._execute(added)
 
@@ -130,13 +131,34 @@ def _move_progress(table: PostgresTable, shadow: PostgresTable, progress: Commit
 
 
 def _columns(table: PostgresTable, relation: Identifier) -> dict[str, str]:
-    """Name to type, in the table's order."""
+    """Name to type, with a collation that is not the type's own; in the table's order."""
     rows = table._open.execute(
-        "select attname, format_type(atttypid, atttypmod) from pg_attribute "
+        "select attname, format_type(atttypid, atttypmod) || coalesce(' collate ' || quote_ident(collname), '') "
+        "from pg_attribute join pg_type t on t.oid = atttypid "
+        "left join pg_collation c on c.oid = attcollation and attcollation <> typcollation "
         "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
         (relation.as_string(table._open),),
     ).fetchall()
     return dict(rows)
+
+
+def _constrain(table: PostgresTable, target: Identifier, source: Identifier) -> None:
+    """NOT NULL and defaults as the source has them, on columns that were added without."""
+    query = (
+        "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
+        "left join pg_attrdef on adrelid = attrelid and adnum = attnum "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum"
+    )
+    wanted, found = (
+        {name: rest for name, *rest in table._open.execute(query, (each.as_string(table._open),)).fetchall()}
+        for each in (source, target)
+    )
+    for name, (required, default) in wanted.items():
+        if required and not found[name][0]:
+            table._execute(SQL("alter table {} alter column {} set not null").format(target, Identifier(name)))
+        if default is not None and found[name][1] is None:
+            statement = SQL("alter table {} alter column {} set default {}")
+            table._execute(statement.format(target, Identifier(name), SQL(default)))
 
 
 def _primary_key(table: PostgresTable, relation: Identifier) -> list[str]:
