@@ -205,7 +205,7 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
             raise OSError("No space left on device")
         exported.append(job.aggregate)
 
-    monkeypatch.setattr(jobs, "materialize", lambda *_: OUTCOME)
+    monkeypatch.setattr(jobs, "materialize", lambda *_, **__: OUTCOME)
     monkeypatch.setattr(jobs, "export", export)
     monkeypatch.setattr(jobs, "start_session", lambda: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
