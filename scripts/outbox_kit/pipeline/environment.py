@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from outbox_kit.pipeline.model import Identifier, Model, TopicPart
+from outbox_kit.pipeline.base import Identifier, Model, TopicPart
 
 
 class Login(Model):

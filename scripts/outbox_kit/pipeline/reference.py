@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outbox_kit.pipeline import environment, model
+from outbox_kit.pipeline import environment, materialization, model
 from outbox_kit.pipeline.editor_schemas import environment_schema, pipeline_schema
 
 PAGE = "docs/pipeline.md"
@@ -33,7 +33,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             model.Backfill,
             model.DeadLetter,
             model.Connector,
-            model.Materialization,
+            materialization.Materialization,
         ],
     ),
     (
