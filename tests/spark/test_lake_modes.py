@@ -171,6 +171,8 @@ def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None
         assert history(target) == oracle.intervals()
         versions = {row[:2] for row in oracle.intervals()} - {row[:2] for row in before}
         assert outcome.upserts == len(versions)
+    with target.open() as table:  # the intervals of a key rest on its deletions, however old
+        assert table.forget_deletions(datetime.now(UTC)) == 0
     again = list(log.records)
     for record in again:
         log.append(record.key, record.value, record.sequence, record.state, record.partition)

@@ -50,7 +50,9 @@ class DeltaTable(LakeTable):
         return delta_upkeep.versions(self)
 
     def forget_deletions(self, before: datetime) -> int:
-        """Remove older ledger entries; returns how many."""
+        """Remove older ledger entries; returns how many. In history mode none: intervals are computed from them."""
+        if self._mode is Mode.HISTORY:
+            return 0
         return delta_upkeep.forget_deletions(self, before)
 
     def replace_by(self, shadow: Self) -> None:

@@ -130,7 +130,10 @@ class Lease:
         try:
             self._write(overwrite=False)
         except Py4JJavaError as error:
-            if "AlreadyExists" not in error.java_exception.getClass().getName():
+            raised = error.java_exception
+            # Hadoop says the same of a folder whose name is taken by a file.
+            folder = "not a directory" in str(raised.getMessage())
+            if folder or "AlreadyExists" not in raised.getClass().getName():
                 raise
             return False
         # Where "create" does not refuse to overwrite, the last one to write has it.
