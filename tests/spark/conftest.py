@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.model import DeltaTarget, PostgresTarget
 from outbox_spark.session import start_session
+from outbox_spark.sinks.postgres_staging import VARIABLE
 
 # The helper modules beside this file: test folders are not packages.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,6 +58,14 @@ def postgres_target(
         schema=f"t_{abs(hash(request.node.nodeid)):x}",
     )
     return Target(spark, job_for(target), postgres)
+
+
+@pytest.fixture(params=["copy", "jdbc"])
+def staging_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How rows get into PostgreSQL; a test that takes it says what holds for both ways."""
+    way = str(request.param)
+    monkeypatch.setenv(VARIABLE, way)
+    return way
 
 
 @pytest.fixture

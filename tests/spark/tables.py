@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -17,6 +17,7 @@ from outbox_spark.model import (
     Committed,
     DeltaTarget,
     MaterializeJob,
+    Mode,
     Outcome,
     PostgresTarget,
     ReadRange,
@@ -34,6 +35,10 @@ class Target:
     spark: SparkSession
     job: MaterializeJob
     dsn: psycopg.conninfo.ConninfoDict | None = None
+
+    def in_mode(self, mode: Mode) -> Target:
+        """The same table, materialized with another mode."""
+        return replace(self, job=replace(self.job, options=replace(self.job.options, mode=mode)))
 
     def open(self) -> TargetTable:
         return open_table(self.spark, self.job)

@@ -72,6 +72,7 @@ def one_row(target: Target, schema: dict[str, Any], value: dict[str, Any]) -> di
     return row
 
 
+@pytest.mark.usefixtures("staging_way")
 def test_every_type_is_exact_in_postgres(postgres_target: Target) -> None:
     row = one_row(postgres_target, SCHEMA, VALUES)
     expected = {**VALUES, "id": uuid.UUID(VALUES["id"])}
@@ -161,10 +162,10 @@ def test_a_changed_type_is_refused_before_anything_is_written(target: Target) ->
     log.append("k", framed(OLD, 1, {"n": 1, "dropped": None}), sequence(1))
     target.run(log, Schemas({1: OLD}, newest=1))
     before = (target.rows(), target.committed())
-    wider = {**OLD, "fields": [{"name": "n", "type": "long"}]}
-    log.append("k", framed(wider, 2, {"n": 2**40}), sequence(2))
-    with pytest.raises(SchemaError, match=r"column .*n.* is int.*; the newest schema makes it bigint"):
-        target.run(log, Schemas({1: OLD, 2: wider}, newest=2))
+    other = {**OLD, "fields": [{"name": "n", "type": "string"}]}
+    log.append("k", framed(other, 2, {"n": "one"}), sequence(2))
+    with pytest.raises(SchemaError, match=r"column .*n.* is int.*; the newest schema makes it (text|string)"):
+        target.run(log, Schemas({1: OLD, 2: other}, newest=2))
     assert (target.rows(), target.committed()) == before
 
 
