@@ -15,6 +15,7 @@ from tables import Target, job_for
 
 from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
 from outbox_spark.session import start_session
+from outbox_spark.sinks.postgres_staging import VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +53,14 @@ def postgres_target(
         schema=f"t_{abs(hash(request.node.nodeid)):x}",
     )
     return Target(spark, job_for(target), postgres)
+
+
+@pytest.fixture(params=["copy", "jdbc"])
+def staging_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How rows get into PostgreSQL; a test that takes it says what holds for both ways."""
+    way = str(request.param)
+    monkeypatch.setenv(VARIABLE, way)
+    return way
 
 
 @pytest.fixture

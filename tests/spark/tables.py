@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from outbox_spark.model import (
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
+    Mode,
     Outcome,
     ParquetTarget,
     PostgresTarget,
@@ -40,6 +41,10 @@ class Target:
     spark: SparkSession
     job: MaterializeJob
     dsn: psycopg.conninfo.ConninfoDict | None = None
+
+    def in_mode(self, mode: Mode) -> Target:
+        """The same table, materialized with another mode."""
+        return replace(self, job=replace(self.job, options=replace(self.job.options, mode=mode)))
 
     def open(self) -> TargetTable:
         return open_table(self.spark, self.job)

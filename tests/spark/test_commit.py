@@ -100,6 +100,7 @@ def test_a_crash_before_the_commit_leaves_delta_as_it_was(
     assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
 
 
+@pytest.mark.usefixtures("staging_way")
 def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def one_row(target: Target, schema: dict[str, Any], value: dict[str, Any]) -> di
     return row
 
 
+@pytest.mark.usefixtures("staging_way")
 def test_every_type_is_exact_in_postgres(postgres_target: Target) -> None:
     row = one_row(postgres_target, SCHEMA, VALUES)
     expected = {**VALUES, "id": uuid.UUID(VALUES["id"])}

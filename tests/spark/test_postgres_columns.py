@@ -1,0 +1,190 @@
+"""Columns that follow the newest schema, their comments, and tables that an older version of the jobs made."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from kafka_log import POISON, Log, Schemas, framed, sequence
+from tables import Target
+
+from outbox_spark.errors import ConfigurationError, MaterializeError, SchemaError
+from outbox_spark.model import Mode, PostgresTarget
+
+
+def record(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Thing", "fields": list(fields)}
+
+
+def decimal(precision: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
+
+
+NARROW = record(
+    {"name": "n", "type": "int", "doc": "How many"},
+    {"name": "rate", "type": "float"},
+    {"name": "price", "type": decimal(4)},
+)
+WIDE = record(
+    {"name": "n", "type": "long", "doc": "How many, since '26"},
+    {"name": "rate", "type": "double"},
+    {"name": "price", "type": decimal(12)},
+    {"name": "note", "type": ["null", "string"], "default": None, "doc": "New"},
+)
+SCHEMAS = Schemas({1: NARROW, 2: WIDE}, newest=1)
+
+
+def execute(target: Target, statement: str) -> list[tuple[Any, ...]]:
+    """Run SQL in which SCHEMA stands for the target's schema."""
+    assert isinstance(target.job.target, PostgresTarget)
+    assert target.dsn is not None
+    with psycopg.connect(**target.dsn) as connection:
+        cursor = connection.execute(statement.replace("SCHEMA", target.job.target.schema).encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def types(target: Target) -> dict[str, str]:
+    rows = execute(
+        target,
+        "select attname, format_type(atttypid, atttypmod) from pg_attribute "
+        "where attrelid = 'SCHEMA.thing'::regclass and attnum > 0",
+    )
+    return dict(rows)
+
+
+def comments(target: Target) -> dict[str, str]:
+    rows = execute(
+        target,
+        "select coalesce(attname, ''), description from pg_description d left join pg_attribute a "
+        "on a.attrelid = d.objoid and a.attnum = d.objsubid and attnum > 0 where d.objoid = 'SCHEMA.thing'::regclass",
+    )
+    return dict(rows)
+
+
+def test_columns_widen_and_comments_follow_the_newest_schema(postgres_target: Target) -> None:
+    log = Log("test.thing")
+    log.append("old", framed(NARROW, 1, {"n": -1, "rate": 0.5, "price": Decimal("-10.01")}), sequence(1))
+    postgres_target.run(log, SCHEMAS)
+    described = comments(postgres_target)
+    assert described[""] == "Newest state of topic test.thing; deleted keys have no row (mode hard-delete)"
+    assert described["n"] == "How many"
+    assert set(types(postgres_target)) - set(described) == {"rate", "price"}
+
+    execute(postgres_target, "comment on column SCHEMA.thing.rate is 'by hand'")
+    new = {"n": 2**40, "rate": 0.1, "price": Decimal("1234567890.01"), "note": None}
+    log.append("new", framed(WIDE, 2, new), sequence(2))
+    postgres_target.run(log, Schemas(SCHEMAS.by_number, newest=2))
+    found = types(postgres_target)
+    assert (found["n"], found["rate"], found["price"]) == ("bigint", "double precision", "numeric(12,2)")
+    old = {"n": -1, "rate": 0.5, "price": Decimal("-10.01"), "note": None}
+    assert postgres_target.state("n", "rate", "price", "note") == {"old": old, "new": new}
+    described = comments(postgres_target)
+    assert (described["n"], described["note"], described["rate"]) == ("How many, since '26", "New", "by hand")
+
+    with pytest.raises(SchemaError, match=r"column .*\.thing\.n is bigint; the newest schema makes it integer"):
+        postgres_target.run(log, SCHEMAS)
+
+
+def test_a_view_that_keeps_a_column_from_widening_is_named(postgres_target: Target) -> None:
+    log = Log("test.thing")
+    log.append("old", framed(NARROW, 1, {"n": 1, "rate": 0.5, "price": Decimal("0.01")}), sequence(1))
+    postgres_target.run(log, SCHEMAS)
+    execute(postgres_target, "create view SCHEMA.seen as select n from SCHEMA.thing")
+    before = (postgres_target.rows(), postgres_target.committed())
+    with pytest.raises(MaterializeError, match=r"refused to write .* column used by a view"):
+        postgres_target.run(log, Schemas(SCHEMAS.by_number, newest=2))
+    assert (postgres_target.rows(), postgres_target.committed()) == before
+
+
+LAYOUT_1 = """
+create schema SCHEMA;
+create table SCHEMA.thing (aggregate_id text collate "C" primary key, n integer,
+    _sequence text collate "C" not null, _partition_epoch integer not null, _partition integer not null,
+    _offset bigint not null, _timestamp timestamp with time zone not null);
+create table SCHEMA.thing__tombstones (aggregate_id text collate "C" primary key,
+    _sequence text collate "C" not null, _partition_epoch integer not null, _partition integer not null,
+    _offset bigint not null, _timestamp timestamp with time zone not null);
+create table SCHEMA.thing__quarantine (topic_id text not null,
+    _sequence text collate "C" not null, _partition_epoch integer not null, _partition integer not null,
+    _offset bigint not null, _timestamp timestamp with time zone not null,
+    key bytea, schema_id bigint, reason text not null, value bytea,
+    quarantined_at timestamptz not null default now(), primary key (topic_id, _partition, _offset));
+create table SCHEMA.outbox_offsets (table_name text collate "C" primary key, run bigint not null,
+    progress jsonb not null, committed_at timestamptz not null default now());
+insert into SCHEMA.outbox_offsets (table_name, run, progress) values ('thing', 4,
+    '{"layout": 1, "topic": "test.thing", "topic_id": "topic-1", "partition_epoch": 0, "ordering": "sequence",
+      "offsets": {"0": 5, "1": 0}, "run": 4}');
+"""
+
+
+def test_a_table_of_layout_1_is_upgraded_by_its_next_run(postgres_target: Target) -> None:
+    schema = record({"name": "n", "type": "int"})
+    execute(postgres_target, LAYOUT_1)
+    for key, commit in (("fine", 2), ("stale", 3), ("gone by", 4)):
+        row = f"'{key}', 1, '{sequence(commit)}', 0, 0, {commit}, now()"
+        execute(postgres_target, f"insert into SCHEMA.thing values ({row})")
+    for key, commit, reason in (("fine", 1, "undecodable"), ("stale", 5, "undecodable"), ("\\xff", 6, "key-not-utf8")):
+        row = f"'topic-1', '{sequence(commit)}', 0, 1, {commit}, now(), '{key}', null, '{reason}', null"
+        execute(postgres_target, f"insert into SCHEMA.thing__quarantine values ({row})")
+    log = Log("test.thing", partitions=2)
+    for number in range(5):
+        log.append(b"x", None, sequence(number), partition=0)
+    log.append("fine", framed(schema, 1, {"n": 2}), sequence(8), partition=0)
+    log.append("gone by", b"bad", sequence(9), POISON, partition=0)
+    postgres_target.run(log, Schemas({1: schema}, newest=1))
+    assert postgres_target.state("n", "_stale") == {
+        "fine": {"n": 2, "_stale": False},
+        "stale": {"n": 1, "_stale": True},
+        "gone by": {"n": 1, "_stale": True},
+    }
+    committed = postgres_target.committed()
+    assert committed is not None
+    assert committed.run == 5
+    kept = {bytes(row["key"]): row["aggregate_id"] for row in postgres_target.rows("__quarantine")}
+    assert kept == {b"fine": "fine", b"stale": "stale", b"\xff": None, b"gone by": "gone by"}
+    assert execute(postgres_target, "select progress->>'layout' from SCHEMA.outbox_offsets") == [("2",)]
+    assert comments(postgres_target)["_stale"]
+
+
+@pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
+def test_a_table_keeps_its_mode(postgres_target: Target, mode: Mode) -> None:
+    execute(postgres_target, LAYOUT_1)
+    schemas = Schemas({1: record({"name": "n", "type": "int"})}, newest=1)
+    with pytest.raises(ConfigurationError, match=f"made with mode hard-delete; the pipeline file says {mode}"):
+        postgres_target.in_mode(mode).run(Log("test.thing"), schemas, {0: 5, 1: 0})
+
+
+def test_the_modes_from_the_topic_to_the_table(postgres_target: Target) -> None:
+    """What test_postgres_modes shows of the statements, once through the whole job."""
+    schema = record({"name": "n", "type": "int"})
+    schemas = Schemas({1: schema}, newest=1)
+    log = Log("test.thing")
+    for commit in (1, 2):
+        log.append("k", framed(schema, 1, {"n": commit}), sequence(commit))
+    log.append("k", None, sequence(3))
+    log.append("other", framed(schema, 1, {"n": 4}), sequence(4))
+    log.append("other", b"bad", sequence(5), POISON)
+    history = postgres_target.in_mode(Mode.HISTORY)
+    outcome = history.run(log, schemas)
+    assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (3, 1, 1)
+    rows = sorted(history.rows(), key=lambda row: row["_sequence"])
+    assert [(row["n"], row["_stale"]) for row in rows] == [(1, False), (2, False), (4, True)]
+    assert [row["_valid_to"] for row in rows] == [
+        rows[1]["_valid_from"],
+        history.rows("__tombstones")[0]["_timestamp"],
+        None,
+    ]
+    execute(postgres_target, "drop table SCHEMA.thing")
+
+    soft = postgres_target.in_mode(Mode.SOFT_DELETE)
+    soft.run(log, schemas, {0: 1, 1: 1})
+    soft.run(log, schemas)
+    state = soft.state("n", "_stale", "_deleted_at")
+    (deleted_at,) = (row["_deleted_at"] for row in soft.rows() if row["aggregate_id"] == "k")
+    assert state == {
+        "k": {"n": state["k"]["n"], "_stale": False, "_deleted_at": deleted_at},
+        "other": {"n": 4, "_stale": True, "_deleted_at": None},
+    }
+    assert deleted_at is not None

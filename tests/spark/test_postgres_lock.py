@@ -1,0 +1,110 @@
+"""One run per table: who holds it, how the server frees it, and what upkeep does. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from kafka_log import sequence
+from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
+from psycopg.sql import SQL
+
+from outbox_spark.errors import MaterializeError, OverlapError
+from outbox_spark.model import PostgresTarget
+from outbox_spark.sinks import PostgresTable
+
+Open = Callable[[], PostgresTable]
+
+
+@pytest.fixture
+def thing(postgres: psycopg.conninfo.ConninfoDict) -> Open:
+    address = {name: str(postgres[name]) for name in ("host", "dbname", "user", "password")}  # type: ignore[literal-required]
+    target = PostgresTarget(
+        address["host"], int(str(postgres["port"])), address["dbname"], address["user"], address["password"], "lock"
+    )
+    return lambda: PostgresTable(target, "thing")
+
+
+def test_the_error_names_who_holds_the_table(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    with thing() as holder:
+        pid = holder._open.info.backend_pid
+        with pytest.raises(OverlapError) as caught, thing():
+            pass
+        assert caught.value.message.startswith(
+            f"another run holds table lock.thing: pid {pid}, from 127.0.0.1, since 20"
+        )
+        assert caught.value.message.endswith(" UTC")
+    with psycopg.connect(**postgres) as connection:
+        assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
+
+
+def test_a_holder_that_the_user_may_not_see_is_named_by_its_pid(
+    thing: Open, postgres: psycopg.conninfo.ConninfoDict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        connection.execute("create role stranger login")
+        try:
+            with thing() as holder:
+                stranger = thing()
+                monkeypatch.setattr(
+                    stranger,
+                    "_target",
+                    PostgresTarget(
+                        holder._target.host, holder._target.port, holder._target.database, "stranger", "", "lock"
+                    ),
+                )
+                with pytest.raises(OverlapError) as caught, stranger:
+                    pass
+                assert caught.value.message.endswith(f"lock.thing: pid {holder._open.info.backend_pid}")
+        finally:
+            connection.execute("drop role stranger")
+
+
+def test_the_server_looks_whether_the_holder_lives(thing: Open) -> None:
+    """With the server's defaults a machine that died would hold its table for two hours."""
+    with thing() as table:
+        found = {
+            name: table._open.execute(SQL("select current_setting({})").format(name)).fetchone()
+            for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+        }
+    assert found == {
+        "tcp_keepalives_idle": ("30",),
+        "tcp_keepalives_interval": ("10",),
+        "tcp_keepalives_count": ("3",),
+        "tcp_user_timeout": ("60000",),
+    }
+
+
+def test_a_run_whose_session_ended_loses_the_table(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    """As after the keepalives, or an administrator's pg_terminate_backend."""
+    with psycopg.connect(**postgres, autocommit=True) as connection:
+        dead = thing()
+        with dead:
+            pid = dead._open.info.backend_pid
+            # Waits until it has ended.
+            assert connection.execute("select pg_terminate_backend(%s, 10000)", (pid,)).fetchone() == (True,)
+            with thing() as next_run:
+                assert next_run.committed() is None
+                with pytest.raises(psycopg.OperationalError):
+                    dead.committed()
+
+
+def test_maintain_removes_dead_rows_and_says_how_many(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+    with fresh_schema(postgres, "lock"):
+        with psycopg.connect(**postgres) as connection:
+            table = Table(connection, "lock")
+            table.apply(Change(f"k{n}", GOOD, sequence(n), n, n) for n in range(50))
+            table.apply(Change(f"k{n}", TOMBSTONE, sequence(100 + n), 100 + n) for n in range(20))
+            connection.execute("select pg_stat_force_next_flush()")
+        with thing() as table_under_test:
+            said = table_under_test.maintain()
+            assert said == (
+                '"lock"."thing": 20 dead rows before, 0 after; "lock"."thing__tombstones": 0 dead rows before, 0 after'
+            )
+            assert table_under_test.maintain().startswith('"lock"."thing": 0 dead rows before')
+
+
+def test_maintain_of_a_table_that_is_not_there(thing: Open) -> None:
+    with thing() as table, pytest.raises(MaterializeError, match="lock"):
+        table.maintain()

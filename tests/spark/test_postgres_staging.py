@@ -1,0 +1,151 @@
+"""How rows get into PostgreSQL: by COPY or by JDBC, once each, and without a word of them in an error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import psycopg
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
+from psycopg.sql import SQL
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from tables import Target
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+from outbox_spark.errors import ConfigurationError, MaterializeError
+from outbox_spark.model import PostgresTarget
+from outbox_spark.sinks import postgres_copy, postgres_staging
+from outbox_spark.sinks.postgres_copy import copy_rows, executors_can
+from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle
+
+THING = {
+    "type": "record",
+    "name": "Thing",
+    "fields": [
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "ratio", "type": "double", "default": 0.0},
+        {"name": "raw", "type": "bytes", "default": ""},
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+    ],
+}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+def value(note: str | None, ratio: float = 0.0, raw: bytes = b"", tags: list[str] | None = None) -> bytes:
+    return framed(THING, 1, {"note": note, "ratio": ratio, "raw": raw, "tags": tags or []})
+
+
+@pytest.mark.usefixtures("staging_way")
+def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target: Target) -> None:
+    expected: dict[str, dict[str, Any]] = {
+        "tab\tin\\the key": {"note": "\t\n\r\\\r\n", "ratio": -0.0, "raw": b"\\x\t\n", "tags": ["\t", "\\", '"']},
+        "\\N": {"note": "\\N", "ratio": math.inf, "raw": b"\\N", "tags": ["\\N", "null"]},
+        "\\.": {"note": "\\.", "ratio": 1e300, "raw": b"", "tags": []},
+        "null": {"note": None, "ratio": 5e-324, "raw": b"\x00\x01", "tags": [""]},
+        "empty": {"note": "", "ratio": 0.1, "raw": b"\xff", "tags": ["\U0001f4da"]},
+    }
+    log = Log("test.thing")
+    for commit, (key, state) in enumerate(expected.items()):
+        log.append(key, framed(THING, 1, state), sequence(commit))
+    log.append("bad\tone", b"\\N\t\n\\", sequence(9))
+    # fastavro writes only text: a byte is put where UTF-8 has none.
+    log.append("torn", value("torn").replace(b"torn", b"to\xffn"), sequence(10))
+    log.append("gone", None, sequence(11))
+    outcome = postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("note", "ratio", "raw", "tags") == expected
+    kept = {
+        row["aggregate_id"]: (bytes(row["value"])[:4], row["reason"]) for row in postgres_target.rows("__quarantine")
+    }
+    assert kept["bad\tone"] == (b"\\N\t\n", "not-wire-format")
+    assert kept["torn"][1] == "invalid:note"
+    assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (5, 1, 2)
+
+
+def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.ConninfoDict) -> None:
+    """The first try of a task committed and was lost on its way back; the second staged the rows again."""
+    with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
+        table = Table(connection, "tries", way=Way.COPY)
+        changes = [Change("a", GOOD, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]
+        table.stage(changes)
+        insert = SQL("insert into {0} select * from {0} returning xmin::text::bigint").format(table.staging.name)
+        reported = other.execute(insert).fetchone()
+        assert reported is not None
+        other.commit()
+        with connection.transaction():
+            staged = settle(connection, table.staging, {reported[0]: 2})
+        assert (staged.rows, staged.tombstones, staged.quarantined) == (1, 1, 0)
+        found = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging.name))
+        assert found.fetchall() == [reported]
+
+
+def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.ConninfoDict) -> None:
+    with fresh_schema(postgres, "late") as connection, psycopg.connect(**postgres) as late:
+        table = Table(connection, "late", way=Way.COPY)
+        table.stage([Change("a", GOOD, sequence(1), 1, 1)])
+        late.execute(SQL("insert into {0} select * from {0}").format(table.staging.name))
+        connection.execute("set lock_timeout = '50ms'")
+        connection.execute("begin")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            settle(connection, table.staging, {})
+        connection.execute("rollback")
+        late.rollback()
+
+
+def test_copy_is_chosen_where_the_executors_can(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert executors_can(spark)
+    assert chosen_way(spark) is Way.COPY
+    monkeypatch.setenv(VARIABLE, "jdbc")
+    assert chosen_way(spark) is Way.JDBC
+    spark.conf.set(SETTING, "copy")
+    try:
+        assert chosen_way(spark) is Way.COPY
+    finally:
+        spark.conf.unset(SETTING)
+    monkeypatch.setenv(VARIABLE, "fast")
+    with pytest.raises(ConfigurationError, match="is fast"):
+        chosen_way(spark)
+
+
+def test_without_the_packages_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_copy, "executors_can", lambda _: False)
+    assert chosen_way(spark) is Way.JDBC
+    monkeypatch.setattr(postgres_copy, "executors_can", lambda _: True)
+    monkeypatch.setattr(postgres_staging, "find_spec", lambda _: None)
+    assert chosen_way(spark) is Way.JDBC
+    monkeypatch.setenv(VARIABLE, "copy")
+    with pytest.raises(ConfigurationError, match="psycopg and pyarrow cannot be imported"):
+        chosen_way(spark)
+
+
+def test_a_probe_that_fails_means_no(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoPython:
+        @property
+        def sparkContext(self) -> object:  # noqa: N802 - Spark's name
+            raise RuntimeError
+
+    assert executors_can(spark)
+    assert postgres_copy._probe(NoPython()) is False  # type: ignore[arg-type]
+    asked: list[str] = []
+    monkeypatch.setattr(postgres_copy, "_probe", lambda _: asked.append("again"))
+    assert executors_can(spark)
+    assert asked == []
+
+
+def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
+    target = postgres_target.job.target
+    assert isinstance(target, PostgresTarget)
+    text = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
+    rows = spark.range(1).select(
+        F.lit("s3cret").alias(KEY_COLUMN),
+        *[F.lit("x" if name in text else 1).alias(name) for name in (*METADATA_COLUMNS, *OUTCOME_COLUMNS)],
+    )
+    with pytest.raises(MaterializeError, match=r"COPY was refused, SQLSTATE 42P01$") as caught:
+        copy_rows(rows, [], target, '"nowhere"."thing"')
+    assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
+    closed = PostgresTarget("127.0.0.1", 1, "d", "u", "pass-w0rd")
+    with pytest.raises(MaterializeError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
+        copy_rows(rows, [], closed, '"nowhere"."thing"')
+    assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
