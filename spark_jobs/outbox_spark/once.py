@@ -13,4 +13,5 @@ def once(expression: Column) -> Column:
     by what it stands for: a decoded record is decoded again for each of its fields, and JSON, which is made in three
     steps, grows to plans that take minutes. What is not deterministic is left where it is.
     """
-    return F.when(F.rand() >= 0, expression)
+    # With a seed of its own each time the compiled code would differ by it, and be compiled again.
+    return F.when(F.rand(0) >= 0, expression)
