@@ -194,7 +194,7 @@ def test_an_unread_part_of_the_topic_is_no_difference(spark: SparkSession, postg
 def test_records_that_cannot_be_read_are_told_and_left_alone(spark: SparkSession, postgres_target: Target) -> None:
     live = filled(spark, postgres_target)
     live.log.append("a", b"poison", sequence(8))
-    live.log.append("new", b"poison", sequence(9))
+    live.log.append("new", framed(THING, 77, {"n": 9}), sequence(9))  # a schema that nobody knows
     live.log.append(None, b"no key", sequence(10))
     postgres_target.run(live.log, SCHEMAS)
     assert mended(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
