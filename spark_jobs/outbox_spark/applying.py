@@ -169,9 +169,12 @@ def _writers(job: MaterializeJob, summary: Summary, reader: str, registry: Schem
 
 
 def decode_newest(
-    job: MaterializeJob, table: TargetTable, latest: DataFrame, registry: SchemaRegistry
+    job: MaterializeJob, table: TargetTable, latest: DataFrame, summary: Summary, registry: SchemaRegistry
 ) -> tuple[DataFrame, Sequence[Column], str]:
-    """Rows of what newest_per_key left, the columns and the reader schema: what a Batch takes. Writes nothing."""
+    """Rows of what newest_per_key left, the columns and the reader schema: what a Batch takes. Writes nothing.
+
+    `latest` may be a part of what `summary` speaks of.
+    """
     run = _Run(job, table, registry)
     table.check(run.columns, types_of(latest.sparkSession, run.columns, run.reader))
-    return run.decoded(latest, summarize(latest)), run.columns, run.reader
+    return run.decoded(latest, summary), run.columns, run.reader

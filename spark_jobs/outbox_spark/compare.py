@@ -24,7 +24,7 @@ from outbox_spark.applying import decode_newest
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.columns import Column as TableColumn
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.latest import LATEST_COLUMNS, newest_per_key
+from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_per_key, summarize
 from outbox_spark.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, resolve
 from outbox_spark.registry import SchemaRegistry
@@ -105,10 +105,10 @@ def compare(
         raise RefusedError(f"{job}: there is no table yet", "outbox-materialize makes it")
     scan = _Scan(topic.ends())
     claimed = claimed_range(scan.state, committed)
-    labelled, records = _labelled(stack, job, table, topic, claimed)
+    labelled, summary = _labelled(stack, job, table, topic, claimed)
     grown = committed.partition_epoch > 0
     absent = _prove(stack, job, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
-    newest, columns, reader = _decoded(stack, job, table, registry, labelled, grown=grown)
+    newest, columns, reader = _decoded(stack, job, table, registry, labelled, summary, grown=grown)
     _check_unmoved(job, table, committed)
     ahead = labelled.where(F.col("_kind") == Kind.AHEAD.value)
     every = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
@@ -122,7 +122,7 @@ def compare(
         reader=reader,
         counts=counts,
         examples=shown,
-        records=records,
+        records=summary.records,
         hops=scan.hops,
         words=scan.words,
     )
@@ -137,17 +137,17 @@ def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
 
 def _labelled(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, topic: Topic, claimed: ReadRange
-) -> tuple[DataFrame, int]:
+) -> tuple[DataFrame, Summary]:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
     latest = _kept(stack, _newest(job, topic, claimed))
-    records: int = latest.agg(F.coalesce(F.sum("_records"), F.lit(0))).collect()[0][0]
+    summary = summarize(latest)
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
     rows = table.versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
-    return _kept(stack, labelled), records
+    return _kept(stack, labelled), summary
 
 
 def _newest(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
@@ -223,13 +223,14 @@ def _decoded(
     table: TargetTable,
     registry: SchemaRegistry,
     labelled: DataFrame,
+    summary: Summary,
     *,
     grown: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
     """The newest records of keys that the table lacks, has older, or has though they are deleted."""
     wanted = labelled.where(F.col("_kind").isin(Kind.MISSING.value, Kind.STALE.value, _DELETED))
-    names = [*LATEST_COLUMNS, "_records", "_kinds"]
-    rows, columns, reader = decode_newest(job, table, wanted.select(*names), registry)
+    # The whole scan's schema ids: of a lone foreign record none may be known.
+    rows, columns, reader = decode_newest(job, table, wanted.select(*LATEST_COLUMNS), summary, registry)
     kinds = wanted.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     position = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, position).drop("p", "o")
