@@ -26,7 +26,7 @@ SCHEMAS = Schemas({1: THING}, newest=1)
 ENVIRONMENT = """
 name: testing
 source:
-  {host: db, database: d, admin: {user: u, password: p}, connector: {user: c, password: p}}
+  {host: db, database: d, admin: {user: u, password: p}, connector: {user: c, password: "${env:CONNECTOR_PASSWORD}"}}
 kafka: {bootstrap_servers: "broker:9092"}
 registry: {url: "http://registry"}
 connect: {url: "http://connect"}

@@ -93,8 +93,9 @@ class DeltaTable(LakeTable):
         token = str(uuid.uuid4())
         options = {**_PROPERTIES, "userMetadata": token}
         rows.write.format("delta").mode("append").options(**options).save(self._path + suffix)
-        ours = next(commit for commit in self._commits(suffix) if commit.get("userMetadata") == token)
-        return int(ours["operationMetrics"].get("numOutputRows", 0))
+        newest = next(self._commits(suffix))
+        # Of no rows Delta makes no commit.
+        return int(newest["operationMetrics"].get("numOutputRows", 0)) if newest.get("userMetadata") == token else 0
 
     def _find_progress(self) -> dict[str, Any] | None:
         for commit in self._commits():

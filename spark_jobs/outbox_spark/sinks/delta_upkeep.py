@@ -16,6 +16,8 @@ from outbox_spark.sinks.merging import quoted
 if TYPE_CHECKING:
     from outbox_spark.sinks.delta import DeltaTable
 
+_LISTING_TASKS = 16
+
 
 def versions(table: DeltaTable) -> DataFrame:
     """Key and METADATA_COLUMNS of the current rows of the newest commit."""
@@ -62,7 +64,18 @@ def maintain(table: DeltaTable) -> str:
     for path in (table._path, table._ledger, table._quarantine):
         if table._exists(path):
             metrics = table._spark.sql(f"OPTIMIZE delta.{quoted(path)}").collect()[0]["metrics"]
-            table._spark.sql(f"VACUUM delta.{quoted(path)}").collect()
+            _vacuum(table, path)
             parts.append(f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}")
     table.carry_forward()
     return f"{table._label}: rewrote {parts[0]}" + (f"; beside it {', '.join(parts[1:])}" if parts[1:] else "")
+
+
+def _vacuum(table: DeltaTable, path: str) -> None:
+    """VACUUM lists the folder with as many tasks as this setting says, 10,000 unless told otherwise."""
+    conf, name = table._spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    before = conf.get(name)
+    conf.set(name, str(_LISTING_TASKS))
+    try:
+        table._spark.sql(f"VACUUM delta.{quoted(path)}").collect()
+    finally:
+        conf.set(name, str(before))
