@@ -15,7 +15,7 @@ from outbox_spark.sinks.postgres_merge_sql import Merge
 from outbox_spark.sinks.postgres_session import prepare_merge
 from outbox_spark.sinks.postgres_staging import settle
 
-ROWS, BATCH = 60_000, 300
+ROWS, BATCH = 60_000, 1000
 # Every fifth is a tombstone, every seventh poison; all keys are in the table.
 FILL = """
 insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, _deleted, _reason)
