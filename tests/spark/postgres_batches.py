@@ -64,9 +64,12 @@ class Table:
 
     def apply(self, changes: Iterable[Change]) -> Written:
         """One transaction, as the job makes it."""
+        self.stage(changes)
+        return self.apply_staged_rows()
+
+    def apply_staged_rows(self) -> Written:
         with self.connection.transaction():
             prepare_merge(self.connection)
-            self.stage(changes)
             first = not self.made
             if first:
                 self.make()

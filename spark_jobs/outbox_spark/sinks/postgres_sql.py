@@ -121,7 +121,9 @@ class Statements:
         current = SQL("create unique index on {} ({}) where {} is null").format(
             self.target, Identifier(KEY_COLUMN), Identifier(VALID_TO_COLUMN)
         )
-        return [key, current]
+        # Until autovacuum comes by, the planner would take every key for one with thousands of versions.
+        analyze = SQL("analyze {} ({})").format(self.target, Identifier(KEY_COLUMN))
+        return [key, current, analyze]
 
     def create_ledger(self) -> list[Composed]:
         """A new ledger of deleted keys. One that is left of a dropped table says nothing about the new one."""

@@ -1,0 +1,58 @@
+"""What a batch costs does not grow with the table: no statement of the merge reads it whole. No Spark."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+from postgres_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
+from psycopg.sql import SQL, Composed
+
+from outbox_spark.model import Mode
+from outbox_spark.sinks.postgres_history_sql import History
+from outbox_spark.sinks.postgres_merge_sql import Merge
+from outbox_spark.sinks.postgres_session import prepare_merge
+from outbox_spark.sinks.postgres_staging import settle
+
+ROWS, BATCH = 60_000, 1000
+# Every fifth is a tombstone, every seventh poison; all keys are in the table.
+FILL = """
+insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, _deleted, _reason)
+select md5(i::text), i, lpad(({}::bigint + i)::text, 38, '0'), 0, 0, i, now(),
+       {} and i % 5 = 0, case when {} and i % 7 = 0 then 'undecodable' end
+from generate_series(1, {}) i
+"""
+
+
+def statements(mode: Mode, table: Table) -> dict[str, Composed]:
+    kind = History if mode is Mode.HISTORY else Merge
+    merge = kind(table.statements, table.staging, TOPIC_ID, first=False, ledger=True, poison=True)
+    found = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
+    if isinstance(merge, History):
+        known = {f"known {number}": statement for number, statement in enumerate(merge.forget_known())}
+        return {**found, **known, "close": merge.close_rows()}
+    return {**found, "deletes": merge.delete_rows(), "revived": merge.forget_revived()}
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_no_statement_of_a_small_batch_reads_the_whole_table(
+    postgres: psycopg.conninfo.ConninfoDict, mode: Mode
+) -> None:
+    with fresh_schema(postgres, "plans") as connection:
+        table = Table(connection, "plans", mode)
+        fill(table, version=0, mixed=False, rows=ROWS)
+        table.apply_staged_rows()
+        with connection.transaction():
+            prepare_merge(connection)
+            fill(table, version=10**9, mixed=True, rows=BATCH)
+            settle(connection, table.staging, {})
+            for name, statement in statements(mode, table).items():
+                plan = "\n".join(row[0] for row in connection.execute(SQL("explain ") + statement).fetchall())
+                assert not re.search(r"Seq Scan on thing\b", plan), f"{name}:\n{plan}"
+
+
+def fill(table: Table, *, version: int, mixed: bool, rows: int) -> None:
+    table.connection.execute(table.staging.create(COLUMNS))
+    statement = SQL(FILL).format(table.staging.name, version, mixed, mixed, rows)
+    table.connection.execute(statement)
