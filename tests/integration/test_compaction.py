@@ -157,7 +157,13 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
     answer = requests.post(subject, json={"schema": json.dumps(THING)}, timeout=REQUEST_SECONDS)
     assert answer.ok, answer.text
     producer = Producer(
-        {"bootstrap.servers": state.kafka, "transactional.id": name, "partitioner": "murmur2_random", "linger.ms": 0}
+        {
+            "bootstrap.servers": state.kafka,
+            "transactional.id": name,
+            "partitioner": "murmur2_random",
+            "linger.ms": 0,
+            "log_level": 0,  # it outlives the broker, and would tell
+        }
     )
     producer.init_transactions(REQUEST_SECONDS)
     return Topic(name, state, int(answer.json()["id"]), producer)
