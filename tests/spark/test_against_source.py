@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,9 +118,8 @@ def test_the_source_is_what_the_files_say(tmp_path: Path) -> None:
     (connectors / "environments").mkdir(parents=True)
     (connectors / "library.yaml").write_text(PIPELINE.read_text())
     environment = (PIPELINE.parent / "environments" / "local.yaml").read_text()
-    for name in ("postgres_host", "source_database", "admin_user", "admin_password", "connector_user"):
-        environment = environment.replace("{{ stack." + name + " }}", name)
-    environment = environment.replace('"{{ stack.postgres_port }}"', "5433")
+    values = {"postgres_port": "5433", "registry": "http://registry", "connect": "http://connect"}
+    environment = re.sub(r'"\{\{ stack\.(\w+) \}\}"', lambda name: values.get(name[1], name[1]), environment)
     (connectors / "environments" / "local.yaml").write_text(environment)
     sources = load_sources(connectors / "library.yaml", "local", {"book"})
     book = Source(
