@@ -127,7 +127,11 @@ def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
 def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
     started: list[SparkSession] = []
     stopped: list[SparkSession] = []
-    topic.setattr(SparkSession, "stop", stopped.append)
+
+    def stop(session: SparkSession) -> None:
+        stopped.append(session)
+
+    topic.setattr(SparkSession, "stop", stop)
     job = job_for(DeltaTarget(str(tmp_path)))
 
     def start() -> SparkSession:

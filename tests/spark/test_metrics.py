@@ -82,7 +82,6 @@ def listening(spark: SparkSession) -> Iterator[Listener]:
         yield listener
     finally:
         manager.unregister(listener)
-        gateway.shutdown_callback_server()
 
 
 @contextmanager
