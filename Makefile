@@ -8,6 +8,7 @@ MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
+SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Servers that the database checks are tried on beside the stack's own.
@@ -18,7 +19,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt ## Virtual environment, JVM parts, transforms. Skips what has not changed.
+setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Virtual environment, JVM parts, transforms. Skips what has not changed.
 
 prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
@@ -47,6 +48,15 @@ $(STAMPS)/postgres-%: compose/runtime/pom.xml compose/runtime/postgres/pom.xml |
 $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
 	@echo "building the transforms (smt/)"
 	@$(MVN) -f smt/pom.xml package -DskipTests
+	@mkdir -p $(STAMPS) && touch $@
+
+# Against Spark's own jars: those of the environment, so no second copy of them is downloaded.
+$(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
+	@echo "building the jar of the Spark jobs (spark_jobs/java)"
+	@rm -rf build/spark-rows && mkdir -p build/spark-rows
+	@"$$(scripts/prerequisites.sh java-home)/bin/javac" --release 17 -nowarn -d build/spark-rows \
+		-cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $(SPARK_SOURCES)
+	@"$$(scripts/prerequisites.sh java-home)/bin/jar" cf build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.

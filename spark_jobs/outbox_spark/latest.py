@@ -22,6 +22,7 @@ from outbox_spark.order import (
     sequence_of,
 )
 from outbox_spark.spark_work import OBSERVATION
+from outbox_spark.superseded import without_superseded
 
 LATEST_COLUMNS = [
     "key", "raw_key", "value", "id_header", "schema_id", "schema_guid",
@@ -59,31 +60,35 @@ def newest_per_key(
     raw_key = F.lit(None).cast("binary") if key_format is Format.TEXT else F.col("key")
     keyless = F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
     group = [F.col("hash"), F.col("key"), *([F.col("version")] if every_version else [])]
+    sequence = sequence_of(headers)
+    keyed = records.withColumn("raw_key", raw_key)
+    prepared = keyed.withColumn("key", key_text(F.col("key"), header_of(headers, KEY_ID_HEADER), key_format)).select(
+        # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
+        F.when(F.col("key").isNull(), keyless).otherwise(F.xxhash64("key")).alias("hash"),
+        "key",
+        sequence.alias("sequence"),
+        "offset",
+        "partition",
+        "timestamp",
+        "value",
+        # NULL where the id is in front of the value; what it says is read after the reduction.
+        header_of(headers, VALUE_ID_HEADER).alias("id_header"),
+        "raw_key",
+        F.lit(1).cast("long").alias("_records"),
+        sequence_kind(sequence).alias("_kinds"),
+    )
+    # Which of a version's copies are superseded is another question than which of a key's records.
+    fewer = prepared if every_version else without_superseded(prepared)
     return (
-        records.withColumn("raw_key", raw_key)
-        .withColumn("key", key_text(F.col("key"), header_of(headers, KEY_ID_HEADER), key_format))
-        .select(
-            "key",
-            "raw_key",
-            # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
-            F.when(F.col("key").isNull(), keyless).otherwise(F.xxhash64("key")).alias("hash"),
-            sequence_of(headers).alias("sequence"),
-            # NULL where the id is in front of the value; what it says is read after the reduction.
-            header_of(headers, VALUE_ID_HEADER).alias("id_header"),
-            "offset",
-            "partition",
-            "timestamp",
-            "value",
-        )
-        .withColumn("version", F.coalesce(F.col("sequence"), keyless.cast("string").cast("binary")))
+        fewer.withColumn("version", F.coalesce(F.col("sequence"), keyless.cast("string").cast("binary")))
         .groupBy(*group)
         .agg(
             # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
             F.max(F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")).alias(
                 "newest"
             ),
-            F.count(F.lit(1)).alias("_records"),
-            F.bit_or(sequence_kind(F.col("sequence"))).alias("_kinds"),
+            F.sum("_records").alias("_records"),
+            F.bit_or("_kinds").alias("_kinds"),
         )
         .select(
             "key",
