@@ -32,9 +32,6 @@ from outbox_spark.model import Committed, DeltaTarget, ParquetTarget, PostgresTa
 from outbox_spark.ranges import TopicState, resolve
 from outbox_spark.sinks import DeltaTable, ParquetTable, PostgresTable, TargetTable
 
-# The column is looked at wherever it is.
-STALE_MAY_BE_MISSING = True
-
 KEYS = "abcde"
 MOST_CALLS = 40
 """A run makes about so many calls of its sink's methods; a crash comes before or after one of them."""
@@ -250,10 +247,7 @@ class Machine(RuleBasedStateMachine):
                 # What a run that died has entered into the ledger counts already against what is older.
                 allowed += [self.shown(ahead, key), *self.marked(expected, key)]
             found = rows.get(key)
-            stale = None if found is None else found.get("_stale") if STALE_MAY_BE_MISSING else found["_stale"]
-            if found is not None and stale is None:
-                allowed = [each and (*each[:2], None) for each in allowed]
-            assert (found and ({n: found[n] for n in self.fields}, version_of(found), stale)) in allowed
+            assert (found and ({n: found[n] for n in self.fields}, version_of(found), found["_stale"])) in allowed
         assert set(rows) <= set(KEYS)
         self.check_versions(rows)
         self.check_beside(expected)
