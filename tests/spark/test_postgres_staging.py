@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
@@ -18,7 +19,8 @@ from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.model import PostgresTarget
 from outbox_spark.sinks import postgres_copy, postgres_staging
-from outbox_spark.sinks.postgres_copy import copy_rows, executors_can
+from outbox_spark.sinks.postgres_copy import _copier, copy_rows, executors_can
+from outbox_spark.sinks.postgres_session import connection_parameters
 from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle
 
 THING = {
@@ -62,6 +64,23 @@ def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target:
     assert kept["bad\tone"] == (b"\\N\t\n", "not-wire-format")
     assert kept["torn"][1] == "invalid:note"
     assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (5, 1, 2)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_task_copies_the_buffers_as_they_are(postgres: psycopg.conninfo.ConninfoDict, kind: pa.DataType) -> None:
+    """What runs on an executor: slices of a batch, none of them beginning at 0, and an empty one."""
+    target = PostgresTarget(
+        str(postgres["host"]), int(str(postgres["port"])), str(postgres["dbname"]), str(postgres["user"]), "unused"
+    )
+    lines = pa.array(["skipped\n", "a\t1\n", "\\\\N\t\\N\n", "\U0001f4da\t3\n", "skipped\n"], kind)
+    with fresh_schema(postgres, "buffers") as connection:
+        connection.execute("create table buffers.t (k text, n int)")
+        copy = _copier(connection_parameters(target), 'copy "buffers"."t" from stdin')
+        answers = list(copy(iter([lines.slice(1, 2), lines.slice(3, 0), lines.slice(3, 1)])))
+        assert [len(answer) for answer in answers] == [2, 0, 1]
+        found = connection.execute("select k, n, xmin::text::bigint from buffers.t order by n").fetchall()
+    transaction = answers[0][0].as_py()
+    assert found == [("a", 1, transaction), ("\U0001f4da", 3, transaction), ("\\N", None, transaction)]
 
 
 def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.ConninfoDict) -> None:
