@@ -346,7 +346,7 @@ def test_postgres_is_the_oracle_whatever_happens(spark: SparkSession, postgres: 
         )
         return Machine(Target(spark, job_for(target), postgres), PostgresTable)
 
-    run(fresh, examples=4, steps=12)
+    run(fresh, examples=3, steps=12)
 
 
 def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Pat
     def fresh() -> Machine:
         return Machine(Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers)))))), DeltaTable)
 
-    run(fresh, examples=3, steps=10)
+    run(fresh, examples=2, steps=10)
 
 
 @pytest.mark.skipif("OUTBOX_FUZZ_SECONDS" not in os.environ, reason="only in make fuzz")
