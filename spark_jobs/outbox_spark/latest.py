@@ -93,7 +93,7 @@ def _schema_id(value: str) -> Column:
     return F.when(framed, number)
 
 
-def summarize(latest: DataFrame) -> Summary:
+def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
     """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
     counts = latest.agg(
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
@@ -103,7 +103,9 @@ def summarize(latest: DataFrame) -> Summary:
         F.max(F.unix_micros("_timestamp")).alias("newest"),
     )
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
-    row = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys")).first()
+    if observed:
+        counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
+    row = counts.first()
     if row is None:  # an aggregate without groups always has one row; tells the type checker
         return Summary(0, 0, frozenset(), 0)
     newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
