@@ -124,7 +124,7 @@ def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame
         return rows
     versions = run.newest(records, read.partition_epoch, every_version=True)
     kept = _kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
-    older = run.decoded(kept, summarize(kept))
+    older = run.decoded(kept, summarize(kept, observed=False))
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
     # What the first read saw may be compacted away in the second.
     both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])

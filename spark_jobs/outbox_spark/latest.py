@@ -108,7 +108,7 @@ def newest_per_key(
     )
 
 
-def summarize(latest: DataFrame) -> Summary:
+def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
     """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
     counts = latest.agg(
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
@@ -119,7 +119,9 @@ def summarize(latest: DataFrame) -> Summary:
         F.max(F.unix_micros("_timestamp")).alias("newest"),
     )
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
-    row = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys")).first()
+    if observed:
+        counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
+    row = counts.first()
     if row is None:  # an aggregate without groups always has one row; tells the type checker
         return Summary(0, 0, frozenset(), frozenset(), 0)
     ids, guids = frozenset(row["schema_ids"]), frozenset(row["schema_guids"])
