@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -96,35 +94,32 @@ def against_source(
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
     """Compare keys. `catch_up` returns once everything that the source has committed before is in the table."""
-    with ExitStack() as stack:
-        first = _look(stack, spark, job, source)
-        candidates = first.count()
-        if not candidates:
-            return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
-        tell(f"{job}: {candidates} keys differ from {source.table}, some may be on their way; looking again")
-        (catch_up or (lambda: _catch_up(spark, job, source, tell)))()
-        second = _look(stack, spark, job, source)
-        # Null-safe: of a missing row the version is NULL at both looks, of an extra one the xmin is.
-        same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
-        kept = first.join(second, on=same, how="left_semi")
-        return _result(kept, candidates, examples)
+    first = _look(spark, job, source)
+    candidates = first.count()
+    if not candidates:
+        return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
+    tell(f"{job}: {candidates} keys differ from {source.table}, some may be on their way; looking again")
+    (catch_up or (lambda: _catch_up(spark, job, source, tell)))()
+    second = _look(spark, job, source)
+    # Null-safe: of a missing row the version is NULL at both looks, of an extra one the xmin is.
+    same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
+    return _result(first.join(second, on=same, how="left_semi"), candidates, examples)
 
 
-def _look(stack: ExitStack, spark: SparkSession, job: MaterializeJob, source: Source) -> DataFrame:
+def _look(spark: SparkSession, job: MaterializeJob, source: Source) -> DataFrame:
     """Keys that differ: aggregate_id, kind, xmin (source), version (table)."""
     with open_table(spark, job) as table:
         rows = table.versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        rows = _kept(stack, rows)
-        rows.count()  # the table is looked at first
+        # At once, because the table is looked at first. Not persisted: Spark would answer the second look, whose
+        # plan is the same, from what the first one kept.
+        rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     both = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
     kind = F.when(F.col(KEY_COLUMN).isNull(), F.lit("missing")).when(F.col("source_key").isNull(), F.lit("extra"))
     differing = both.select(
         F.coalesce(F.col(KEY_COLUMN), F.col("source_key")).alias(KEY_COLUMN), kind.alias("kind"), "xmin", "version"
     )
-    differing = _kept(stack, differing.where(F.col("kind").isNotNull()))
-    differing.count()
-    return differing
+    return differing.where(F.col("kind").isNotNull()).localCheckpoint()
 
 
 def source_keys(spark: SparkSession, source: Source) -> DataFrame:
@@ -202,9 +197,3 @@ def _result(kept: DataFrame, candidates: int, examples: int) -> SourceDifference
         for kind in ("missing", "extra")
     }
     return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), shown, candidates)
-
-
-def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(frame.unpersist)
-    return frame

@@ -196,6 +196,7 @@ def test_records_that_cannot_be_read_are_told_and_left_alone(spark: SparkSession
     live.log.append("a", b"poison", sequence(8))
     live.log.append("new", framed(THING, 77, {"n": 9}), sequence(9))  # a schema that nobody knows
     live.log.append(None, b"no key", sequence(10))
+    put(live.log, "e", 11)
     postgres_target.run(live.log, SCHEMAS)
     assert mended(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
 
