@@ -186,7 +186,9 @@ def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
     """One that is asked to stop while its table's batch runs; `left` offsets would follow."""
     stop = Stop()
 
-    def materialize(_: object, job: MaterializeJob, __: object, ___: int, on_batch: Callable[..., None]) -> Outcome:
+    def materialize(
+        _: object, job: MaterializeJob, *__: object, on_batch: Callable[..., None], **___: object
+    ) -> Outcome:
         stop.ask()
         on_batch(*batch(left))
         return outcome(job)
@@ -209,7 +211,7 @@ def test_a_dead_driver_is_not_alive() -> None:
 
 
 def test_errors_that_are_raised_become_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def materialize(*_: object) -> Outcome:
+    def materialize(*_: object, **__: object) -> Outcome:
         raise ConfigurationError("there is no such topic")
 
     monkeypatch.setattr(command, "materialize", materialize)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tables import job_for
 
 from outbox_spark import metrics as module
-from outbox_spark import runs
+from outbox_spark import runs, topics
 from outbox_spark.errors import UnreachableError
 from outbox_spark.metrics import Metrics, opened
 from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
@@ -90,9 +90,9 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "describe", lambda *_: state)
+        patch.setattr(topics, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(runs, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr(topics, "read_records", lambda spark, _, read: log.read(spark, read))
         patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
         patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
         yield
@@ -116,7 +116,7 @@ def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
     with topic_in_memory(things()), listening(spark) as listener:
         metrics.attach(spark)
         metrics.begin()
-        metrics.run(job, runs.materialize(spark, job, lambda _: None, 5, metrics.batch))
+        metrics.run(job, runs.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
         # Listeners are told a moment after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
     return Ran(job, lines(stream), listener.seen)
