@@ -60,10 +60,11 @@ def spark() -> Iterator[SparkSession]:
 def admin(state: StackState) -> Iterator[AdminClient]:
     """With a cleaner that looks often; as it was afterwards."""
     client = AdminClient({"bootstrap.servers": state.kafka})
+    broker = str(client.describe_cluster().result().nodes[0].id)
 
     def backoff(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+        resource = ConfigResource(ResourceType.BROKER, broker, incremental_configs=[entry])
         client.incremental_alter_configs([resource])[resource].result()
 
     backoff(AlterConfigOpType.SET)
