@@ -47,12 +47,12 @@ class _Run:
         self.reader = registry.latest(subject) if pinned is None else registry.version(subject, pinned)
         self.columns = columns_of(self.reader, subject)
 
-    def decoded(self, latest: DataFrame, summary: Summary) -> DataFrame:
-        """Rows of what newest_per_key left."""
+    def decoded(self, latest: DataFrame, summary: Summary, *, whole: bool = True) -> DataFrame:
+        """Rows of what newest_per_key left. `whole` unless it is of a few keys, whose ids may all be unknown."""
         writers: dict[int | str, str] = {}
         value_format = self._job.options.value_format
         if value_format is Format.AVRO:
-            writers = _writers(self._job, summary, self.reader, self._registry)
+            writers = _writers(self._job, summary, self.reader, self._registry, whole=whole)
         return decode(latest, self.columns, self.reader, writers, self._table.limit, value_format)
 
     def newest(self, records: DataFrame, partition_epoch: int, *, every_version: bool) -> DataFrame:
@@ -124,7 +124,7 @@ def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame
         return rows
     versions = run.newest(records, read.partition_epoch, every_version=True)
     kept = _kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
-    older = run.decoded(kept, summarize(kept, observed=False))
+    older = run.decoded(kept, summarize(kept, observed=False), whole=False)
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
     # What the first read saw may be compacted away in the second.
     both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])
@@ -145,8 +145,13 @@ def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _writers(job: MaterializeJob, summary: Summary, reader: str, registry: SchemaRegistry) -> dict[int | str, str]:
-    """The schemas behind the ids and GUIDs that occur, without those that the registry does not know."""
+def _writers(
+    job: MaterializeJob, summary: Summary, reader: str, registry: SchemaRegistry, *, whole: bool
+) -> dict[int | str, str]:
+    """The schemas behind the ids and GUIDs that occur, without those that the registry does not know.
+
+    Of a `whole` batch it must know one.
+    """
     found: dict[int | str, str] = {}
     unknown: list[int | str] = []
     keys: list[int | str] = [*sorted(summary.schema_ids), *sorted(summary.schema_guids)]
@@ -158,7 +163,7 @@ def _writers(job: MaterializeJob, summary: Summary, reader: str, registry: Schem
             found[key] = schema
         if len(unknown) > job.options.max_quarantined:
             break  # each stands for at least one record that cannot be read: the run will be refused
-    if keys and len(unknown) == len(keys):
+    if whole and keys and len(unknown) == len(keys):
         # A few unknown ids are poison; nothing but unknown ids is the wrong registry, or one restored from before.
         named = ", ".join(str(key) for key in unknown[:_NAMED_IDS]) + (", ..." if len(unknown) > _NAMED_IDS else "")
         message = f"topic {job.topic}: the registry knows none of the schema ids that its records carry: {named}"

@@ -42,6 +42,7 @@ EXIT_CODES = """exit codes:
   2  the command line is wrong
   3  something was found: --dry-run has something to read, outbox-reconcile has differences
   4  at least one table needs a person: trying again gives the same answer; alert, do not retry
+  130  interrupted: every table is as its last committed batch left it
 """
 
 

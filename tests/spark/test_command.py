@@ -99,7 +99,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
     """The command with a run of a table that is made up."""
 
     def use(attempt: Attempt) -> None:
-        def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, *__: object) -> Outcome:
+        def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, *__: object, **___: object) -> Outcome:
             return attempt(job, tell)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
