@@ -95,7 +95,7 @@ def test_text_that_is_no_utf8_and_bytes_that_are_left_over(spark: SparkSession) 
     )
 
     def body(**values: Any) -> bytes:  # noqa: ANN401 - Avro values
-        return framed(schema, 1, values)
+        return framed(schema, 1, {"raw": b"", **values})
 
     bad = {
         "text": (body(s="a@b"), "invalid:s"),
@@ -154,7 +154,7 @@ def test_logical_types_inside_of_jsonb_are_exact(postgres_target: Target) -> Non
     }
     log.append("k", framed(schema, 1, values), sequence(1))
     postgres_target.run(log, Schemas({1: schema}, newest=1))
-    names = ", ".join(f"{name}::text" for name in values)
+    names = ", ".join(f'"{name}"::text' for name in values)
     assert postgres_target.dsn is not None
     with psycopg.connect(**postgres_target.dsn) as connection:
         query = f"select {names} from {postgres_target.job.target.schema}.thing"  # type: ignore[union-attr]
