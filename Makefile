@@ -85,12 +85,14 @@ unit:
 	@$(BIN)/pytest -q -n auto tests/unit
 
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
-	@$(WITH_JAVA) $(BIN)/pytest -q tests/spark tests/integration --durations=10 --junitxml=build/junit.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q tests/integration --durations=10 --junitxml=build/junit.xml
 
 test-cluster: setup ## The jobs on a Spark cluster of their own, by spark-submit. Not in `test`: four more JVMs, 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster ## The long ones too: the cluster, the transforms' properties with more tries, mutation testing.
+test-full: test test-cluster ## The long ones too: all targets, the cluster, properties with more tries, mutation testing.
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 

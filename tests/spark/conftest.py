@@ -92,8 +92,20 @@ def target(request: pytest.FixtureRequest) -> Target:
     return found
 
 
+# What holds for every target is shown on all four here, and on the two that are written most differently elsewhere;
+# `make test-full` runs the rest.
+_ON_ALL_TARGETS = frozenset({"test_materialize.py"})
+_MOST_DIFFERENT = frozenset({"postgres", "delta"})
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves the sockets that results come through to the garbage collector."""
     for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if item.path.parent != Path(__file__).parent:
+            continue
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        target = parameters.get("target", "postgres")
+        if isinstance(target, str) and target not in _MOST_DIFFERENT and item.path.name not in _ON_ALL_TARGETS:
+            item.add_marker(pytest.mark.long)
