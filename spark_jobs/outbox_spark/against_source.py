@@ -12,9 +12,8 @@ What changed between the looks is not judged; it is when the next comparison run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -22,8 +21,6 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_kit.errors import OutboxKitError
-from outbox_kit.pipeline import load_files
 from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.command import Tell
 from outbox_spark.errors import ConfigurationError, UnreachableError
@@ -56,33 +53,6 @@ class Source:
 
 
 Sources = Mapping[str, Source]
-
-
-def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> Sources:
-    """The source table of each of the aggregates that has one. Raises ConfigurationError."""
-    try:
-        pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
-    except OutboxKitError as error:
-        raise ConfigurationError(error.message, error.hint) from error
-    database = environment.source
-    sources = {
-        name: Source(
-            host=database.host,
-            port=database.port,
-            database=database.database,
-            user=database.admin.user,
-            password=database.admin.password.get_secret_value(),
-            table=aggregate.backfill.table,
-            key=aggregate.backfill.key,
-            slot=pipeline.source.slot,
-        )
-        for name, aggregate in pipeline.aggregates.items()
-        if name in aggregates and aggregate.backfill is not None
-    }
-    if not sources:
-        message = f"{pipeline_file}: none of the selected aggregates has `backfill`"
-        raise ConfigurationError(message, "it names the source table and its key, see docs/pipeline.md")
-    return sources
 
 
 def against_source(

@@ -24,6 +24,7 @@ from outbox_kit.pipeline import IcebergTarget as IcebergTargetModel
 from outbox_kit.pipeline import ParquetTarget as ParquetTargetModel
 from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
 from outbox_kit.pipeline.loading import environment_values
+from outbox_spark.against_source import Source
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.job_file import REFERENCE, reference
 from outbox_spark.model import (
@@ -211,3 +212,30 @@ def _referred(value: str, *location: str) -> str:
     if REFERENCE.fullmatch(value):
         return value
     return reference("__".join(["OUTBOX", "ENVIRONMENT", *(re.sub(r"[^A-Z0-9]", "_", p.upper()) for p in location)]))
+
+
+def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, Source]:
+    """The source table of each of the aggregates that has one. Raises ConfigurationError."""
+    try:
+        pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
+    except OutboxKitError as error:
+        raise ConfigurationError(error.message, error.hint) from error
+    database = environment.source
+    sources = {
+        name: Source(
+            host=database.host,
+            port=database.port,
+            database=database.database,
+            user=database.admin.user,
+            password=database.admin.password.get_secret_value(),
+            table=aggregate.backfill.table,
+            key=aggregate.backfill.key,
+            slot=pipeline.source.slot,
+        )
+        for name, aggregate in pipeline.aggregates.items()
+        if name in aggregates and aggregate.backfill is not None
+    }
+    if not sources:
+        message = f"{pipeline_file}: none of the selected aggregates has `backfill`"
+        raise ConfigurationError(message, "it names the source table and its key, see docs/pipeline.md")
+    return sources

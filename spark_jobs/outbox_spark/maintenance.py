@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, common_options, explain, guarded, tell
-from outbox_spark.configuration import load_jobs
+from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, tell
 from outbox_spark.model import MaterializeJob
 from outbox_spark.session import start_session
 from outbox_spark.sinks import open_table
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, start: Callable[[str], SparkSes
 
 
 def _main(options: argparse.Namespace, start: Callable[[str], SparkSession]) -> int:
-    jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
+    jobs = jobs_of(options)
     tell("starting Spark")
     spark = start("outbox-maintain")
     try:
@@ -84,8 +83,5 @@ def _as_table(results: Sequence[Maintained]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="outbox-maintain", description="Compact the files of tables and expire what is no longer needed."
-    )
-    common_options(parser)
-    return parser
+    description = "Compact the files of tables and expire what is no longer needed."
+    return command_parser("outbox-maintain", description)

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Tell, common_options, guarded, tell
-from outbox_spark.configuration import load_jobs
+from outbox_spark.command import Tell, command_parser, guarded, jobs_of, tell
 from outbox_spark.each import for_each
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs import exit_of
@@ -120,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
+    jobs = jobs_of(options)
 
     def work(spark: SparkSession, job: MaterializeJob) -> Outcome:
         return rebuild(spark, job, tell, options.batch_records, restart=options.restart)
@@ -131,10 +130,9 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="outbox-rebuild", description="Make tables anew from their topics; readers see the old ones until then."
+    parser = command_parser(
+        "outbox-rebuild", "Make tables anew from their topics; readers see the old ones until then."
     )
-    common_options(parser)
     add = parser.add_argument
     add("--batch-records", type=int, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
     add("--restart", action="store_true", help="drop what a rebuild that was stopped has done")

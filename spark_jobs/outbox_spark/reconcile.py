@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.against_source import Sources, against_source, load_sources
-from outbox_spark.command import Exit, Tell, common_options, guarded, tell
+from outbox_spark.against_source import Sources, against_source
+from outbox_spark.command import Exit, Tell, command_parser, guarded, jobs_of, tell
 from outbox_spark.compare import DIFFERENCES, Kind, compare
-from outbox_spark.configuration import load_jobs
 from outbox_spark.each import for_each
+from outbox_spark.errors import ConfigurationError
 from outbox_spark.mend import mend, not_mended
 from outbox_spark.model import MaterializeJob, MissedTombstones
 from outbox_spark.ranges import resolve
@@ -92,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    jobs = load_jobs(options.pipeline, options.environment, aggregates=options.aggregate, targets=options.target)
+    jobs = jobs_of(options)
     sources: Sources = {}
     if options.against_source:
-        sources = load_sources(options.pipeline, options.environment, {job.aggregate for job in jobs})
+        sources = _sources(options, {job.aggregate for job in jobs})
 
     def work(spark: SparkSession, job: MaterializeJob) -> Reconciled:
         done = reconcile(spark, job, tell, repair=options.repair, examples=options.examples)
@@ -116,11 +116,18 @@ def exit_of(results: Sequence[Reconciled]) -> Exit:
     return Exit.FOUND if any(result.result is Result.DIFFERENT for result in results) else Exit.DONE
 
 
+def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Sources:
+    if options.job is not None:
+        message = f"--job {options.job} and --against-source: a job file knows nothing of the source"
+        raise ConfigurationError(message, "give the pipeline file and the environment")
+    # Here, because with a job file the driver need not have the deploy tool and its packages.
+    from outbox_spark.configuration import load_sources  # noqa: PLC0415
+
+    return load_sources(options.pipeline, options.environment, aggregates)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="outbox-reconcile", description="Compare tables with their topics; exit code 3 when they differ."
-    )
-    common_options(parser)
+    parser = command_parser("outbox-reconcile", "Compare tables with their topics; exit code 3 when they differ.")
     add = parser.add_argument
     add("--repair", action="store_true", help="write what is missing or stale, delete what is deleted in the topic")
     add("--examples", type=int, default=EXAMPLES, metavar="N", help="keys to show of each kind")

@@ -11,7 +11,8 @@ import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
 
-from outbox_spark.against_source import Source, against_source, load_sources, wait_confirmed
+from outbox_spark.against_source import Source, against_source, wait_confirmed
+from outbox_spark.configuration import load_sources
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.reconcile_report import SourceDifferences
 

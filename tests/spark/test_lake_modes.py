@@ -159,6 +159,7 @@ def random_log(seed: int, count: int) -> Log:
     return log
 
 
+@pytest.mark.long
 def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None:
     target, log, oracle = in_mode(delta_target, Mode.HISTORY), random_log(5, 60), Versions()
     end = log.end()

@@ -49,6 +49,7 @@ def put(log: Log, key: str, commit: int) -> None:
     log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
 def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)

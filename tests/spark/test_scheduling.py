@@ -180,7 +180,7 @@ def test_the_manifests_name_what_is_built() -> None:
 
 def test_the_table_of_exit_codes_is_complete() -> None:
     section = GUIDE.partition("## Exit codes")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| (\d) \|", section, flags=re.MULTILINE) == [f"{code:d}" for code in Exit]
+    assert re.findall(r"^\| (\d+) \|", section, flags=re.MULTILINE) == [f"{code:d}" for code in Exit]
 
 
 def test_versions_are_those_that_are_checked() -> None:

@@ -349,6 +349,7 @@ def test_postgres_is_the_oracle_whatever_happens(spark: SparkSession, postgres: 
     run(fresh, examples=3, steps=12)
 
 
+@pytest.mark.long
 def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
     numbers = count()
 

@@ -46,9 +46,9 @@ def _probe(spark: SparkSession) -> bool:
             return False
         return True
 
-    context = spark.sparkContext
-    tasks = context.defaultParallelism
     try:
+        context = spark.sparkContext
+        tasks = context.defaultParallelism
         return all(context.parallelize(range(tasks), tasks).map(imports).collect())
     except Exception:  # no Python there, or another version of it: JDBC needs none
         return False
