@@ -92,10 +92,17 @@ def target(request: pytest.FixtureRequest) -> Target:
     return found
 
 
-# What holds for every target is shown on all four here, and on the two that are written most differently elsewhere;
-# `make test-full` runs the rest.
-_ON_ALL_TARGETS = frozenset({"test_materialize.py"})
-_MOST_DIFFERENT = frozenset({"postgres", "delta"})
+# What holds for every target is shown on all four, on the two that are written most differently, or on one: a run of a
+# lake table costs seconds. `make test-full` runs the rest.
+_EVERYWHERE = frozenset({"postgres", "delta", "iceberg", "parquet"})
+_TARGETS = {
+    "test_materialize.py": _EVERYWHERE,
+    "test_commit.py": frozenset({"postgres", "delta"}),
+    "test_keys.py": frozenset({"postgres", "delta"}),
+    "test_quarantine.py": frozenset({"postgres", "delta"}),
+    "test_values.py": frozenset({"postgres", "delta"}),
+}
+_ELSEWHERE = frozenset({"postgres"})
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are looked at
@@ -106,6 +113,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        target = parameters.get("target", "postgres")
-        if isinstance(target, str) and target not in _MOST_DIFFERENT and item.path.name not in _ON_ALL_TARGETS:
+        target = str(parameters.get("target"))
+        if target in _EVERYWHERE - _TARGETS.get(item.path.name, _ELSEWHERE):
             item.add_marker(pytest.mark.long)

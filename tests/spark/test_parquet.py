@@ -21,6 +21,9 @@ from outbox_spark.parquet_reader import newest_pointer, read_current
 from outbox_spark.sinks import ParquetTable, open_table
 from outbox_spark.sinks.parquet_files import Files
 
+# A snapshot is a copy of a table: seconds each. What holds for every target is in test_materialize.py.
+pytestmark = pytest.mark.long
+
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
 DAY = 86_400
