@@ -39,7 +39,7 @@ def expected(log: Log) -> tuple[dict[str, int], set[str]]:
     """The oracle: the newest readable record per key, and the rows that something unreadable is newer than."""
     good: dict[str, Record] = {}
     last: dict[str, Record] = {}
-    for record in sorted(log.records, key=lambda record: record.version):
+    for record in sorted(log.records, key=lambda record: (record.sequence or "", record.offset)):
         assert record.key is not None
         key = record.key.decode()
         last[key] = record
