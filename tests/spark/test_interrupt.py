@@ -39,8 +39,12 @@ def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd:
 
     plain_interrupts()
     thread = interrupt_when_busy(spark)
-    code = guarded(body, debug=False)
-    thread.join()
+    try:
+        code = guarded(body, debug=False)
+    finally:
+        # The command stops Spark; here it goes on, and the job with it.
+        spark.sparkContext.cancelAllJobs()
+        thread.join()
     assert code == Exit.INTERRUPTED == 130
     words = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("WARNING: Using incubator")]
     assert words == ["interrupted: every table is as its last committed batch left it; the next run goes on from there"]
