@@ -273,7 +273,7 @@ def test_the_command_reports_each_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = [job_for(DeltaTarget(str(tmp_path))), replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
-    monkeypatch.setattr(reconcile_module, "load_jobs", lambda *_, **__: jobs)
+    monkeypatch.setattr(reconcile_module, "jobs_of", lambda _: jobs)
     monkeypatch.setattr(each, "start_session", lambda: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
