@@ -227,7 +227,7 @@ def test_a_tombstone_waits_for_whoever_may_be_bringing_the_aggregate_back(
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
         with pytest.raises(RejectedError, match=r"lock on table public\.store_unmended; it is held by pid "):
-            republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=0.4)
+            republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()
     assert republish(store, "unmended", ["77"], silent, tombstones=True) == 1
