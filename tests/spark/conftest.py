@@ -98,9 +98,6 @@ _EVERYWHERE = frozenset({"postgres", "delta", "iceberg", "parquet"})
 _TARGETS = {
     "test_materialize.py": _EVERYWHERE,
     "test_commit.py": frozenset({"postgres", "delta"}),
-    "test_keys.py": frozenset({"postgres", "delta"}),
-    "test_quarantine.py": frozenset({"postgres", "delta"}),
-    "test_values.py": frozenset({"postgres", "delta"}),
 }
 _ELSEWHERE = frozenset({"postgres"})
 
