@@ -26,6 +26,8 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     # Without kafka in this list the Kafka source is read through DSv2, where headers cost a tenth as much.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # A small batch that is kept is kept in few partitions: every task on it costs the same again.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.databricks.delta.snapshotPartitions": "4",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {

@@ -20,6 +20,9 @@ _READER = {
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
     "kafka.receive.buffer.bytes": "-1",
+    # The consumer asks for more as soon as it has something, and behind the end of a topic the broker holds that
+    # request back for this long, and with it the reader's question for offsets: half a second per task by default.
+    "kafka.fetch.max.wait.ms": "5",
 }
 
 
