@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -15,6 +14,7 @@ from outbox_spark.columns import KEY_COLUMN, Column, columns_of
 from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError
+from outbox_spark.keeping import Counts, counted, kept
 from outbox_spark.latest import Summary, newest_per_key, ordering_of, summarize
 from outbox_spark.model import Committed, Format, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.order import VERSION_COLUMNS
@@ -79,36 +79,36 @@ def apply(
     every = job.options.mode is Mode.HISTORY
     with ExitStack() as stack:
         # Kept, because it is read more than once and a compacted topic may answer differently the second time.
-        latest = _kept(stack, run.newest(records, read.partition_epoch, every_version=every))
+        latest = kept(stack, run.newest(records, read.partition_epoch, every_version=every))
         label(spark, job, "reduce to the newest record of each key")
         summary = summarize(latest)
         ordering = ordering_of(job, summary, committed, records)
         label(spark, job, "decode")
-        rows = run.decoded(latest, summary)
-        count, quarantined = summary.keys, _count_unreadable(job, rows)
-        if quarantined and not every:
-            rows = _kept(stack, _with_older(stack, run, read, records, rows))
-            count, quarantined = rows.count(), _count_unreadable(job, rows)
+        rows = kept(stack, run.decoded(latest, summary))
+        counts = _counted(job, rows)
+        if counts.quarantined and not every:
+            rows = kept(stack, _with_older(stack, run, read, records, rows))
+            counts = _counted(job, rows)
         label(spark, job, "write")
         new = progress(read.committed(committed, ordering))
-        batch = Batch(rows, count, quarantined, run.columns, run.reader, committed, new)
+        batch = Batch(rows, counts, run.columns, run.reader, committed, new)
         return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
-def _count_unreadable(job: MaterializeJob, rows: DataFrame) -> int:
-    """How many rows go to quarantine. Raises RefusedError when there are more than the table may have at once."""
-    found = rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
-    count: int = sum(row["count"] for row in found)
-    if count > job.options.max_quarantined:
+def _counted(job: MaterializeJob, rows: DataFrame) -> Counts:
+    """Raises RefusedError when there are more rows for quarantine than the table may have at once."""
+    counts = counted(rows)
+    if counts.quarantined > job.options.max_quarantined:
+        found = rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
         reasons = ", ".join(
             f"{row['_reason']} ({row['count']})" for row in sorted(found, key=lambda row: -row["count"])
         )
         message = (
-            f"topic {job.topic}: {count} records of one batch cannot be read, "
+            f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
             f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
         )
         raise RefusedError(message, "nothing was written; find out who produced them, or raise max_quarantined")
-    return count
+    return counts
 
 
 def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame, rows: DataFrame) -> DataFrame:
@@ -123,8 +123,8 @@ def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame
     if not bad:
         return rows
     versions = run.newest(records, read.partition_epoch, every_version=True)
-    kept = _kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
-    older = run.decoded(kept, summarize(kept, observed=False), whole=False)
+    theirs = kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
+    older = run.decoded(theirs, summarize(theirs, observed=False), whole=False)
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
     # What the first read saw may be compacted away in the second.
     both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])
@@ -137,12 +137,6 @@ def _newest_good_and_later(versions: DataFrame) -> DataFrame:
     good = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
     kept = good.isNull() | (version >= good)
     return versions.withColumn("_kept", kept).where("_kept").drop("_kept")
-
-
-def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(frame.unpersist)
-    return frame
 
 
 def _writers(

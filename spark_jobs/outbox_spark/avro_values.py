@@ -18,6 +18,9 @@ from outbox_spark.avro_schema import Schema, adapted, kind_of, load
 from outbox_spark.framing import body_of
 from outbox_spark.once import once
 from outbox_spark.reasons import Reason
+from outbox_spark.reused import reused
+
+Writers = tuple[tuple[int | str, str], ...]
 
 # A field behind all others, in every writer's and in the reader's schema, and its bytes behind every body. It comes
 # out right only of a body that ends where its schema says. Without it a body that cannot be decoded looks like a
@@ -33,9 +36,22 @@ def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str
 
     `writers` has the schema of each id and of each GUID that the registry knows.
     """
+    known = tuple(writers.items())
+    return latest.select("*", _decoded(reader, known)).select("*", *_judged(known))
+
+
+@reused
+def _decoded(reader: str, writers: Writers) -> Expression:
+    return once(_record(reader, dict(writers))).alias("record")
+
+
+@reused
+def _judged(writers: Writers) -> list[Expression]:
     value, schema_id, guid = F.col("value"), F.col("schema_id"), F.col("schema_guid")
-    decoded = latest.select("*", once(_record(reader, writers)).alias("record"))
-    ids, guids = [key for key in writers if isinstance(key, int)], [key for key in writers if isinstance(key, str)]
+    ids, guids = (
+        [key for key, _ in writers if isinstance(key, int)],
+        [key for key, _ in writers if isinstance(key, str)],
+    )
     known = F.coalesce(schema_id.isin(ids), F.lit(False)) | F.coalesce(guid.isin(guids), F.lit(False))
     problem = (
         F.when(value.isNull(), F.lit(None))
@@ -43,7 +59,7 @@ def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str
         .when(~known, F.lit(Reason.UNKNOWN_SCHEMA_ID))
         .when(~F.equal_null(F.col(f"record.{_END_NAME}"), F.lit(_END_BYTES)), F.lit(Reason.UNDECODABLE))
     )
-    return decoded.withColumn("problem", problem).withColumn("deleted", value.isNull())
+    return [problem.alias("problem"), value.isNull().alias("deleted")]
 
 
 def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 from enum import StrEnum
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -24,6 +23,7 @@ from outbox_spark.applying import decode_newest
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.columns import Column as TableColumn
 from outbox_spark.errors import OverlapError, RefusedError
+from outbox_spark.keeping import kept
 from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_per_key, summarize
 from outbox_spark.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, resolve
@@ -139,7 +139,7 @@ def _labelled(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, topic: Topic, claimed: ReadRange
 ) -> tuple[DataFrame, Summary]:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    latest = _kept(stack, _newest(job, topic, claimed))
+    latest = kept(stack, _newest(job, topic, claimed))
     summary = summarize(latest)
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
@@ -147,7 +147,7 @@ def _labelled(
     both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
-    return _kept(stack, labelled), summary
+    return kept(stack, labelled), summary
 
 
 def _newest(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
@@ -190,7 +190,7 @@ def _prove(
         if hop.is_empty:
             scan.proven, scan.words = True, f"the end of the topic stood still after {scan.hops} hops"
             break
-        absent = _kept(stack, absent.join(_seen(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
+        absent = kept(stack, absent.join(_seen(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
         scan.position = dict(hop.end)
     # Retention and DeleteRecords move the log start, compaction does not: below it records are gone for any reason.
     cut = _by_partition(scan.state.earliest, F.col("_partition")) > F.col("_offset")
@@ -202,7 +202,7 @@ def _prove(
 def _seen(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
     """Keys of one hop; decides whether it was young enough to be the last."""
     keys = _newest(job, topic, hop)
-    keys = _kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
+    keys = kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would turn a timestamp into one of the driver's zone.
     row = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest")).collect()[0]
     scan.hops += 1
@@ -241,7 +241,7 @@ def _decoded(
         .when(F.col("_kind") == Kind.MISSING.value, missing)
         .otherwise(F.col("_kind"))
     )
-    return _kept(stack, rows.withColumn("_kind", kind)), columns, reader
+    return kept(stack, rows.withColumn("_kind", kind)), columns, reader
 
 
 def _check_unmoved(job: MaterializeJob, table: TargetTable, committed: Committed) -> None:
@@ -271,9 +271,3 @@ def _counted(kinds: DataFrame, examples: int) -> tuple[dict[Kind, int], dict[Kin
 def _by_partition(offsets: Mapping[int, int], partition: Column) -> Column:
     pairs = [F.lit(value) for pair in sorted(offsets.items()) for value in pair]
     return F.try_element_at(F.create_map(*pairs), partition)
-
-
-def _kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(frame.unpersist)
-    return frame

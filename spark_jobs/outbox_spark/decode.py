@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from outbox_spark import avro_values, json_values
 from outbox_spark.avro_schema import load
@@ -17,6 +18,7 @@ from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, Column, Kind
 from outbox_spark.errors import SchemaError
 from outbox_spark.model import Format
 from outbox_spark.reasons import UNNAMED, Reason
+from outbox_spark.reused import reused
 
 Limit = Callable[[Column, Expression], Expression | None]
 """Of a target: a condition that is true for the values of a column that it cannot hold; None: holds all."""
@@ -40,21 +42,30 @@ def decode(
         decoded = avro_values.with_records(latest, reader, writers)
     else:
         decoded = json_values.with_records(latest, reader, with_schema=value_format is Format.JSON_WITH_SCHEMA)
-    judged = decoded.select("*", _reason(decoded, columns, limit).alias("_reason"))
-    bad = F.col("_reason").isNotNull()
+    reason = _reason(decoded.schema["record"].dataType, tuple(columns), limit)
+    return decoded.select("*", reason).select("*", _shown()).select(*_row(tuple(columns)))
+
+
+@reused
+def _shown() -> Expression:
     # What goes to quarantine goes as bytes only: its text may be what a target cannot hold.
-    judged = judged.withColumn("record", F.when(~bad, F.col("record")))
+    return F.when(F.col("_reason").isNull(), F.col("record")).alias("shown")
+
+
+@reused
+def _row(columns: tuple[Column, ...]) -> list[Expression]:
+    bad = F.col("_reason").isNotNull()
     named = ~bad | ~F.col("_reason").isin(*UNNAMED)
-    return judged.select(
+    return [
         F.when(named, F.col("key").cast("string")).alias(KEY_COLUMN),
-        *[column.value(F.col(f"record.`{column.name}`")).alias(column.name) for column in columns],
-        *METADATA_COLUMNS,
+        *[column.value(F.col(f"shown.`{column.name}`")).alias(column.name) for column in columns],
+        *map(F.col, METADATA_COLUMNS),
         F.col("deleted").alias("_deleted"),
-        "_reason",
+        F.col("_reason"),
         F.col("schema_id").alias("_schema_id"),
         F.when(bad, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
         F.when(bad, F.col("value")).alias("_value"),
-    )
+    ]
 
 
 def defaults(spark: SparkSession, columns: Sequence[Column], reader: str) -> DataFrame:
@@ -71,6 +82,11 @@ def types_of(spark: SparkSession, columns: Sequence[Column], reader: str) -> Str
 
     Raises SchemaError for what Spark has no type for.
     """
+    return _types_of(spark, tuple(columns), reader)
+
+
+@lru_cache(maxsize=256)
+def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader: str) -> StructType:
     record = from_avro(F.lit(None).cast("binary"), reader)
     decoded = spark.range(1).select(record.alias("record"))
     try:
@@ -82,7 +98,8 @@ def types_of(spark: SparkSession, columns: Sequence[Column], reader: str) -> Str
         raise SchemaError(f"the schema cannot become a table: {words}", "a record must not contain itself") from error
 
 
-def _reason(decoded: DataFrame, columns: Sequence[Column], limit: Limit) -> Expression:
+@reused
+def _reason(record: DataType, columns: tuple[Column, ...], limit: Limit) -> Expression:
     """Why a record goes to quarantine, the key before the value; NULL: it does not."""
     key = F.col("key").cast("string")
     key_limit = limit(Column(KEY_COLUMN, Kind.TEXT, "string"), key)
@@ -95,11 +112,10 @@ def _reason(decoded: DataFrame, columns: Sequence[Column], limit: Limit) -> Expr
         .when(F.col("problem").isNotNull(), F.col("problem"))
         .when(F.col("deleted"), F.lit(None))
     )
-    record = decoded.schema["record"].dataType
     for column in columns:
         raw = F.col(f"record.`{column.name}`")
         broken = avro_values.broken_text(raw, record[column.name].dataType) if isinstance(record, StructType) else None
         for invalid in (broken, column.invalid(raw), limit(column, column.value(raw))):
             if invalid is not None:
                 reason = reason.when(invalid, F.lit(f"{Reason.INVALID}:{column.name}"))
-    return reason
+    return reason.alias("_reason")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import DeltaTarget, IcebergTarget, MaterializeJob
 from outbox_spark.sinks.iceberg import table_name
-from outbox_spark.sinks.merging import JSON_OPTIONS
 
 
 def export(spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path) -> None:

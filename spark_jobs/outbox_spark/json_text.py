@@ -5,6 +5,13 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Of to_json, for exact text: it cuts timestamps to milliseconds and leaves out nulls unless told otherwise."""
+
 _END = "outbox__end"
 # Half a surrogate pair as an escape, which the parser would turn into a question mark. An escaped backslash before
 # the u makes it text.

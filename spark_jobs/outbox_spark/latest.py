@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
@@ -21,6 +21,8 @@ from outbox_spark.order import (
     sequence_kind,
     sequence_of,
 )
+from outbox_spark.reused import reused
+from outbox_spark.source import RECORD_COLUMNS
 from outbox_spark.spark_work import OBSERVATION
 from outbox_spark.superseded import without_superseded
 
@@ -55,69 +57,81 @@ def newest_per_key(
     row is left for each version of each key: of the copies that a connector sends after a restart, which have the
     same source_sequence, the last. A key that cannot be read is NULL, and its bytes are in `raw_key`.
     """
-    headers = F.col("headers")
+    prepared = records.select(*_keyed(key_format)).select(*_prepared())
+    if every_version:
+        # Which of a version's copies are superseded is another question than which of a key's records.
+        grouped = prepared.select("*", _version()).groupBy("hash", "key", "version")
+    else:
+        grouped = without_superseded(prepared).groupBy("hash", "key")
+    return grouped.agg(*_newest()).select(*_results(partition_epoch))
+
+
+@reused
+def _keyed(key_format: Format) -> list[Column]:
+    key = key_text(F.col("key"), header_of(F.col("headers"), KEY_ID_HEADER), key_format)
     # Text is carried once: whoever needs the bytes has them in `key`.
     raw_key = F.lit(None).cast("binary") if key_format is Format.TEXT else F.col("key")
-    keyless = F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
-    group = [F.col("hash"), F.col("key"), *([F.col("version")] if every_version else [])]
-    sequence = sequence_of(headers)
-    keyed = records.withColumn("raw_key", raw_key)
-    prepared = keyed.withColumn("key", key_text(F.col("key"), header_of(headers, KEY_ID_HEADER), key_format)).select(
+    others = [F.col(name) for name in RECORD_COLUMNS if name != "key"]
+    return [key.alias("key"), raw_key.alias("raw_key"), *others]
+
+
+@reused
+def _prepared() -> list[Column]:
+    sequence = sequence_of(F.col("headers"))
+    return [
         # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
-        F.when(F.col("key").isNull(), keyless).otherwise(F.xxhash64("key")).alias("hash"),
-        "key",
+        F.when(F.col("key").isNull(), _position()).otherwise(F.xxhash64("key")).alias("hash"),
+        F.col("key"),
         sequence.alias("sequence"),
-        "offset",
-        "partition",
-        "timestamp",
-        "value",
+        *map(F.col, ["offset", "partition", "timestamp", "value"]),
         # NULL where the id is in front of the value; what it says is read after the reduction.
-        header_of(headers, VALUE_ID_HEADER).alias("id_header"),
-        "raw_key",
+        header_of(F.col("headers"), VALUE_ID_HEADER).alias("id_header"),
+        F.col("raw_key"),
         F.lit(1).cast("long").alias("_records"),
         sequence_kind(sequence).alias("_kinds"),
-    )
-    # Which of a version's copies are superseded is another question than which of a key's records.
-    fewer = prepared if every_version else without_superseded(prepared)
-    return (
-        fewer.withColumn("version", F.coalesce(F.col("sequence"), keyless.cast("string").cast("binary")))
-        .groupBy(*group)
-        .agg(
-            # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
-            F.max(F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")).alias(
-                "newest"
-            ),
-            F.sum("_records").alias("_records"),
-            F.bit_or("_kinds").alias("_kinds"),
-        )
-        .select(
-            "key",
-            F.col("newest.raw_key").alias("raw_key"),
-            F.col("newest.value").alias("value"),
-            F.col("newest.id_header").alias("id_header"),
-            schema_id(F.col("newest.value"), F.col("newest.id_header")).alias("schema_id"),
-            schema_guid(F.col("newest.value"), F.col("newest.id_header")).alias("schema_guid"),
-            F.coalesce(F.col("newest.sequence").cast("string"), F.lit("")).alias("_sequence"),
-            F.lit(partition_epoch).alias("_partition_epoch"),
-            F.col("newest.partition").alias("_partition"),
-            F.col("newest.offset").alias("_offset"),
-            F.col("newest.timestamp").alias("_timestamp"),
-            "_records",
-            "_kinds",
-        )
-    )
+    ]
+
+
+def _position() -> Column:
+    """Partition and offset as one number: what tells records without a key apart."""
+    return F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
+
+
+@reused
+def _version() -> Column:
+    return F.coalesce(F.col("sequence"), _position().cast("string").cast("binary")).alias("version")
+
+
+@reused
+def _newest() -> list[Column]:
+    # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
+    record = F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
+    return [F.max(record).alias("newest"), F.sum("_records").alias("_records"), F.bit_or("_kinds").alias("_kinds")]
+
+
+@reused
+def _results(partition_epoch: int) -> list[Column]:
+    value, header = F.col("newest.value"), F.col("newest.id_header")
+    return [
+        F.col("key"),
+        F.col("newest.raw_key").alias("raw_key"),
+        value.alias("value"),
+        header.alias("id_header"),
+        schema_id(value, header).alias("schema_id"),
+        schema_guid(value, header).alias("schema_guid"),
+        F.coalesce(F.col("newest.sequence").cast("string"), F.lit("")).alias("_sequence"),
+        F.lit(partition_epoch).alias("_partition_epoch"),
+        F.col("newest.partition").alias("_partition"),
+        F.col("newest.offset").alias("_offset"),
+        F.col("newest.timestamp").alias("_timestamp"),
+        F.col("_records"),
+        F.col("_kinds"),
+    ]
 
 
 def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
     """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
-    counts = latest.agg(
-        F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
-        F.count(F.lit(1)).alias("keys"),
-        F.collect_set("schema_id").alias("schema_ids"),
-        F.collect_set("schema_guid").alias("schema_guids"),
-        F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
-        F.max(F.unix_micros("_timestamp")).alias("newest"),
-    )
+    counts = latest.agg(*_counts())
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
     if observed:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
@@ -127,6 +141,18 @@ def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
     ids, guids = frozenset(row["schema_ids"]), frozenset(row["schema_guids"])
     newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
     return Summary(row["records"], row["keys"], ids, guids, row["kinds"], newest)
+
+
+@reused
+def _counts() -> list[Column]:
+    return [
+        F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
+        F.count(F.lit(1)).alias("keys"),
+        F.collect_set("schema_id").alias("schema_ids"),
+        F.collect_set("schema_guid").alias("schema_guids"),
+        F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
+        F.max(F.unix_micros("_timestamp")).alias("newest"),
+    ]
 
 
 def ordering_of(

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.compare import DIFFERENCES, Found, Kind
+from outbox_spark.keeping import Counts, counted
 from outbox_spark.model import Committed, Written
 from outbox_spark.sinks import Batch, TargetTable
 
@@ -33,26 +34,25 @@ def mend(
     # Two batches: a synthetic tombstone may have the position of another key's record.
     proven = current_at is not None and not found.counts[Kind.UNPROVEN]
     for rows, last in ((newest, False), (absent, True)):
-        count = rows.count()
-        if not count and not (last and proven):
+        counts = counted(rows)
+        if not counts.rows and not (last and proven):
             continue
         progress = replace(
             committed,
             run=committed.run + 1,
             committed_at=current_at if last and proven else committed.committed_at,
         )
-        written = written.plus(_write(table, found, rows, count, committed, progress))
+        written = written.plus(_write(table, found, rows, counts, committed, progress))
         committed = progress
     return written
 
 
 def _write(
-    table: TargetTable, found: Found, rows: DataFrame, count: int, previous: Committed, committed: Committed
+    table: TargetTable, found: Found, rows: DataFrame, counts: Counts, previous: Committed, committed: Committed
 ) -> Written:
     batch = Batch(
         rows=rows,
-        keys=count,
-        quarantined=0,
+        counts=counts,
         columns=found.columns,
         reader=found.reader,
         previous=previous,

@@ -6,6 +6,9 @@ it decides. So it may be left out, and is where the jar is not on the class path
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,19 +22,22 @@ COUNTS = ["_records", "_kinds"]
 
 def without_superseded(records: DataFrame, limit: int | None = None) -> DataFrame:
     """`records` with fewer rows. Columns: hash, key, sequence, offset, any others, and COUNTS, which are added up."""
-    jvm = records.sparkSession.sparkContext._jvm
-    if jvm is None or not is_available(records.sparkSession):
+    if not is_available(records.sparkSession):
         return records
+    jvm: Any = records.sparkSession.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.NewestRows.of(records._jdf, limit or LIMIT_BYTES), records.sparkSession)
 
 
 def is_available(spark: SparkSession) -> bool:
     """Whether the driver has the class; executors are given the same jars."""
     jvm = spark.sparkContext._jvm
-    if jvm is None:
-        return False
+    return jvm is not None and _has_class(jvm, CLASS)
+
+
+@lru_cache(maxsize=2)
+def _has_class(jvm: Any, name: str) -> bool:  # noqa: ANN401 - of py4j
     try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(CLASS)
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JJavaError:
         return False
     return True

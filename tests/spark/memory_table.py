@@ -42,12 +42,13 @@ class MemoryTable:
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Takes everything."""
 
-    def limit(self, column: Column, value: Expression) -> Expression | None:  # noqa: ARG002 - of the protocol
+    @staticmethod
+    def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
 
     def write(self, batch: Batch) -> Written:
         rows = batch.rows.collect()
-        assert len(rows) == batch.keys
+        assert len(rows) == batch.counts.rows
         good = [row for row in rows if row["_reason"] is None]
         assert len({row[KEY_COLUMN] for row in good}) == len(good)
         for row in good:

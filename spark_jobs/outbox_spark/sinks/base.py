@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from outbox_spark.columns import Column
+from outbox_spark.keeping import Counts
 from outbox_spark.model import Committed, Written
 
 TOMBSTONES_SUFFIX = "__tombstones"
@@ -27,10 +28,8 @@ class Batch:
     """As decode() yields them; read more than once, so its source is cached. At most one row of a key has no
     `_reason` (in history mode: one of a version of a key); rows with a `_reason` go to quarantine, and flag the row
     of their `aggregate_id` as stale while it is older."""
-    keys: int
-    """How many rows there are, records without a key and those for quarantine among them."""
-    quarantined: int
-    """How many of them have a `_reason`."""
+    counts: Counts
+    """Of these rows; records without a key and those for quarantine are among them."""
     columns: Sequence[Column]
     reader: str
     """The Avro schema that `columns` were made of, JSON text."""
@@ -57,7 +56,8 @@ class TargetTable(Protocol):
         `schema` has the Spark types of the columns.
         """
 
-    def limit(self, column: Column, value: Expression) -> Expression | None:
+    @staticmethod
+    def limit(column: Column, value: Expression) -> Expression | None:
         """True for values that this target cannot hold; None when it holds all of the column's kind."""
 
     def write(self, batch: Batch) -> Written:

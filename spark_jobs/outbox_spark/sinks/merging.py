@@ -21,17 +21,11 @@ from outbox_spark.columns import (
     VALID_TO_COLUMN,
     Column,
 )
+from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Mode
 from outbox_spark.order import VERSION_COLUMNS, version_sql
 
 GOOD, POISON = "_good", "_poison"
-
-# As JSON and back, exactly: the defaults of new fields on their way into SQL.
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 OWN_TYPES: Mapping[str, str] = {
     STALE_COLUMN: "boolean",

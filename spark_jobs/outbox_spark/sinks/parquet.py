@@ -113,7 +113,8 @@ class ParquetTable:
                 message = f"column {column.name} of {self._path} is {was}; the newest schema makes it {becomes}"
                 raise SchemaError(message, "undo the change of type, or remove the table so that it is rebuilt")
 
-    def limit(self, column: Column, value: Expression) -> Expression | None:  # noqa: ARG002 - of the protocol
+    @staticmethod
+    def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         """Parquet holds every value that Avro has."""
         return None
 
@@ -122,7 +123,7 @@ class ParquetTable:
         before = self._pointer if batch.previous is not None else None
         number = 1 if before is None else before.number + 1
         self._check_not_overtaken(number)
-        if batch.quarantined:
+        if batch.counts.quarantined:
             self._keep_quarantine(batch)
         folder = f"{SNAPSHOT_PREFIX}{pointer_name(number)}-{secrets.token_hex(8)}"
         schema = parquet_rows.schema_of(batch, None if before is None else before.types, self._mode)
@@ -195,7 +196,7 @@ class ParquetTable:
         self._save(dead.select(KEY_COLUMN, *METADATA_COLUMNS), new.tombstones)
         # Counted from what was written: that reads the ends of the files only.
         return Written(
-            upserts=self._rows(new).count(), tombstones=self._ledger(new).count(), quarantined=batch.quarantined
+            upserts=self._rows(new).count(), tombstones=self._ledger(new).count(), quarantined=batch.counts.quarantined
         )
 
     def _write_next(self, batch: Batch, old: Pointer, new: Pointer) -> tuple[Pointer, Written]:
@@ -205,7 +206,7 @@ class ParquetTable:
         changes = parquet_rows.changes_of(good, rows, ledger).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             written = _counted(changes, batch)
-            if written.upserts or written.deletes or batch.quarantined or new.schema != old.schema:
+            if written.upserts or written.deletes or batch.counts.quarantined or new.schema != old.schema:
                 current = parquet_rows.conform(rows, new.types, self._fills(batch, old))
                 all_rows = parquet_rows.next_rows(current, changes, new.types)
                 self._save(self._with_stale(all_rows, batch, new), new.rows)
@@ -319,4 +320,4 @@ def _counted(changes: DataFrame, batch: Batch) -> Written:
         F.count_if(F.col("_deleted") & F.col(parquet_rows.HAD_ROW)).alias("deletes"),
         F.count_if(F.col("_deleted")).alias("tombstones"),
     ).collect()[0]
-    return Written(counts["upserts"], counts["deletes"], counts["tombstones"], batch.quarantined)
+    return Written(counts["upserts"], counts["deletes"], counts["tombstones"], batch.counts.quarantined)

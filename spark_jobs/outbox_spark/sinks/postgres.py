@@ -33,6 +33,7 @@ from outbox_spark.columns import (
 )
 from outbox_spark.decode import defaults
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError, SchemaError
+from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.sinks import postgres_upkeep
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, Batch
@@ -40,7 +41,6 @@ from outbox_spark.sinks.postgres_merge import apply_staged
 from outbox_spark.sinks.postgres_session import APPLICATION_NAME, connect, lock, prepare_merge, unlock
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
 from outbox_spark.sinks.postgres_staging import (
-    JSON_OPTIONS,
     STAGING_INFIX,
     STAGING_TOKEN_BYTES,
     Loaded,
@@ -133,7 +133,8 @@ class PostgresTable:
             message = f"table {self._name} was made with mode {made}; the pipeline file says {self._mode}"
             raise ConfigurationError(message, f"set the mode back to {made}, or rebuild the table")
 
-    def limit(self, column: Column, value: Expression) -> Expression | None:
+    @staticmethod
+    def limit(column: Column, value: Expression) -> Expression | None:
         """Text with the NUL character or that is no UTF-8; dates outside the years 1 to 9999: no common text form."""
         if column.kind is Kind.TEXT:
             return F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
@@ -247,8 +248,10 @@ class PostgresTable:
         """A server that crashes empties unlogged tables; committing the offsets of lost rows would skip them."""
         staged = settle(self._open, staging, loaded)
         found = staged.rows + staged.tombstones + staged.quarantined
-        if found != batch.keys:
-            message = f"staging of {self._name} holds {found} of {batch.keys} rows: the server lost or never got them"
+        if found != batch.counts.rows:
+            message = (
+                f"staging of {self._name} holds {found} of {batch.counts.rows} rows: the server lost or never got them"
+            )
             raise MaterializeError(message, "nothing was changed; run again")
         return staged
 

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.errors import MaterializeError
 from outbox_spark.model import PostgresTarget
+from outbox_spark.reused import reused
 from outbox_spark.sinks.postgres_session import Parameters, connection_parameters
 
 _REFUSED = "COPY was refused, SQLSTATE "
@@ -62,7 +63,7 @@ def copy_rows(rows: DataFrame, columns: Sequence[Column], target: PostgresTarget
     statement = f"copy {name} from stdin"
     make: Any = arrow_udf  # its stubs know no function whose hints tell what it is
     copy = make(_copier(connection_parameters(target), statement), "long").asNondeterministic()
-    copied = rows.select(copy(copy_line(columns)).alias("transaction")).groupBy("transaction").count()
+    copied = rows.select(copy(copy_line(tuple(columns))).alias("transaction")).groupBy("transaction").count()
     try:
         return {row["transaction"]: row["count"] for row in copied.collect()}
     except PythonException as error:
@@ -75,7 +76,8 @@ def copy_rows(rows: DataFrame, columns: Sequence[Column], target: PostgresTarget
         raise MaterializeError(message, "nothing was changed; the server's log says more") from error
 
 
-def copy_line(columns: Sequence[Column]) -> Expression:
+@reused
+def copy_line(columns: tuple[Column, ...]) -> Expression:
     """A row of staging as one line of COPY's text format."""
     text = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
     binary = ["_key", "_value", *(column.name for column in columns if column.kind is Kind.BYTES)]

@@ -21,7 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.errors import ConfigurationError
+from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import PostgresTarget
+from outbox_spark.reused import reused
 from outbox_spark.sinks.base import Batch
 from outbox_spark.sinks.postgres_session import APPLICATION_NAME
 from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed
@@ -41,12 +43,6 @@ _OUTCOME_TYPES = {
 # What is sent as text, because the server reads it more exactly than Java types carry it (years before 1582,
 # zones) or because JDBC has no such type.
 _SENT_AS_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
-# Exact text forms: to_json cuts timestamps to milliseconds and leaves out nulls unless told otherwise.
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 class Way(StrEnum):
@@ -128,18 +124,19 @@ def can_copy(spark: SparkSession) -> bool:
 
 def stage(batch: Batch, staging: Staging, target: PostgresTarget, name: str) -> Loaded:
     """Fill the staging table. `name` is its full name as SQL text."""
-    rows = batch.rows.select(
-        KEY_COLUMN,
-        *[as_sent(column).alias(column.name) for column in batch.columns],
-        *METADATA_COLUMNS,
-        *OUTCOME_COLUMNS,
-    )
+    rows = batch.rows.select(*_sent(tuple(batch.columns)))
     if staging.way is Way.COPY:
         from outbox_spark.sinks.postgres_copy import copy_rows  # noqa: PLC0415 - imports pyarrow
 
         return copy_rows(rows, batch.columns, target, name)
     _write_jdbc(rows, target, name)
     return {}
+
+
+@reused
+def _sent(columns: tuple[Column, ...]) -> list[Expression]:
+    values = [as_sent(column).alias(column.name) for column in columns]
+    return [F.col(KEY_COLUMN), *values, *map(F.col, [*METADATA_COLUMNS, *OUTCOME_COLUMNS])]
 
 
 def _write_jdbc(rows: DataFrame, target: PostgresTarget, name: str) -> None:

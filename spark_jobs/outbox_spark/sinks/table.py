@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, STALE_COLUMN, Column
 from outbox_spark.decode import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
+from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks import history
@@ -32,7 +33,6 @@ from outbox_spark.sinks.beside import LEDGER_ID, BesideTables
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import (
     GOOD,
-    JSON_OPTIONS,
     OWN_TYPES,
     POISON,
     Merge,
@@ -104,7 +104,8 @@ class LakeTable(BesideTables):
                 message = f"column {column.name} of {self._label} is {found}; the newest schema makes it {wanted}"
                 raise SchemaError(message, "undo the change of type, or remove the table so that it is rebuilt")
 
-    def limit(self, column: Column, value: Expression) -> Expression | None:  # noqa: ARG002 - of the protocol
+    @staticmethod
+    def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         """The lake formats hold every value that Avro has."""
         return None
 
@@ -114,7 +115,7 @@ class LakeTable(BesideTables):
             self._lease.check()
         progress = self._progress(batch)
         with self._explained():
-            if batch.quarantined:
+            if batch.counts.quarantined:
                 self._keep_quarantine(batch)
             tombstones = self._enter_tombstones(batch)
             upserts, deletes = (
@@ -125,7 +126,7 @@ class LakeTable(BesideTables):
                 else self._merge(batch, progress)
             )
         self._stored = progress
-        return Written(upserts, deletes, tombstones, batch.quarantined)
+        return Written(upserts, deletes, tombstones, batch.counts.quarantined)
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """The first commit makes the table and fills it: nothing is there that a MERGE could compare with."""
@@ -134,10 +135,10 @@ class LakeTable(BesideTables):
 
     def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         filled = self._evolve(batch)
-        if not batch.keys and not filled:
+        if not batch.counts.rows and not filled:
             self._commit_nothing(progress)
             return 0, 0
-        rows = self._source(batch, flag_others=bool(batch.quarantined) or STALE_COLUMN in filled)
+        rows = self._source(batch, flag_others=bool(batch.counts.quarantined) or STALE_COLUMN in filled)
         merge = self._merge_for(batch, filled, has_poison=POISON in rows.columns)
         with self._view(rows) as source:
             changes = self._commit_merge(merge, source, progress)
