@@ -50,12 +50,12 @@ $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
 	@$(MVN) -f smt/pom.xml package -DskipTests
 	@mkdir -p $(STAMPS) && touch $@
 
-# Against Spark's own jars: those of the environment, so no second copy of them is downloaded.
+# Against Spark's own jars, those of the environment, and Kafka's client beside them: no second copy is downloaded.
 $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@echo "building the jar of the Spark jobs (spark_jobs/java)"
 	@rm -rf build/spark-rows && mkdir -p build/spark-rows
 	@"$$(scripts/prerequisites.sh java-home)/bin/javac" --release 17 -nowarn -d build/spark-rows \
-		-cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $(SPARK_SOURCES)
+		-cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*:build/runtime/spark/jars/*" $(SPARK_SOURCES)
 	@"$$(scripts/prerequisites.sh java-home)/bin/jar" cf build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 

@@ -15,12 +15,14 @@ from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError
 from outbox_spark.keeping import Counts, counted, kept
-from outbox_spark.latest import Summary, newest_per_key, ordering_of, summarize
+from outbox_spark.latest import Summary, newest_of, newest_per_key, ordering_of, summarize
 from outbox_spark.model import Committed, Format, MaterializeJob, Mode, ReadRange, Written
+from outbox_spark.newest_records import extracted
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.registry import SchemaRegistry
 from outbox_spark.sinks import Batch, TargetTable
 from outbox_spark.spark_work import label
+from outbox_spark.topics import Topic
 
 _NAMED_IDS = 5
 
@@ -55,10 +57,12 @@ class _Run:
             writers = _writers(self._job, summary, self.reader, self._registry, whole=whole)
         return decode(latest, self.columns, self.reader, writers, self._table.limit, value_format)
 
-    def newest(self, records: DataFrame, partition_epoch: int, *, every_version: bool) -> DataFrame:
+    def newest(self, topic: Topic, read: ReadRange, *, every_version: bool) -> DataFrame:
         """The newest record of each key, or of each version of each key."""
-        key_format = self._job.options.key_format
-        return newest_per_key(records, partition_epoch, every_version=every_version, key_format=key_format)
+        if not every_version:
+            return newest_of(self._job, topic, read)
+        records, key_format = extracted(topic.records(read)), self._job.options.key_format
+        return newest_per_key(records, read.partition_epoch, every_version=True, key_format=key_format)
 
 
 def apply(
@@ -66,28 +70,29 @@ def apply(
     table: TargetTable,
     committed: Committed | None,
     read: ReadRange,
-    records: DataFrame,
+    topic: Topic,
     registry: SchemaRegistry,
     progress: Callable[[Committed], Committed] = lambda reached: reached,
 ) -> Applied:
-    """Reduce, decode and write one range. `records` has the columns of source.RECORD_COLUMNS.
+    """Reduce, decode and write one range of the topic.
 
     `progress` makes what is committed of what the range alone says.
     """
-    spark, run = records.sparkSession, _Run(job, table, registry)
-    table.check(run.columns, types_of(spark, run.columns, run.reader))
+    run = _Run(job, table, registry)
     every = job.options.mode is Mode.HISTORY
     with ExitStack() as stack:
         # Kept, because it is read more than once and a compacted topic may answer differently the second time.
-        latest = kept(stack, run.newest(records, read.partition_epoch, every_version=every))
+        latest = kept(stack, run.newest(topic, read, every_version=every))
+        spark = latest.sparkSession
+        table.check(run.columns, types_of(spark, run.columns, run.reader))
         label(spark, job, "reduce to the newest record of each key")
         summary = summarize(latest)
-        ordering = ordering_of(job, summary, committed, records)
+        ordering = ordering_of(job, summary, committed, lambda: topic.records(read))
         label(spark, job, "decode")
         rows = kept(stack, run.decoded(latest, summary))
         counts = _counted(job, rows)
         if counts.quarantined and not every:
-            rows = kept(stack, _with_older(stack, run, read, records, rows))
+            rows = kept(stack, _with_older(stack, run, topic, read, rows))
             counts = _counted(job, rows)
         label(spark, job, "write")
         new = progress(read.committed(committed, ordering))
@@ -111,7 +116,7 @@ def _counted(job: MaterializeJob, rows: DataFrame) -> Counts:
     return counts
 
 
-def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame, rows: DataFrame) -> DataFrame:
+def _with_older(stack: ExitStack, run: _Run, topic: Topic, read: ReadRange, rows: DataFrame) -> DataFrame:
     """`rows`, and for every key whose newest record cannot be read the newest that can, and what is between.
 
     Without it the row would depend on where batches are cut: a record that was good enough to be shown by a run
@@ -122,7 +127,7 @@ def _with_older(stack: ExitStack, run: _Run, read: ReadRange, records: DataFrame
     bad = [row[0] for row in rows.where(F.col("_reason").isNotNull() & named).select(KEY_COLUMN).collect()]
     if not bad:
         return rows
-    versions = run.newest(records, read.partition_epoch, every_version=True)
+    versions = run.newest(topic, read, every_version=True)
     theirs = kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
     older = run.decoded(theirs, summarize(theirs, observed=False), whole=False)
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))

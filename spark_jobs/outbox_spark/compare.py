@@ -24,7 +24,7 @@ from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.columns import Column as TableColumn
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.keeping import kept
-from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_per_key, summarize
+from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_of, summarize
 from outbox_spark.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, resolve
 from outbox_spark.registry import SchemaRegistry
@@ -139,7 +139,7 @@ def _labelled(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, topic: Topic, claimed: ReadRange
 ) -> tuple[DataFrame, Summary]:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    latest = kept(stack, _newest(job, topic, claimed))
+    latest = kept(stack, newest_of(job, topic, claimed))
     summary = summarize(latest)
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
@@ -148,10 +148,6 @@ def _labelled(
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
     return kept(stack, labelled), summary
-
-
-def _newest(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
-    return newest_per_key(topic.records(read), read.partition_epoch, key_format=job.options.key_format)
 
 
 def _kind() -> Column:
@@ -201,7 +197,7 @@ def _prove(
 
 def _seen(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
     """Keys of one hop; decides whether it was young enough to be the last."""
-    keys = _newest(job, topic, hop)
+    keys = newest_of(job, topic, hop)
     keys = kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would turn a timestamp into one of the driver's zone.
     row = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest")).collect()[0]

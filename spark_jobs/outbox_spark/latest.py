@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,9 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of, schema_guid, schema_id
+from outbox_spark.framing import schema_guid, schema_id
 from outbox_spark.keys import key_text
-from outbox_spark.model import Committed, Format, MaterializeJob, Ordering
+from outbox_spark.model import Committed, Format, MaterializeJob, Ordering, ReadRange
+from outbox_spark.newest_records import COLUMNS, extracted
 from outbox_spark.order import (
     GOOD_SEQUENCE,
     MALFORMED_SEQUENCE,
@@ -22,9 +24,8 @@ from outbox_spark.order import (
     sequence_of,
 )
 from outbox_spark.reused import reused
-from outbox_spark.source import RECORD_COLUMNS
 from outbox_spark.spark_work import OBSERVATION
-from outbox_spark.superseded import without_superseded
+from outbox_spark.topics import Topic
 
 LATEST_COLUMNS = [
     "key", "raw_key", "value", "id_header", "schema_id", "schema_guid",
@@ -48,10 +49,19 @@ class Summary:
     """Kafka timestamp of the newest record."""
 
 
+def newest_of(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
+    """The newest record of each key of a range, see newest_per_key."""
+    key_format = job.options.key_format
+    # A reader that leaves records out goes by the bytes of a key. Two keys of other formats that cannot be read are
+    # two records for the quarantine, even where their bytes are the same.
+    records = topic.newest(read) if key_format is Format.TEXT else extracted(topic.records(read))
+    return newest_per_key(records, read.partition_epoch, key_format=key_format)
+
+
 def newest_per_key(
     records: DataFrame, partition_epoch: int, *, every_version: bool = False, key_format: Format = Format.TEXT
 ) -> DataFrame:
-    """Reduce records (RECORD_COLUMNS) to one row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
+    """Reduce records (newest_records.COLUMNS) to a row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
 
     A record without a key is a row of its own: there is nothing that it could replace. With `every_version` one
     row is left for each version of each key: of the copies that a connector sends after a restart, which have the
@@ -59,36 +69,28 @@ def newest_per_key(
     """
     prepared = records.select(*_keyed(key_format)).select(*_prepared())
     if every_version:
-        # Which of a version's copies are superseded is another question than which of a key's records.
         grouped = prepared.select("*", _version()).groupBy("hash", "key", "version")
     else:
-        grouped = without_superseded(prepared).groupBy("hash", "key")
+        grouped = prepared.groupBy("hash", "key")
     return grouped.agg(*_newest()).select(*_results(partition_epoch))
 
 
 @reused
 def _keyed(key_format: Format) -> list[Column]:
-    key = key_text(F.col("key"), header_of(F.col("headers"), KEY_ID_HEADER), key_format)
+    key = key_text(F.col("key"), F.col("key_id_header"), key_format)
     # Text is carried once: whoever needs the bytes has them in `key`.
     raw_key = F.lit(None).cast("binary") if key_format is Format.TEXT else F.col("key")
-    others = [F.col(name) for name in RECORD_COLUMNS if name != "key"]
+    others = [F.col(name) for name in COLUMNS if name not in ("key", "key_id_header")]
     return [key.alias("key"), raw_key.alias("raw_key"), *others]
 
 
 @reused
 def _prepared() -> list[Column]:
-    sequence = sequence_of(F.col("headers"))
     return [
         # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
         F.when(F.col("key").isNull(), _position()).otherwise(F.xxhash64("key")).alias("hash"),
-        F.col("key"),
-        sequence.alias("sequence"),
-        *map(F.col, ["offset", "partition", "timestamp", "value"]),
-        # NULL where the id is in front of the value; what it says is read after the reduction.
-        header_of(F.col("headers"), VALUE_ID_HEADER).alias("id_header"),
         F.col("raw_key"),
-        F.lit(1).cast("long").alias("_records"),
-        sequence_kind(sequence).alias("_kinds"),
+        *[F.col(name) for name in COLUMNS if name != "key_id_header"],
     ]
 
 
@@ -156,12 +158,12 @@ def _counts() -> list[Column]:
 
 
 def ordering_of(
-    job: MaterializeJob, summary: Summary, committed: Committed | None, records: DataFrame
+    job: MaterializeJob, summary: Summary, committed: Committed | None, records: Callable[[], DataFrame]
 ) -> Ordering | None:
     """The ordering of the table after this range; None while no record was ever read.
 
     Raises RefusedError when records with and without source_sequence would be mixed in one table: which
-    of two such records is newer is not known. `records` is read again, for an example, only then.
+    of two such records is newer is not known. Only then `records` is asked for, and read for an example.
     """
     known = committed.ordering if committed else None
     if summary.kinds == 0:
@@ -172,7 +174,7 @@ def ordering_of(
         return Ordering.OFFSET
     expected = known or (Ordering.SEQUENCE if summary.kinds & GOOD_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
-        f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records, expected)}",
+        f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
         "find who else produces to the topic; a topic is either the kit's, with the header on every record, "
         "or another's, with it on none",
     )

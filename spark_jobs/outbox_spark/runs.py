@@ -130,7 +130,7 @@ def _apply_all(
         batch: ReadRange | None = batches.next_batch() or read
         while batch is not None:
             progress = partial(upkeep.stamped, read=read, last=not batches.remaining)
-            applied = apply(job, table, committed, batch, topic.records(batch), registry, progress)
+            applied = apply(job, table, committed, batch, topic, registry, progress)
             committed = applied.committed
             totals.add(applied)
             batches.held(applied.records)

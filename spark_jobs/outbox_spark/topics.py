@@ -10,6 +10,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.model import MaterializeJob, ReadRange
+from outbox_spark.newest_records import read_newest
 from outbox_spark.ranges import TopicState, describe, offsets_at
 from outbox_spark.registry import SchemaRegistry
 from outbox_spark.source import read_records
@@ -23,6 +24,9 @@ class Topic:
     """As it is now; asked anew each time."""
     records: Callable[[ReadRange], DataFrame]
     """The records of a range, with the columns of source.RECORD_COLUMNS."""
+    newest: Callable[[ReadRange], DataFrame]
+    """The same, but where it costs nothing without those that are older than another of the same key, with the columns
+    newest_records.COLUMNS."""
     offsets_at: Callable[[TopicState, datetime], Mapping[int, int]]
     """By partition: the first offset that is not older."""
     registry: Callable[[], AbstractContextManager[SchemaRegistry]]
@@ -34,6 +38,7 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
     return Topic(
         ends=lambda: describe(job.kafka, job.topic),
         records=lambda read: read_records(spark, job.kafka, read),
+        newest=lambda read: read_newest(spark, job.kafka, read),
         offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
         registry=lambda: SchemaRegistry(job.registry),
     )

@@ -19,11 +19,12 @@ from tests.benchmarks.materialize_events import SCHEMA
 from tests.benchmarks.materialize_place import Place
 
 from outbox_spark import runs
-from outbox_spark.latest import newest_per_key
+from outbox_spark.latest import newest_of
 from outbox_spark.model import Committed, MaterializeJob, Outcome, ReadRange
 from outbox_spark.order import sequence_of
 from outbox_spark.ranges import TopicState, describe, resolve
 from outbox_spark.source import read_records
+from outbox_spark.topics import topic_of
 
 NEWER_EPOCH = 1
 _FRAME_BYTES = 5
@@ -46,7 +47,8 @@ def read(here: Place, job: MaterializeJob) -> None:
 
 def reduce(here: Place, job: MaterializeJob) -> None:
     """The newest record of each key, to nowhere."""
-    _nowhere(newest_per_key(records(here, job), 0))
+    topic = topic_of(here.spark, job)
+    _nowhere(newest_of(job, topic, resolve(topic.ends(), None)))
 
 
 def materialize(here: Place, job: MaterializeJob) -> Outcome:

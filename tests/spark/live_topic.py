@@ -12,6 +12,7 @@ from kafka_log import START, Log, Schemas
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.model import ReadRange
+from outbox_spark.newest_records import extracted
 from outbox_spark.ranges import TopicState
 from outbox_spark.topics import Topic
 
@@ -31,7 +32,9 @@ class LiveTopic:
     reads: list[ReadRange] = field(default_factory=list)
 
     def topic(self) -> Topic:
-        return Topic(self.ends, self.records, self.offsets_at, self.registry)
+        return Topic(
+            self.ends, self.records, lambda read: extracted(self.records(read)), self.offsets_at, self.registry
+        )
 
     def ends(self) -> TopicState:
         earliest = dict.fromkeys(range(self.log.partitions), self.start)

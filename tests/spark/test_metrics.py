@@ -25,6 +25,7 @@ from outbox_spark import runs, topics
 from outbox_spark.errors import UnreachableError
 from outbox_spark.metrics import Metrics, opened
 from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
+from outbox_spark.newest_records import extracted
 from outbox_spark.ranges import TopicState
 from outbox_spark.report import failed
 from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, SparkWork
@@ -92,7 +93,7 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topics, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(topics, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr(topics, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
         patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
         patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
         yield

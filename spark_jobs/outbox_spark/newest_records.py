@@ -1,0 +1,133 @@
+"""Reads a range without superseded records, by a reader of our own in a jar (spark_jobs/java).
+
+A topic with ten records a key leaves a tenth, before Spark makes a row of any. It is no reduction by itself and changes
+no result: the aggregation after it decides. So it may be left out, and is where the jar is not on the class path or a
+setting says so; Spark's own reader then reads every record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of
+from outbox_spark.model import ReadRange
+from outbox_spark.order import sequence_kind, sequence_of
+from outbox_spark.reused import reused
+from outbox_spark.source import consumer_settings, read_records
+
+CLASS = "io.outboxkit.spark.NewestRecords"
+SETTING = "spark.outbox.reader"
+VARIABLE = "OUTBOX_SPARK_READER"
+LIMIT_BYTES = 64 << 20
+"""Records that one task keeps before it hands them on. Beside Spark's own memory, so it counts in the heap."""
+PATIENCE_MILLIS = 120_000
+"""How long a task waits for the broker without getting further: as long as Spark's own reader."""
+
+COLUMNS = [
+    "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header", "_records", "_kinds",
+]  # fmt: skip
+"""What is left of records: the headers that the jobs read, and how many records a row stands for (`_records`), with
+which kinds of sequence (`_kinds`, bits of order.py)."""
+
+
+class Reader(StrEnum):
+    """Who reads records of which the newest of each key are wanted."""
+
+    AUTO = "auto"
+    NEWEST = "newest"
+    """The one in the jar."""
+    SPARK = "spark"
+
+
+def read_newest(
+    spark: SparkSession,
+    kafka: Mapping[str, str],
+    read: ReadRange,
+    limit: int = LIMIT_BYTES,
+    patience: int = PATIENCE_MILLIS,
+) -> DataFrame:
+    """COLUMNS of the records of `read`, where possible without those that are older than another of the same key.
+
+    Like source.read_records it fails when the log does not hold the range, and passes what was compacted. `patience`
+    is in ms. Raises ConfigurationError when the setting asks for what is not there.
+    """
+    if _chosen(spark) is Reader.SPARK:
+        return extracted(read_records(spark, kafka, read))
+    jvm: Any = spark.sparkContext._jvm
+    ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
+    gateway: Any = spark.sparkContext._gateway
+    arguments = [_to_java(gateway, value) for value in (ranges, consumer_settings(kafka))]
+    frame = jvm.io.outboxkit.spark.NewestRecords.of(spark._jsparkSession, read.topic, *arguments, limit, patience)
+    return DataFrame(frame, spark)
+
+
+def extracted(records: DataFrame) -> DataFrame:
+    """COLUMNS of every record of source.RECORD_COLUMNS."""
+    return records.select(*_extracted())
+
+
+def is_available(spark: SparkSession) -> bool:
+    """Whether the driver has the class; executors are given the same jars."""
+    jvm = spark.sparkContext._jvm
+    return jvm is not None and _has_class(jvm, CLASS)
+
+
+def _chosen(spark: SparkSession) -> Reader:
+    said = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Reader.AUTO
+    if said not in list(Reader):
+        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {said}", f"one of {', '.join(Reader)}")
+    if said == Reader.SPARK:
+        return Reader.SPARK
+    if is_available(spark):
+        return Reader.NEWEST
+    if said == Reader.NEWEST:
+        message = f"{SETTING} is {said}, but class {CLASS} is not on Spark's class path"
+        raise ConfigurationError(message, "give spark-submit outbox-spark.jar, or set it to auto")
+    return Reader.SPARK
+
+
+@lru_cache(maxsize=2)
+def _has_class(jvm: Any, name: str) -> bool:  # noqa: ANN401 - of py4j
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _to_java(gateway: Any, value: Any) -> Any:  # noqa: ANN401 - of py4j
+    """Lists and objects of texts and numbers as Java's."""
+    if isinstance(value, dict):
+        found = gateway.jvm.java.util.HashMap()
+        for name, item in value.items():
+            found.put(name, item)
+        return found
+    if isinstance(value, list):
+        found = gateway.jvm.java.util.ArrayList()
+        for item in value:
+            found.add(_to_java(gateway, item))
+        return found
+    return value
+
+
+@reused
+def _extracted() -> list[Column]:
+    headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
+    return [
+        *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
+        sequence.alias("sequence"),
+        # NULL where the id is in front of the value; what it says is read after the reduction.
+        header_of(headers, VALUE_ID_HEADER).alias("id_header"),
+        header_of(headers, KEY_ID_HEADER).alias("key_id_header"),
+        F.lit(1).cast("long").alias("_records"),
+        sequence_kind(sequence).alias("_kinds"),
+    ]

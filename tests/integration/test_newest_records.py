@@ -1,0 +1,211 @@
+"""Reading without superseded records: fewer rows, and the same result as reading all of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import Row, SparkSession
+
+from outbox_kit.stack import StackState
+from outbox_kit.waiting import Seen, wait_for
+from outbox_spark import newest_records
+from outbox_spark.errors import ConfigurationError, UnreachableError
+from outbox_spark.latest import newest_per_key
+from outbox_spark.model import Format, ReadRange
+from outbox_spark.newest_records import COLUMNS, SETTING, extracted, is_available, read_newest
+from outbox_spark.ranges import describe, resolve
+from outbox_spark.session import start_session
+from outbox_spark.source import read_records
+from outbox_spark.unexpected import explained
+
+PARTITIONS = 3
+UNLIMITED = 1 << 30
+Headers = list[tuple[str, str | bytes | None]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+    running = SparkSession.getActiveSession()
+    session = start_session("outbox-newest-records")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    assert is_available(session), "outbox-spark.jar is not among Spark's jars: run `make setup`"
+    yield session
+    if running is None:
+        session.stop()
+
+
+class Topic:
+    """A topic of one test, on the real broker."""
+
+    def __init__(self, spark: SparkSession, state: StackState) -> None:
+        self.spark = spark
+        self.kafka = {"bootstrap.servers": state.kafka}
+        self.name = f"newest.{uuid.uuid4().hex[:8]}"
+        self.admin = AdminClient(dict(self.kafka))
+        self.admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(30)
+        self._producer = Producer({**self.kafka, "linger.ms": 5})
+        wait_for(f"leaders of {self.name}", self._look, seconds=30)
+
+    def _look(self) -> Seen[bool]:
+        """A topic that was just made is there before its partitions have a leader."""
+        try:
+            describe(self.kafka, self.name)
+        except UnreachableError as error:
+            return Seen(None, str(error))
+        return Seen(True, "led")
+
+    def send(self, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0) -> None:
+        self._producer.produce(self.name, value, key, partition, headers=headers or [])
+
+    def range(self) -> ReadRange:
+        assert self._producer.flush(30) == 0
+        return resolve(describe(self.kafka, self.name), None)
+
+    def newest(self, limit: int = UNLIMITED) -> list[Row]:
+        return list(read_newest(self.spark, self.kafka, self.range(), limit).collect())
+
+
+@pytest.fixture
+def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
+    made = Topic(spark, state)
+    yield made
+    made.admin.delete_topics([made.name])[made.name].result(30)
+
+
+def sequence(number: int) -> Headers:
+    return [("event_type", b"Changed"), ("source_sequence", f"0001_{number:016X}-{number:016X}".encode())]
+
+
+def by_key(rows: list[Row]) -> dict[bytes, dict[str, Any]]:
+    found = {bytes(row["key"]): row.asDict() for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_the_newest_of_a_key_stays_with_the_counts_of_all(topic: Topic) -> None:
+    for key, value, headers in [
+        (b"a", b"x", sequence(1)),
+        (b"b", b"y", []),
+        (b"a", b"newest", sequence(3)),
+        (b"a", b"replayed", sequence(2)),
+        (b"b", b"z", [("source_sequence", b"malformed")]),
+    ]:
+        topic.send(key, value, headers)
+    found = by_key(topic.newest())
+    assert list(found[b"a"]) == COLUMNS
+    assert [
+        (found[key]["value"], found[key]["offset"], found[key]["_records"], found[key]["_kinds"])
+        for key in (b"a", b"b")
+    ] == [(b"newest", 2, 3, 0b010), (b"z", 4, 2, 0b101)]
+
+
+def test_of_equal_versions_the_last_copy_stays(topic: Topic) -> None:
+    for value in (b"first", b"second", None):
+        topic.send(b"a", value, sequence(7))
+    topic.send(b"a", b"without", [])
+    assert [(row["value"], row["offset"]) for row in topic.newest()] == [(None, 2)]
+
+
+def test_headers_that_name_a_schema_come_along(topic: Topic) -> None:
+    topic.send(b"a", b"v", [("__value_schema_id", b"old"), ("__key_schema_id", b"k"), ("__value_schema_id", b"new")])
+    topic.send(b"b", b"v", [("__value_schema_id", None)])
+    found = by_key(topic.newest())
+    assert (found[b"a"]["id_header"], found[b"a"]["key_id_header"]) == (b"new", b"k")
+    assert (found[b"b"]["id_header"], found[b"b"]["key_id_header"]) == (None, None)
+
+
+def test_records_without_a_key_all_stay(topic: Topic) -> None:
+    for _ in range(3):
+        topic.send(None, b"x", sequence(1))
+    assert [row["_records"] for row in topic.newest()] == [1, 1, 1]
+
+
+def test_a_full_table_is_handed_on_and_nothing_is_lost(topic: Topic) -> None:
+    for number in range(1_000):
+        topic.send(b"key-%d" % (number // 5 % 10), bytes(100), sequence(number))
+    found = topic.newest(limit=2_000)
+    assert 10 < len(found) < 1_000
+    assert sum(row["_records"] for row in found) == 1_000
+
+
+def test_where_no_record_is_superseded_the_rest_passes_through(topic: Topic) -> None:
+    for number in range(9_000):
+        topic.send(b"key-%d" % (number % 4_500), b"v", sequence(number))
+    assert len(topic.newest(limit=100_000)) == 9_000
+    assert len(topic.newest()) == 4_500  # more than the table begins with
+
+
+@pytest.mark.parametrize("limit", [2_000, UNLIMITED])
+@pytest.mark.parametrize("headers", [True, False])
+def test_the_result_is_that_of_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
+    """Random logs: replays, tombstones, no keys, keys in more than one partition, other headers around."""
+    random_ = random.Random(limit)  # noqa: S311 - the same every time
+    for number in range(600):
+        commit = max(0, number - random_.choice([0, 0, 0, 40]))
+        key = random_.choice([None, *(b"key-%d" % n for n in range(40))])
+        value = None if random_.random() < 0.1 else random_.randbytes(random_.randrange(60))
+        topic.send(key, value, sequence(commit) if headers else [], partition=random_.randrange(PARTITIONS))
+    read = topic.range()
+    every = extracted(read_records(topic.spark, topic.kafka, read))
+    assert every.count() == 600
+    fewer = read_newest(topic.spark, topic.kafka, read, limit)
+    assert fewer.count() < 600
+    results = [newest_per_key(frame, 0, key_format=Format.TEXT).collect() for frame in (every, fewer)]
+    assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
+
+
+def test_a_part_of_a_topic_is_read_exactly(topic: Topic) -> None:
+    for number in range(30):
+        topic.send(b"key-%d" % number, b"v", [], partition=number % PARTITIONS)
+    whole = topic.range()
+    part = ReadRange(whole.topic, whole.topic_id, 0, {0: 2, 1: 0, 2: 10}, {0: 5, 1: 1, 2: 10})
+    found = read_newest(topic.spark, topic.kafka, part).collect()
+    assert sorted((row["partition"], row["offset"]) for row in found) == [(0, 2), (0, 3), (0, 4), (1, 0)]
+
+
+def test_a_range_that_the_log_has_lost_fails(topic: Topic) -> None:
+    for number in range(10):
+        topic.send(b"key-%d" % number, b"v")
+    read = topic.range()
+    topic.admin.delete_records([TopicPartition(topic.name, 0, 4)])[TopicPartition(topic.name, 0)].result(30)
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - what it says is looked at
+        read_newest(topic.spark, topic.kafka, read).collect()
+    assert "OffsetOutOfRangeException" in str(explained(raised.value))
+
+
+def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic) -> None:
+    topic.send(b"a", b"v")
+    read = topic.range()
+    beyond = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
+    with pytest.raises(Exception, match="nothing came from offset 1 on for 1 s, and 5 is the end"):
+        read_newest(topic.spark, topic.kafka, beyond, patience=1_000).collect()
+
+
+def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (b"x", b"y"):
+        topic.send(b"a", value)
+    try:
+        topic.spark.conf.set(SETTING, "spark")
+        assert len(topic.newest()) == 2
+        topic.spark.conf.set(SETTING, "newest")
+        assert len(topic.newest()) == 1
+        monkeypatch.setattr(newest_records, "CLASS", "io.outboxkit.spark.NotThere")
+        with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):
+            topic.newest()
+        topic.spark.conf.set(SETTING, "auto")
+        assert len(topic.newest()) == 2
+        topic.spark.conf.set(SETTING, "fast")
+        with pytest.raises(ConfigurationError, match=r"spark\.outbox\.reader .* is fast"):
+            topic.newest()
+    finally:
+        topic.spark.conf.unset(SETTING)
