@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,14 +15,15 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, exit_code, explain
+from outbox_spark.command import Exit, Tell, exit_code
+from outbox_spark.each import attempt
 from outbox_spark.errors import MaterializeError, RefusedError, UnreachableError
 from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
 from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres_session import APPLICATION_NAME, CONNECT_SECONDS
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
-from outbox_spark.unexpected import explained, postgres_words
+from outbox_spark.unexpected import postgres_words
 
 RETENTION = "delete.retention.ms"
 
@@ -75,12 +77,10 @@ def exit_of(previews: Sequence[Preview]) -> Exit:
 
 
 def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Tell) -> Preview:
-    try:
-        return preview(job, spark)
-    except Exception as error:  # whatever it is, the other tables are still looked at
-        known = explained(error)
-        explain(known, tell, str(job))
-        return Preview(job, error=known)
+    def failed(error: MaterializeError) -> Preview:
+        return Preview(job, error=error)
+
+    return attempt(str(job), tell, partial(preview, job, spark), failed, debug=False)
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
