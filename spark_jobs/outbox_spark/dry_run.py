@@ -70,9 +70,9 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], t
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
     """An error goes first, the one that needs a person before all; 3: there is something to read."""
-    errors = [exit_code(preview.error) for preview in previews if preview.error is not None]
-    if errors:
-        return max(errors)
+    code = exit_code(preview.error.transient for preview in previews if preview.error is not None)
+    if code is not Exit.DONE:
+        return code
     return Exit.FOUND if any(preview.has_work for preview in previews) else Exit.DONE
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark import dry_run, each, job_file, metrics
 from outbox_spark.applying import Applied
-from outbox_spark.command import Exit, Tell, command_parser, guarded, jobs_of, tell
+from outbox_spark.command import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.continuous import MAX_FAILURES, Rounds, Rules, Stop, stopping_on_signals, without_repeats
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.export import export
@@ -151,11 +151,8 @@ def _run(
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:
-    """The exit code of several results: the one that needs a person goes first."""
-    bad = [outcome for outcome in outcomes if outcome.status is Status.FAILED]
-    if not bad:
-        return Exit.DONE
-    return Exit.FAILED if all(outcome.transient for outcome in bad) else Exit.REFUSED
+    """The exit code of several results."""
+    return exit_code(outcome.transient for outcome in outcomes if outcome.status is Status.FAILED)
 
 
 def _write_job(options: argparse.Namespace) -> Exit:

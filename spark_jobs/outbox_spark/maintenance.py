@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, command_parser, guarded, jobs_of, tell
+from outbox_spark.command import Tell, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.each import for_each
 from outbox_spark.errors import MaterializeError
 from outbox_spark.model import MaterializeJob
@@ -58,10 +58,7 @@ def _main(options: argparse.Namespace) -> int:
 
     results = for_each(jobs, tell, work, failed, debug=options.debug, name="outbox-maintain")
     print(_as_json(results) if options.output == "json" else _as_table(results))
-    bad = [result for result in results if result.error is not None]
-    if not bad:
-        return Exit.DONE
-    return Exit.FAILED if all(result.transient for result in bad) else Exit.REFUSED
+    return exit_code(result.transient for result in results if result.error is not None)
 
 
 def _as_json(results: Sequence[Maintained]) -> str:
