@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.command import Exit, Tell, exit_code
 from outbox_spark.each import attempt
-from outbox_spark.errors import MaterializeError, RefusedError, UnreachableError
+from outbox_spark.errors import MaterializeError, RefusedError
 from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
 from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres_session import APPLICATION_NAME, CONNECT_SECONDS
+from outbox_spark.sinks.postgres_session import connection_parameters, unreachable
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
-from outbox_spark.unexpected import postgres_words
 
 RETENTION = "delete.retention.ms"
+_READ_ONLY = "-c default_transaction_read_only=on"
 
 
 @dataclass(frozen=True)
@@ -102,20 +102,10 @@ def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Commit
 def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
     """As the sink reads it, but without its lock: a run may be under way."""
     try:
-        with psycopg.connect(
-            host=target.host,
-            port=target.port,
-            dbname=target.database,
-            user=target.user,
-            password=target.password,
-            connect_timeout=CONNECT_SECONDS,
-            application_name=APPLICATION_NAME,
-            options="-c default_transaction_read_only=on",
-        ) as connection:
+        with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
             progress = _progress(connection, target.schema, table)
     except psycopg.Error as error:
-        message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
-        raise UnreachableError(message, "check the target in the environment file") from error
+        raise unreachable(target, error) from error
     return None if progress is None else Committed.from_json(progress, f"the progress of {target.schema}.{table}")
 
 
