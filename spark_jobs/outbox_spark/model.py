@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -285,3 +285,11 @@ class Outcome:
     hint: str | None = None
     transient: bool = True
     """Of a failure: whether trying again may help."""
+
+    def then(self, rest: Outcome) -> Outcome:
+        """With what the run after this one did."""
+        sums = {name: getattr(self, name) + getattr(rest, name) for name in _COUNTS}
+        return replace(self, **sums, seconds=round(self.seconds + rest.seconds, 3), offsets_to=rest.offsets_to)
+
+
+_COUNTS = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined", "batches")

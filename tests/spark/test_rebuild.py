@@ -15,7 +15,7 @@ from tables import Target
 
 from outbox_spark import rebuild as rebuild_module
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.model import Options, Outcome, PostgresTarget
+from outbox_spark.model import Options, Outcome, PostgresTarget, Status
 from outbox_spark.rebuild import rebuild, shadow_of
 from outbox_spark.runs import materialize
 from outbox_spark.sinks import PostgresTable
@@ -213,6 +213,13 @@ def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_ta
         rebuilt(postgres_target, live)
     assert rebuilt(postgres_target, live).records == 0
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
+
+
+def test_the_outcomes_of_two_runs_are_one() -> None:
+    first = Outcome("a", "t", "w", "a", Status.CHANGED, 10, 9, 8, 7, 6, 5, 4, 0.1, {0: 1}, {0: 11})
+    rest = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
+    both = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
+    assert first.then(rest) == both
 
 
 def test_long_names_leave_room_for_the_staging_table(postgres_target: Target) -> None:
