@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -88,14 +87,6 @@ class IcebergTable(LakeTable):
         if taken:
             raise SchemaError(f"field {taken[0]} has the name of a column that Iceberg keeps for itself", "rename it")
         super().check(columns, schema)
-
-    def versions(self) -> DataFrame:
-        """Key and METADATA_COLUMNS of the rows that are there."""
-        return iceberg_upkeep.versions(self)
-
-    def forget_deletions(self, before: datetime) -> int:
-        """Remove older ledger entries; returns how many."""
-        return iceberg_upkeep.forget_deletions(self, before)
 
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""

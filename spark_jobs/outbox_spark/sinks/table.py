@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, STALE_COLUMN, Column
+from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_TO_COLUMN, Column
 from outbox_spark.decode import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.json_text import JSON_OPTIONS
@@ -108,6 +108,14 @@ class LakeTable(BesideTables):
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         """The lake formats hold every value that Avro has."""
         return None
+
+    def versions(self) -> DataFrame:
+        """Key and METADATA_COLUMNS of the current rows."""
+        rows = self._read()
+        for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):
+            if name in rows.columns:
+                rows = rows.where(F.col(name).isNull())
+        return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def write(self, batch: Batch) -> Written:
         """Ledger and quarantine first, then rows and progress in one commit."""
