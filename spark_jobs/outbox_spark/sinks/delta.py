@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.errors import RefusedError
 from outbox_spark.model import DeltaTarget, Mode
 from outbox_spark.sinks import delta_replace, delta_upkeep
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.merging import Merge, quoted
 from outbox_spark.sinks.table import PROGRESS_KEY, Changes, LakeTable
@@ -91,7 +91,7 @@ class DeltaTable(LakeTable):
             if commit["operation"] == "RESTORE":
                 # The rows are older than the newest progress says: going on would skip what was undone.
                 message = f"{self._path} was restored to an older version"
-                raise RefusedError(message, "remove the table so that the next run rebuilds it")
+                raise RefusedError(message, ANEW)
             stored = _stored(commit)
             if stored is not None:
                 return stored

@@ -20,6 +20,7 @@ from outbox_spark.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.model import IcebergTarget, Mode
 from outbox_spark.sinks import iceberg_upkeep
+from outbox_spark.sinks.base import ANEW
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in, was_rolled_back
 from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.merging import Merge, quoted
@@ -145,7 +146,7 @@ class IcebergTable(LakeTable):
             return None
         if was_rolled_back(table, found):
             message = f"{self._label} was rolled back to an older snapshot"
-            raise RefusedError(message, "remove the table so that the next run rebuilds it")
+            raise RefusedError(message, ANEW)
         return stored_in(found)
 
     def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
