@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 
@@ -58,9 +58,12 @@ def explain(error: MaterializeError, tell: Tell, where: str = "") -> None:
         tell(f"hint: {error.hint}")
 
 
-def exit_code(error: MaterializeError) -> Exit:
-    """Whether trying again may help."""
-    return Exit.FAILED if error.transient else Exit.REFUSED
+def exit_code(failures: Iterable[bool | None]) -> Exit:
+    """Of several tables: by each failure, whether trying again may help. One that needs a person goes first."""
+    transient = list(failures)
+    if not transient:
+        return Exit.DONE
+    return Exit.FAILED if all(transient) else Exit.REFUSED
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -118,7 +121,7 @@ def guarded(body: Callable[[], int], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         explain(error, tell)
-        return exit_code(error)
+        return exit_code([error.transient])
     except KeyboardInterrupt:
         if debug:
             traceback.print_exc()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,16 +15,17 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, exit_code, explain
-from outbox_spark.errors import MaterializeError, RefusedError, UnreachableError
+from outbox_spark.command import Exit, Tell, exit_code
+from outbox_spark.each import attempt
+from outbox_spark.errors import MaterializeError, RefusedError
 from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
 from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres_session import APPLICATION_NAME, CONNECT_SECONDS
+from outbox_spark.sinks.postgres_session import connection_parameters, unreachable
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
-from outbox_spark.unexpected import explained, postgres_words
 
 RETENTION = "delete.retention.ms"
+_READ_ONLY = "-c default_transaction_read_only=on"
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,17 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], t
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
     """An error goes first, the one that needs a person before all; 3: there is something to read."""
-    errors = [exit_code(preview.error) for preview in previews if preview.error is not None]
-    if errors:
-        return max(errors)
+    code = exit_code(preview.error.transient for preview in previews if preview.error is not None)
+    if code is not Exit.DONE:
+        return code
     return Exit.FOUND if any(preview.has_work for preview in previews) else Exit.DONE
 
 
 def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Tell) -> Preview:
-    try:
-        return preview(job, spark)
-    except Exception as error:  # whatever it is, the other tables are still looked at
-        known = explained(error)
-        explain(known, tell, str(job))
-        return Preview(job, error=known)
+    def failed(error: MaterializeError) -> Preview:
+        return Preview(job, error=error)
+
+    return attempt(str(job), tell, partial(preview, job, spark), failed, debug=False)
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
@@ -102,20 +102,10 @@ def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Commit
 def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
     """As the sink reads it, but without its lock: a run may be under way."""
     try:
-        with psycopg.connect(
-            host=target.host,
-            port=target.port,
-            dbname=target.database,
-            user=target.user,
-            password=target.password,
-            connect_timeout=CONNECT_SECONDS,
-            application_name=APPLICATION_NAME,
-            options="-c default_transaction_read_only=on",
-        ) as connection:
+        with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
             progress = _progress(connection, target.schema, table)
     except psycopg.Error as error:
-        message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
-        raise UnreachableError(message, "check the target in the environment file") from error
+        raise unreachable(target, error) from error
     return None if progress is None else Committed.from_json(progress, f"the progress of {target.schema}.{table}")
 
 

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Tell, explain
+from outbox_spark.command import Tell, explain, plain_interrupts
+from outbox_spark.continuous import Stopped
 from outbox_spark.errors import MaterializeError
 from outbox_spark.model import MaterializeJob
 from outbox_spark.session import start_session
 from outbox_spark.unexpected import explained
 
+APPLICATION_NAME = "outbox-materialize"
 R = TypeVar("R")
+
+
+def start(name: str = APPLICATION_NAME) -> SparkSession:
+    """Spark for a command, which Ctrl-C ends in one way, whatever it was doing."""
+    spark = start_session(name)
+    # After Spark has started, because it sets a handler of its own.
+    plain_interrupts()
+    return spark
+
+
+def attempt(
+    where: str, tell: Tell, work: Callable[[], R], failed: Callable[[MaterializeError], R], *, debug: bool
+) -> R:
+    """The result of `work`, or of `failed` where it raised, which is told. Raises Stopped alone."""
+    try:
+        return work()
+    except Stopped:  # no error: somebody asked for it
+        raise
+    except Exception as error:  # whatever it is, the other tables are still worked on
+        if debug:
+            tell(traceback.format_exc())
+        known = explained(error)
+        explain(known, tell, where)
+        return failed(known)
 
 
 def for_each(
@@ -24,21 +51,12 @@ def for_each(
     failed: Callable[[MaterializeJob, MaterializeError], R],
     *,
     debug: bool,
+    name: str = APPLICATION_NAME,
 ) -> list[R]:
     """The result of `work` for each job, or of `failed` where it raised."""
     tell("starting Spark")
-    spark = start_session()
-    results = []
+    spark = start(name)
     try:
-        for job in jobs:
-            try:
-                results.append(work(spark, job))
-            except Exception as error:  # whatever it is, the other tables are still worked on
-                if debug:
-                    tell(traceback.format_exc())
-                known = explained(error)
-                explain(known, tell, str(job))
-                results.append(failed(job, known))
-        return results
+        return [attempt(str(job), tell, partial(work, spark, job), partial(failed, job), debug=debug) for job in jobs]
     finally:
         spark.stop()

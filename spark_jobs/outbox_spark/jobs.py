@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from outbox_spark import dry_run, job_file, metrics
+from outbox_spark import dry_run, each, job_file, metrics
 from outbox_spark.applying import Applied
-from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, plain_interrupts, tell
-from outbox_spark.continuous import MAX_FAILURES, Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
-from outbox_spark.errors import ConfigurationError
+from outbox_spark.command import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.continuous import MAX_FAILURES, Rounds, Rules, Stop, stopping_on_signals, without_repeats
+from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.export import export
 from outbox_spark.metrics import Metrics
 from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status
 from outbox_spark.replay import BEGINNING, parsed
 from outbox_spark.report import as_json, as_table, failed
 from outbox_spark.runs import BATCH_RECORDS, materialize
-from outbox_spark.session import start_session
-from outbox_spark.unexpected import explained
 
 
 @dataclass(frozen=True)
@@ -43,23 +41,16 @@ class Runner:
         """One run of one table. Whatever goes wrong is told and in the outcome; raises Stopped alone."""
         if self.metrics is not None:
             self.metrics.begin()
-        try:
-            outcome = materialize(
-                self.spark,
-                job,
-                self.tell,
-                self.max_records,
-                on_batch=self._on_batch,
-                replay_from=self.replay_from,
-            )
-        except Stopped:
-            raise
-        except Exception as error:  # whatever it is, the other tables still run
-            if self.debug:
-                self.tell(traceback.format_exc())
-            known = explained(error)
-            explain(known, self.tell, str(job))
-            outcome = failed(job, known)
+        run = partial(
+            materialize,
+            self.spark,
+            job,
+            self.tell,
+            self.max_records,
+            on_batch=self._on_batch,
+            replay_from=self.replay_from,
+        )
+        outcome = each.attempt(str(job), self.tell, run, partial(failed, job), debug=self.debug)
         if self.metrics is not None:
             self.metrics.run(job, outcome)
         return outcome
@@ -85,16 +76,17 @@ def _exported(
     """Export one table; where that fails, the outcome says so: whoever asked for the rows does not have them."""
     if outcome.status is Status.FAILED:  # there may be no table at all
         return outcome
-    try:
+
+    def exported() -> Outcome:
         export(spark, [job], folder)
-    except Exception as error:  # the other tables are still exported
-        if debug:
-            tell(traceback.format_exc())
-        known = explained(error)
-        explain(known, tell, f"export of {job.target_name}.{job.table}")
-        message = f"the table is up to date, but its export failed: {known.message}"
-        return replace(outcome, status=Status.FAILED, error=message, hint=known.hint, transient=known.transient)
-    return outcome
+        return outcome
+
+    def not_exported(error: MaterializeError) -> Outcome:
+        message = f"the table is up to date, but its export failed: {error.message}"
+        return replace(outcome, status=Status.FAILED, error=message, hint=error.hint, transient=error.transient)
+
+    where = f"export of {job.target_name}.{job.table}"
+    return each.attempt(where, tell, exported, not_exported, debug=debug)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +102,7 @@ def _main(options: argparse.Namespace) -> int:
         return _write_job(options)
     jobs = jobs_of(options)
     if options.dry_run:
-        previews = dry_run.dry_run(jobs, start_session, tell)
+        previews = dry_run.dry_run(jobs, each.start, tell)
         print(dry_run.as_json(previews) if options.output == "json" else dry_run.as_text(previews))
         return dry_run.exit_of(previews)
     if options.replay_from not in {None, BEGINNING}:
@@ -128,9 +120,7 @@ def _run(
     continuous = options.interval is not None
     stop = Stop()
     tell("starting Spark")
-    spark = start_session()
-    # After Spark has started, because it sets a handler of its own.
-    plain_interrupts()
+    spark = each.start()
     signals: AbstractContextManager[None] = stopping_on_signals(stop, tell) if continuous else nullcontext()
     try:
         if lines is not None:
@@ -161,11 +151,8 @@ def _run(
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:
-    """The exit code of several results: the one that needs a person goes first."""
-    bad = [outcome for outcome in outcomes if outcome.status is Status.FAILED]
-    if not bad:
-        return Exit.DONE
-    return Exit.FAILED if all(outcome.transient for outcome in bad) else Exit.REFUSED
+    """The exit code of several results."""
+    return exit_code(outcome.transient for outcome in outcomes if outcome.status is Status.FAILED)
 
 
 def _write_job(options: argparse.Namespace) -> Exit:

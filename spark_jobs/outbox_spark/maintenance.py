@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Exit, Tell, command_parser, explain, guarded, jobs_of, tell
+from outbox_spark.command import Tell, command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.each import for_each
+from outbox_spark.errors import MaterializeError
 from outbox_spark.model import MaterializeJob
-from outbox_spark.session import start_session
 from outbox_spark.sinks import open_table
-from outbox_spark.unexpected import explained
 
 
 @dataclass(frozen=True)
@@ -31,47 +30,35 @@ class Maintained:
     """Of a failure: whether trying again may help."""
 
 
-def maintain(
-    spark: SparkSession, jobs: Sequence[MaterializeJob], tell: Tell, *, debug: bool = False
-) -> list[Maintained]:
-    """Each table once. One that fails does not keep the others from their turn."""
-    return [_attempt(spark, job, tell, debug=debug) for job in jobs]
-
-
-def _attempt(spark: SparkSession, job: MaterializeJob, tell: Tell, *, debug: bool) -> Maintained:
-    names = (job.aggregate, job.target_name, job.table)
-    try:
-        with open_table(spark, job) as table:
-            done = table.maintain()
-    except Exception as error:  # whatever it is, the other tables still get their turn
-        if debug:
-            tell(traceback.format_exc())
-        known = explained(error)
-        explain(known, tell, str(job))
-        return Maintained(*names, error=known.message, hint=known.hint, transient=known.transient)
+def maintain(spark: SparkSession, job: MaterializeJob, tell: Tell) -> Maintained:
+    """One table. Raises MaterializeError, and whatever else goes wrong."""
+    with open_table(spark, job) as table:
+        done = table.maintain()
     tell(done)
-    return Maintained(*names, done=done)
+    return Maintained(job.aggregate, job.target_name, job.table, done)
 
 
-def main(arguments: Sequence[str] | None = None, start: Callable[[str], SparkSession] = start_session) -> int:
+def failed(job: MaterializeJob, error: MaterializeError) -> Maintained:
+    """The result of a table whose maintenance raised."""
+    names = (job.aggregate, job.target_name, job.table)
+    return Maintained(*names, error=error.message, hint=error.hint, transient=error.transient)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Result on stdout, words on stderr. Returns one of command.Exit."""
     options = _parser().parse_args(arguments)
-    return guarded(lambda: _main(options, start), debug=options.debug)
+    return guarded(lambda: _main(options), debug=options.debug)
 
 
-def _main(options: argparse.Namespace, start: Callable[[str], SparkSession]) -> int:
+def _main(options: argparse.Namespace) -> int:
     jobs = jobs_of(options)
-    tell("starting Spark")
-    spark = start("outbox-maintain")
-    try:
-        results = maintain(spark, jobs, tell, debug=options.debug)
-    finally:
-        spark.stop()
+
+    def work(spark: SparkSession, job: MaterializeJob) -> Maintained:
+        return maintain(spark, job, tell)
+
+    results = for_each(jobs, tell, work, failed, debug=options.debug, name="outbox-maintain")
     print(_as_json(results) if options.output == "json" else _as_table(results))
-    bad = [result for result in results if result.error is not None]
-    if not bad:
-        return Exit.DONE
-    return Exit.FAILED if all(result.transient for result in bad) else Exit.REFUSED
+    return exit_code(result.transient for result in results if result.error is not None)
 
 
 def _as_json(results: Sequence[Maintained]) -> str:

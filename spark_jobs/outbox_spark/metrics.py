@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from outbox_spark.applying import Applied
 from outbox_spark.command import Tell
 from outbox_spark.errors import ConfigurationError, MaterializeError
-from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status
+from outbox_spark.model import MaterializeJob, Outcome, ReadRange, Status, offsets_json, time_json
 from outbox_spark.ranges import describe
 from outbox_spark.spark_work import SparkWork
 
@@ -89,10 +89,10 @@ class Metrics:
                 "tombstones": written.tombstones,
                 "quarantined": written.quarantined,
                 "seconds": round(now - self._batch_started, 3),
-                "from": _offsets(read.start),
-                "to": _offsets(read.end),
+                "from": offsets_json(read.start),
+                "to": offsets_json(read.end),
                 "lag": left,
-                "newest": _text(applied.newest),
+                "newest": time_json(applied.newest),
                 "spark": self._figures(),
             },
         )
@@ -110,10 +110,10 @@ class Metrics:
                 **{name: getattr(outcome, name) for name in ("records", "keys", "upserts", "deletes", "tombstones")},
                 "quarantined": outcome.quarantined,
                 "seconds": outcome.seconds,
-                "from": None if failed else _offsets(outcome.offsets_from),
-                "to": None if failed else _offsets(outcome.offsets_to),
+                "from": None if failed else offsets_json(outcome.offsets_from),
+                "to": None if failed else offsets_json(outcome.offsets_to),
                 "lag": None if failed else _lag(job, outcome.offsets_to),
-                "newest": _text(self._newest),
+                "newest": time_json(self._newest),
                 "error": outcome.error,
                 "transient": outcome.transient if failed else None,
                 # What ran since the last batch: of a run that failed, what it did before it did.
@@ -131,14 +131,14 @@ class Metrics:
 
     def _write(self, job: MaterializeJob, event: str, values: Mapping[str, Any]) -> None:
         line = {
-            "time": _text(datetime.now(UTC)),
+            "time": time_json(datetime.now(UTC)),
             "event": event,
             "aggregate": job.aggregate,
             "topic": job.topic,
             "target": job.target_name,
             "table": job.table,
             **dict.fromkeys(_KEYS),
-            "committed_at": _text(self._committed_at),
+            "committed_at": time_json(self._committed_at),
             **values,
         }
         try:
@@ -163,11 +163,3 @@ def _lag(job: MaterializeJob, reached: Mapping[int, int]) -> int | None:
     except MaterializeError:
         return None
     return sum(max(0, end - reached.get(partition, 0)) for partition, end in latest.items())
-
-
-def _offsets(offsets: Mapping[int, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
-
-
-def _text(time_: datetime | None) -> str | None:
-    return None if time_ is None else time_.astimezone(UTC).isoformat()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -163,17 +163,17 @@ class Committed:
     """Deletions whose records are older (Kafka timestamp) are forgotten; None: all are remembered."""
 
     def to_json(self) -> dict[str, Any]:
-        """As stored in the target. JSON objects have text keys, so partitions become text."""
+        """As stored in the target."""
         return {
             "layout": LAYOUT_VERSION,
             "topic": self.topic,
             "topic_id": self.topic_id,
             "partition_epoch": self.partition_epoch,
             "ordering": self.ordering,
-            "offsets": {str(partition): offset for partition, offset in sorted(self.offsets.items())},
+            "offsets": offsets_json(self.offsets),
             "run": self.run,
-            "committed_at": _text(self.committed_at),
-            "ledger_since": _text(self.ledger_since),
+            "committed_at": time_json(self.committed_at),
+            "ledger_since": time_json(self.ledger_since),
         }
 
     @classmethod
@@ -196,7 +196,13 @@ class Committed:
         )
 
 
-def _text(time: datetime | None) -> str | None:
+def offsets_json(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Offsets by partition. JSON objects have text keys, so partitions become text."""
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def time_json(time: datetime | None) -> str | None:
+    """A time in UTC, ISO 8601."""
     return None if time is None else time.astimezone(UTC).isoformat()
 
 
@@ -279,3 +285,11 @@ class Outcome:
     hint: str | None = None
     transient: bool = True
     """Of a failure: whether trying again may help."""
+
+    def then(self, rest: Outcome) -> Outcome:
+        """With what the run after this one did."""
+        sums = {name: getattr(self, name) + getattr(rest, name) for name in _COUNTS}
+        return replace(self, **sums, seconds=round(self.seconds + rest.seconds, 3), offsets_to=rest.offsets_to)
+
+
+_COUNTS = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined", "batches")

@@ -49,20 +49,7 @@ def rebuild(
         with open_table(spark, shadow) as source:
             table.replace_by(source)
     tell(f"{job}: rebuilt, and in place")
-    return replace(
-        first,
-        table=job.table,
-        status=Status.CHANGED,
-        records=first.records + rest.records,
-        keys=first.keys + rest.keys,
-        upserts=first.upserts + rest.upserts,
-        deletes=first.deletes + rest.deletes,
-        tombstones=first.tombstones + rest.tombstones,
-        quarantined=first.quarantined + rest.quarantined,
-        batches=first.batches + rest.batches,
-        seconds=round(first.seconds + rest.seconds, 3),
-        offsets_to=rest.offsets_to,
-    )
+    return replace(first.then(rest), table=job.table, status=Status.CHANGED)
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from outbox_spark.against_source import Sources, against_source
-from outbox_spark.command import Exit, Tell, command_parser, guarded, jobs_of, tell
+from outbox_spark.command import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.compare import DIFFERENCES, Kind, compare
 from outbox_spark.each import for_each
 from outbox_spark.errors import ConfigurationError
@@ -110,9 +110,9 @@ def _main(options: argparse.Namespace) -> int:
 
 def exit_of(results: Sequence[Reconciled]) -> Exit:
     """An error goes first: what was not compared may be different."""
-    bad = [result for result in results if result.result is Result.FAILED]
-    if bad:
-        return Exit.FAILED if all(result.transient for result in bad) else Exit.REFUSED
+    code = exit_code(result.transient for result in results if result.result is Result.FAILED)
+    if code is not Exit.DONE:
+        return code
     return Exit.FOUND if any(result.result is Result.DIFFERENT for result in results) else Exit.DONE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outbox_spark.errors import MaterializeError
-from outbox_spark.model import MaterializeJob, Outcome, Status
+from outbox_spark.model import MaterializeJob, Outcome, Status, offsets_json
 
 _TABLE_COLUMNS = [
     "aggregate", "target", "table", "status", "records", "keys", "upserts", "deletes", "tombstones",
@@ -51,15 +51,11 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         "quarantined": outcome.quarantined,
         "batches": outcome.batches,
         "seconds": outcome.seconds,
-        "offsets": {"from": _offsets(outcome.offsets_from), "to": _offsets(outcome.offsets_to)},
+        "offsets": {"from": offsets_json(outcome.offsets_from), "to": offsets_json(outcome.offsets_to)},
         "error": outcome.error,
         "hint": outcome.hint,
         "transient": None if outcome.error is None else outcome.transient,
     }
-
-
-def _offsets(offsets: Any) -> dict[str, int]:  # noqa: ANN401 - a mapping of int to int
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def as_table(outcomes: Sequence[Outcome]) -> str:

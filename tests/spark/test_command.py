@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from outbox_spark import jobs, session
+from outbox_spark import each, jobs, session
 from outbox_spark.command import Exit
 from outbox_spark.configuration import load_jobs
 from outbox_spark.errors import ConfigurationError, RefusedError
@@ -103,7 +103,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
             return attempt(job, tell)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
-        monkeypatch.setattr(jobs, "start_session", lambda: spark)
+        monkeypatch.setattr(each, "start_session", lambda _: spark)
         monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     return use
@@ -207,7 +207,7 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
 
     monkeypatch.setattr(jobs, "materialize", lambda *_, **__: OUTCOME)
     monkeypatch.setattr(jobs, "export", export)
-    monkeypatch.setattr(jobs, "start_session", lambda: spark)
+    monkeypatch.setattr(each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
     assert main(options) == Exit.FAILED

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_spark import each
 from outbox_spark.command import Exit, guarded, plain_interrupts
 
 BUSY_SECONDS = 30
@@ -50,6 +51,16 @@ def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd:
     assert words == ["interrupted: every table is as its last committed batch left it; the next run goes on from there"]
     # The session goes on, as a notebook's would.
     assert spark.range(3).count() == 3
+
+
+def test_spark_s_own_handler_is_set_aside_whatever_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
+    try:
+        each.start("outbox-maintain")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_debug_shows_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:

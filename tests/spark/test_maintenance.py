@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,12 @@ from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark import maintenance
-from outbox_spark.command import Exit, Tell
+from outbox_spark import each, maintenance
+from outbox_spark.command import Exit
 from outbox_spark.configuration import load_jobs
-from outbox_spark.errors import ConfigurationError
-from outbox_spark.maintenance import Maintained, main, maintain
+from outbox_spark.each import for_each
+from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
+from outbox_spark.maintenance import Maintained, failed, main, maintain
 from outbox_spark.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable
 
@@ -54,7 +54,7 @@ def put(log: Log, key: str, commit: int) -> None:
 def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     log, told = Log("test.thing"), list[str]()
-    assert maintain(target.spark, [target.job], told.append)[0].done.endswith("there is no table yet")
+    assert maintain(target.spark, target.job, told.append).done.endswith("there is no table yet")
     put(log, "a", 1)
     put(log, "b", 2)
     target.run(log, SCHEMAS)
@@ -64,7 +64,7 @@ def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, 
     target.run(log, SCHEMAS)
     before = target.committed()
     expire_at_once(target)
-    (result,) = maintain(target.spark, [target.job], told.append)
+    result = maintain(target.spark, target.job, told.append)
     assert result.error is None
     assert "thing: rewrote" in result.done
     assert told[-1] == result.done
@@ -103,9 +103,15 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(
     delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._path if "good" in table._path else 1 / 0)
+    monkeypatch.setattr(each, "start_session", lambda _: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     told: list[str] = []
     jobs = [job_at(delta_target, name) for name in ("bad", "good")]
-    first, second = maintain(spark, jobs, told.append, debug=True)
+
+    def work(_: SparkSession, job: MaterializeJob) -> Maintained:
+        return maintain(spark, job, told.append)
+
+    first, second = for_each(jobs, told.append, work, failed, debug=True)
     assert (first.error, first.transient) == ("ZeroDivisionError: division by zero", True)
     assert "good" in second.done
     assert any("Traceback" in line for line in told)
@@ -125,29 +131,33 @@ class Session:
         self.stopped = True
 
 
-@pytest.mark.parametrize(("transient", "code"), [(None, Exit.DONE), (True, Exit.FAILED), (False, Exit.REFUSED)])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(None, Exit.DONE), (MaterializeError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
+)
 def test_the_command(
     pipeline: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    transient: bool | None,
+    error: MaterializeError | None,
     code: Exit,
 ) -> None:
-    def results(_: object, jobs: Sequence[MaterializeJob], __: Tell, *, debug: bool) -> list[Maintained]:
-        assert not debug
-        error = None if transient is None else "it failed"
-        return [Maintained(job.aggregate, job.target_name, job.table, "", error, "", transient) for job in jobs]
+    def result(_: object, job: MaterializeJob, __: object) -> Maintained:
+        if error is not None:
+            raise error
+        return Maintained(job.aggregate, job.target_name, job.table, "compacted")
 
-    monkeypatch.setattr(maintenance, "maintain", results)
     session = Session()
+    monkeypatch.setattr(maintenance, "maintain", result)
+    monkeypatch.setattr(each, "start_session", lambda _: session)
     arguments = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
-    assert main([*arguments, "--output", "json"], lambda _: session) == code  # type: ignore[arg-type,return-value]
+    assert main([*arguments, "--output", "json"]) == code
     assert session.stopped
     printed = capsys.readouterr()
     (entry,) = json.loads(printed.out)["maintained"]
     assert (entry["aggregate"], entry["target"], entry["table"]) == ("book", "lake", "book")
-    main(arguments, lambda _: session)  # type: ignore[arg-type,return-value]
-    assert capsys.readouterr().out.startswith("lake.book  ")
+    main(arguments)
+    assert capsys.readouterr().out == f"lake.book  {'failed: it failed' if error else 'compacted'}\n"
 
 
 def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
@@ -160,7 +170,5 @@ def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
 
 
 def test_a_lease_keeps_maintenance_and_runs_apart(delta_target: Target, spark: SparkSession) -> None:
-    with delta_target.open():
-        (result,) = maintain(spark, [delta_target.job], lambda _: None)
-    assert result.transient
-    assert "another run holds" in str(result.error)
+    with delta_target.open(), pytest.raises(OverlapError, match="another run holds"):
+        maintain(spark, delta_target.job, lambda _: None)

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark import rebuild as rebuild_module
-from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.model import Options, Outcome, PostgresTarget
+from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
+from outbox_spark.model import Mode, Outcome, PostgresTarget, Status
 from outbox_spark.rebuild import rebuild, shadow_of
 from outbox_spark.runs import materialize
 from outbox_spark.sinks import PostgresTable
@@ -46,7 +46,7 @@ def history() -> Log:
 def rebuilt(target: Target, live: LiveTopic, restart: bool = False, max_records: int = 100) -> Outcome:
     said: list[str] = []
     # The log's records are older than what a ledger remembers by default.
-    job = replace(target.job, options=Options(tombstone_ttl=timedelta(days=3650)))
+    job = replace(target.job, options=replace(target.job.options, tombstone_ttl=timedelta(days=3650)))
     return rebuild(target.spark, job, said.append, max_records, restart=restart, topic=live.topic())
 
 
@@ -197,6 +197,28 @@ def test_a_column_of_another_type_is_made_anew_unless_a_view_needs_it(
     assert target.state("n") == {"a": {"n": "one"}}
 
 
+def test_what_is_refused_for_its_mode_and_type_is_made_anew(spark: SparkSession, target: Target) -> None:
+    target.run(history(), SCHEMAS)
+    texts, keys = Log("test.thing"), ("a", "b", "c", "gone", "poison", "d")
+    for commit, key in enumerate(keys * 2, start=11):
+        texts.append(key, framed(WIDER, 2, {"n": "one"}), sequence(commit))
+    live = LiveTopic(spark, texts, Schemas({2: WIDER}, newest=2))
+    other = target.in_mode(Mode.SOFT_DELETE)
+    with pytest.raises(MaterializeError) as refused:
+        materialize(spark, other.job, print, topic=live.topic())
+    assert "outbox-rebuild" in refused.value.hint
+    rebuilt(other, live)
+    assert other.state("n", "_deleted_at") == {key: {"n": "one", "_deleted_at": None} for key in keys}
+    assert materialize(spark, other.job, print, topic=live.topic()).status is Status.UNCHANGED
+
+
+def test_a_history_with_other_keys_is_not_made_anew(postgres_target: Target) -> None:
+    postgres_target.run(history(), SCHEMAS)
+    with pytest.raises(ConfigurationError, match="was made with mode hard-delete") as refused:
+        postgres_target.in_mode(Mode.HISTORY).run(history(), SCHEMAS)
+    assert "drop the table" in refused.value.hint
+
+
 def test_tables_of_others_are_not_replaced(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target
     assert isinstance(target.job.target, PostgresTarget)
@@ -213,6 +235,13 @@ def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_ta
         rebuilt(postgres_target, live)
     assert rebuilt(postgres_target, live).records == 0
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
+
+
+def test_the_outcomes_of_two_runs_are_one() -> None:
+    first = Outcome("a", "t", "w", "a", Status.CHANGED, 10, 9, 8, 7, 6, 5, 4, 0.1, {0: 1}, {0: 11})
+    rest = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
+    both = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
+    assert first.then(rest) == both
 
 
 def test_long_names_leave_room_for_the_staging_table(postgres_target: Target) -> None:

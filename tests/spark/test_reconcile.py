@@ -274,7 +274,7 @@ def test_the_command_reports_each_table(
 ) -> None:
     jobs = [job_for(DeltaTarget(str(tmp_path))), replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
     monkeypatch.setattr(reconcile_module, "jobs_of", lambda _: jobs)
-    monkeypatch.setattr(each, "start_session", lambda: spark)
+    monkeypatch.setattr(each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, examples: int) -> Reconciled:

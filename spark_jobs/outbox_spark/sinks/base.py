@@ -18,6 +18,9 @@ from outbox_spark.model import Committed, Written
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
+ANEW = "outbox-rebuild makes the table anew while it can be read (with --restart, if a rebuild was stopped before)"
+"""In hints, where a rebuild does not refuse the same. The shadow that a rebuild has left when it was stopped may have
+the fault of the table."""
 
 
 @dataclass(frozen=True)

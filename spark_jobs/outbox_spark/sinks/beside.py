@@ -2,7 +2,7 @@
 
 Both are written before the table's commit, because what they say ("this key was deleted at that version", "this record
 could not be read") is true whether or not the commit follows. A crash between leaves the table and its offsets as they
-were, and the next run finds the entries there. Entries are only ever added.
+were, and the next run finds the entries there. Batches only add entries.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -96,6 +97,17 @@ class BesideTables(ABC):
             f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND NOT s._deleted AND {version_sql('t')} >= {version_sql('s')}"
         )
         return rows.alias("s").join(self._entries().alias("t"), stale, how="left_anti")
+
+    def forget_deletions(self, before: datetime) -> int:
+        """Remove older ledger entries; returns how many. In history mode none: intervals are computed from them."""
+        if self._mode is Mode.HISTORY or not self._there(TOMBSTONES_SUFFIX):
+            return 0
+        old = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"
+        # Answered from the files' statistics when nothing is due; a DELETE costs a commit's time even then.
+        count = self._read(TOMBSTONES_SUFFIX).where(old).count()
+        if count:
+            self._sql(f"DELETE FROM {self._name(TOMBSTONES_SUFFIX)} WHERE {old}")  # noqa: S608 - a name of ours
+        return count
 
     def _add_columns(self, suffix: str, wanted: Mapping[str, str], comments: Mapping[str, str]) -> None:
         """Columns that a table lacks, and comments that have changed."""

@@ -11,7 +11,6 @@ import secrets
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, Self
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -19,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.model import DeltaTarget, Mode
-from outbox_spark.sinks import delta_upkeep
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks import delta_replace, delta_upkeep
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.merging import Merge, quoted
 from outbox_spark.sinks.table import PROGRESS_KEY, Changes, LakeTable
@@ -45,19 +44,9 @@ class DeltaTable(LakeTable):
         self._quarantine = self._path + QUARANTINE_SUFFIX
         super().__init__(spark, self._path, mode, Lease(spark, self._path + LEASE_SUFFIX))
 
-    def versions(self) -> DataFrame:
-        """Key and METADATA_COLUMNS of the rows that are there."""
-        return delta_upkeep.versions(self)
-
-    def forget_deletions(self, before: datetime) -> int:
-        """Remove older ledger entries; returns how many. In history mode none: intervals are computed from them."""
-        if self._mode is Mode.HISTORY:
-            return 0
-        return delta_upkeep.forget_deletions(self, before)
-
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""
-        delta_upkeep.replace_by(self, shadow)
+        delta_replace.replace_by(self, shadow)
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays."""
@@ -102,7 +91,7 @@ class DeltaTable(LakeTable):
             if commit["operation"] == "RESTORE":
                 # The rows are older than the newest progress says: going on would skip what was undone.
                 message = f"{self._path} was restored to an older version"
-                raise RefusedError(message, "remove the table so that the next run rebuilds it")
+                raise RefusedError(message, ANEW)
             stored = _stored(commit)
             if stored is not None:
                 return stored

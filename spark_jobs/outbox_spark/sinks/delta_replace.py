@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from outbox_spark.errors import RefusedError
 from outbox_spark.sinks import delta as sink  # which imports this module: its names are looked up when used
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.lake_replace import take_beside
 from outbox_spark.sinks.table import PROGRESS_KEY
 
 if TYPE_CHECKING:
@@ -18,19 +19,12 @@ if TYPE_CHECKING:
 def replace_by(table: DeltaTable, shadow: DeltaTable) -> None:
     """Give `table` rows, ledger and progress of `shadow`; the shadow's quarantine is added to the table's.
 
-    Ledger and quarantine go in first, as in every run: the entries carry the shadow's ledger_id, which means nothing
-    until the commit of the rows names it. Raises RefusedError when the table is not the job's.
+    Raises RefusedError when the table is not the job's, and when there is no shadow.
     """
-    if shadow.committed() is None or shadow._stored is None:
-        message = f"{shadow._label} does not exist: there is nothing that could replace {table._label}"
-        raise RefusedError(message, "run the rebuild again")
     newest = _newest(table)
-    if shadow._there(TOMBSTONES_SUFFIX):
-        table._append(TOMBSTONES_SUFFIX, shadow._entries())
-    if shadow._there(QUARANTINE_SUFFIX):
-        table._add_quarantined(shadow._read(QUARANTINE_SUFFIX))
-    run = max(int(shadow._stored["run"]), int(newest["run"]) if newest else 0) + 1
-    progress = {**shadow._stored, "run": run, "token": secrets.token_hex(8)}
+    found = take_beside(table, shadow)
+    run = max(int(found["run"]), int(newest["run"]) if newest else 0) + 1
+    progress = {**found, "run": run, "token": secrets.token_hex(8)}
     with table._explained():
         _overwrite(table, shadow, progress)
         table._verified(progress)

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -21,6 +20,7 @@ from outbox_spark.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.model import IcebergTarget, Mode
 from outbox_spark.sinks import iceberg_upkeep
+from outbox_spark.sinks.base import ANEW
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in, was_rolled_back
 from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
 from outbox_spark.sinks.merging import Merge, quoted
@@ -89,14 +89,6 @@ class IcebergTable(LakeTable):
             raise SchemaError(f"field {taken[0]} has the name of a column that Iceberg keeps for itself", "rename it")
         super().check(columns, schema)
 
-    def versions(self) -> DataFrame:
-        """Key and METADATA_COLUMNS of the rows that are there."""
-        return iceberg_upkeep.versions(self)
-
-    def forget_deletions(self, before: datetime) -> int:
-        """Remove older ledger entries; returns how many."""
-        return iceberg_upkeep.forget_deletions(self, before)
-
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""
         iceberg_upkeep.replace_by(self, shadow)
@@ -154,7 +146,7 @@ class IcebergTable(LakeTable):
             return None
         if was_rolled_back(table, found):
             message = f"{self._label} was rolled back to an older snapshot"
-            raise RefusedError(message, "remove the table so that the next run rebuilds it")
+            raise RefusedError(message, ANEW)
         return stored_in(found)
 
     def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:

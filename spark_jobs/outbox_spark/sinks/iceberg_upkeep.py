@@ -1,19 +1,13 @@
-"""What is done to an Iceberg table beside writing batches: reconcile, rebuild, ledger, maintenance."""
+"""What is done to an Iceberg table beside writing batches, in its own way: rebuild, removal, maintenance."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.errors import RefusedError
-from outbox_spark.model import Mode
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours
+from outbox_spark.sinks.lake_replace import take_beside
 
 if TYPE_CHECKING:
     from outbox_spark.sinks.iceberg import IcebergTable
@@ -23,39 +17,9 @@ _AGE_DAYS = 5  # Iceberg's own default
 _DAY_MILLIS = 86_400_000
 
 
-def versions(table: IcebergTable) -> DataFrame:
-    """Key and METADATA_COLUMNS of the rows that are there."""
-    rows = table._read()
-    if table._mode is Mode.SOFT_DELETE:
-        rows = rows.where(F.col(DELETED_AT_COLUMN).isNull())
-    return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
-
-
-def forget_deletions(table: IcebergTable, before: datetime) -> int:
-    """Remove older ledger entries; returns how many."""
-    if not table._there(TOMBSTONES_SUFFIX):
-        return 0
-    old = f"_timestamp < timestamp '{before.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}+00:00'"
-    count = table._read(TOMBSTONES_SUFFIX).where(old).count()
-    if count:
-        table._sql(f"DELETE FROM {table._name(TOMBSTONES_SUFFIX)} WHERE {old}")  # noqa: S608 - a name of ours
-    return count
-
-
 def replace_by(table: IcebergTable, shadow: IcebergTable) -> None:
-    """Make the content of `shadow` this table's: one commit, after which the shadow is gone.
-
-    The shadow's deletions and quarantine go first. They are true whatever follows, and deletions count only with the
-    name of the ledger that the table's progress then holds.
-    """
-    if shadow.committed() is None or shadow._stored is None:
-        message = f"{shadow._label} is not there"
-        raise RefusedError(message, "run the rebuild again")
-    if shadow._there(TOMBSTONES_SUFFIX):
-        table._append(TOMBSTONES_SUFFIX, shadow._entries())
-    if shadow._there(QUARANTINE_SUFFIX):
-        table._add_quarantined(shadow._read(QUARANTINE_SUFFIX))
-    progress = shadow._stored
+    """Make the content of `shadow` this table's: one commit, after which the shadow is gone."""
+    progress = take_beside(table, shadow)
     with table._carrying(progress), table._explained():
         table._replace(shadow._read())
     table._stored, table._ledger_id = progress, shadow._ledger_id

@@ -33,7 +33,7 @@ from outbox_spark.errors import ConfigurationError, OverlapError, RefusedError, 
 from outbox_spark.model import Committed, Mode, ParquetTarget, Written
 from outbox_spark.parquet_reader import POINTERS, newest_pointer, pointer_name
 from outbox_spark.sinks import parquet_rows, parquet_upkeep
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, Batch
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch
 from outbox_spark.sinks.parquet_files import PENDING, Files
 from outbox_spark.sinks.parquet_upkeep import SNAPSHOT_PREFIX
 
@@ -111,7 +111,7 @@ class ParquetTable:
             was, becomes = found.dataType.simpleString(), wanted.dataType.simpleString()
             if was != becomes:
                 message = f"column {column.name} of {self._path} is {was}; the newest schema makes it {becomes}"
-                raise SchemaError(message, "undo the change of type, or remove the table so that it is rebuilt")
+                raise SchemaError(message, f"undo the change of type, or {ANEW}")
 
     @staticmethod
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol

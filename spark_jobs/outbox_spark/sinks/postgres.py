@@ -36,7 +36,7 @@ from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapErr
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.sinks import postgres_upkeep
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, Batch
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch
 from outbox_spark.sinks.postgres_merge import apply_staged
 from outbox_spark.sinks.postgres_session import APPLICATION_NAME, connect, lock, prepare_merge, unlock
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
@@ -120,9 +120,7 @@ class PostgresTable:
             found, wanted = live.get(column.name), column_type(column)
             if found is not None and found != wanted and not widens(found, wanted):
                 message = f"column {self._name}.{column.name} is {found}; the newest schema makes it {wanted}"
-                raise SchemaError(
-                    message, "undo the change of type, or drop the table so that the next run rebuilds it"
-                )
+                raise SchemaError(message, f"undo the change of type, or {ANEW}")
 
     def _check_mode(self, live: dict[str, str]) -> None:
         if not live:
@@ -131,7 +129,10 @@ class PostgresTable:
         made = Mode.SOFT_DELETE if DELETED_AT_COLUMN in live else made
         if made is not self._mode:
             message = f"table {self._name} was made with mode {made}; the pipeline file says {self._mode}"
-            raise ConfigurationError(message, f"set the mode back to {made}, or rebuild the table")
+            # Their keys differ, and a rebuild keeps the table's.
+            keyed = Mode.HISTORY in {made, self._mode}
+            anew = "drop the table, so that the next run makes it anew" if keyed else ANEW
+            raise ConfigurationError(message, f"set the mode back to {made}, or {anew}")
 
     @staticmethod
     def limit(column: Column, value: Expression) -> Expression | None:

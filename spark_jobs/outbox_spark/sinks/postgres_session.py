@@ -62,9 +62,14 @@ def connect(target: PostgresTarget) -> psycopg.Connection[TupleRow]:
         for name, value in _KEEPALIVE.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
     except psycopg.Error as error:
-        message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
-        raise UnreachableError(message, "check the target in the environment file") from error
+        raise unreachable(target, error) from error
     return connection
+
+
+def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
+    """What is said when the server cannot be asked."""
+    message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
+    return UnreachableError(message, "check the target in the environment file")
 
 
 def prepare_merge(connection: psycopg.Connection[TupleRow]) -> None:

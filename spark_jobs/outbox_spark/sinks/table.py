@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, STALE_COLUMN, Column
+from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_TO_COLUMN, Column
 from outbox_spark.decode import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks import history
-from outbox_spark.sinks.base import TOMBSTONES_SUFFIX, Batch
+from outbox_spark.sinks.base import ANEW, TOMBSTONES_SUFFIX, Batch
 from outbox_spark.sinks.beside import LEDGER_ID, BesideTables
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import (
@@ -96,18 +96,26 @@ class LakeTable(BesideTables):
         mode = Mode.HARD_DELETE if self._stored is None else Mode(self._stored.get("mode", Mode.HARD_DELETE))
         if self._stored is not None and mode is not self._mode:
             message = f"{self._label} was made with mode {mode}; the pipeline file now says {self._mode}"
-            raise SchemaError(message, "undo that, or remove the table so that the next run rebuilds it")
+            raise SchemaError(message, f"undo that, or {ANEW}")
         live = self._live_types()
         for column in columns:
             found, wanted = live.get(column.name.lower()), schema[column.name].dataType.simpleString()
             if found is not None and found != wanted:
                 message = f"column {column.name} of {self._label} is {found}; the newest schema makes it {wanted}"
-                raise SchemaError(message, "undo the change of type, or remove the table so that it is rebuilt")
+                raise SchemaError(message, f"undo the change of type, or {ANEW}")
 
     @staticmethod
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         """The lake formats hold every value that Avro has."""
         return None
+
+    def versions(self) -> DataFrame:
+        """Key and METADATA_COLUMNS of the current rows."""
+        rows = self._read()
+        for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):
+            if name in rows.columns:
+                rows = rows.where(F.col(name).isNull())
+        return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
 
     def write(self, batch: Batch) -> Written:
         """Ledger and quarantine first, then rows and progress in one commit."""
