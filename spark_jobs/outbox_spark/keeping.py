@@ -23,8 +23,11 @@ class Counts:
 
 
 def kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    """`frame`, held from its first use until `stack` is left."""
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    """`frame`, held from its first use until `stack` is left.
+
+    On disk, which mostly means in the system's cache of it: a batch whose keys are all different would fill the heap.
+    """
+    frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)
     return frame
 

@@ -23,7 +23,7 @@ from outbox_spark.sinks import TargetTable, open_table
 from outbox_spark.topics import Topic, topic_of
 from outbox_spark.upkeep import Upkeep, now
 
-BATCH_RECORDS = 2_000_000
+BATCH_RECORDS = 5_000_000
 """Records of one batch, about: what the launchers' memory settings were measured with."""
 
 OnBatch = Callable[[MaterializeJob, Applied, ReadRange, int], None]
