@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_log import Log, Schemas
+from live_topic import LiveTopic
 from pyspark.sql import Column as Expression
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
@@ -105,5 +106,5 @@ def apply_range(
     spark: SparkSession, table: MemoryTable, log: Log, read: ReadRange, schemas: Schemas, options: Options
 ) -> Applied:
     job = MaterializeJob(**{**vars(JOB), "options": options})
-    frame = log.read(spark, read)
-    return apply(job, table, table.progress, read, frame, schemas)  # type: ignore[arg-type]
+    topic = LiveTopic(spark, log, schemas).topic()
+    return apply(job, table, table.progress, read, topic, schemas)  # type: ignore[arg-type]

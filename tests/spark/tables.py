@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 from kafka_log import Log, Schemas
+from live_topic import LiveTopic
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
@@ -66,7 +67,8 @@ class Target:
     def apply(
         self, table: TargetTable, committed: Committed | None, read: ReadRange, log: Log, schemas: Schemas
     ) -> Applied:
-        return apply(self.job, table, committed, read, log.read(self.spark, read), schemas)  # type: ignore[arg-type]
+        topic = LiveTopic(self.spark, log, schemas).topic()
+        return apply(self.job, table, committed, read, topic, schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
         """All rows of the table, or of the one beside it."""

@@ -93,6 +93,7 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topics, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+        patch.setattr(topics, "read_records", lambda spark, _, read: log.read(spark, read))
         patch.setattr(topics, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
         patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
         patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))

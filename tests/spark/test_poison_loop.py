@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 from kafka_log import POISON, Log, Record, Schemas, framed, sequence
+from live_topic import LiveTopic
 from memory_table import JOB, MemoryTable, run
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from outbox_spark.applying import apply
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.model import Mode, Options
+from outbox_spark.keeping import Counts
+from outbox_spark.model import Mode, Options, ReadRange
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -106,26 +108,19 @@ def test_a_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None
     assert (table.state("n"), table.stale(), dict(table.deleted)) == first
 
 
-class Compacting:
-    """A frame that answers otherwise when it is read again: the second read misses what was compacted away."""
-
-    def __init__(self, first: DataFrame, second: DataFrame) -> None:
-        self.sparkSession = first.sparkSession  # Spark's name
-        self.reads = [first, second]
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.reads.pop(0), name)
-
-
 def test_what_was_compacted_away_before_the_second_read_is_not_lost(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
     read = log.range_from(None)
     # Newer records came behind the range, and compaction took the last three of it.
     less = replace(log, records=log.records[:4])
-    frames = Compacting(log.read(spark, read), less.read(spark, read))
-    table = MemoryTable()
-    apply(JOB, table, None, read, frames, SCHEMAS)  # type: ignore[arg-type]
-    assert frames.reads == []
+    live, table = LiveTopic(spark, log, SCHEMAS), MemoryTable()
+
+    def compact(_: ReadRange) -> None:
+        live.log = log if len(live.reads) == 1 else less
+
+    live.before_read = compact
+    apply(JOB, table, None, read, live.topic(), SCHEMAS)  # type: ignore[arg-type]
+    assert live.reads == [read, read]
     # The poison that only the first read saw is kept, and flags what is left: the newer records will heal it.
     assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
@@ -167,7 +162,7 @@ def test_history_takes_every_version_and_every_poison(spark: SparkSession) -> No
         def write(self, batch):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             self.seen = [(row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])]
             self.progress = batch.committed
-            return super().write(replace(batch, rows=batch.rows.where("false"), keys=0))
+            return super().write(replace(batch, rows=batch.rows.where("false"), counts=Counts(0, 0, 0)))
 
     table = History()
     run(spark, table, log, SCHEMAS, Options(mode=Mode.HISTORY))

@@ -15,10 +15,11 @@ from tables import Target
 
 from outbox_spark import rebuild as rebuild_module
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
-from outbox_spark.model import Mode, Outcome, PostgresTarget, Status
+from outbox_spark.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.rebuild import rebuild, shadow_of
 from outbox_spark.runs import materialize
 from outbox_spark.sinks import PostgresTable
+from outbox_spark.sinks.iceberg import table_name
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
@@ -65,7 +66,10 @@ def names_of(target: Target) -> set[str]:
     if isinstance(target.job.target, PostgresTarget):
         query = "select relname from pg_class where relkind = 'r' and relnamespace = '{}'::regnamespace"
         return {str(name) for (name,) in sql(target, query.replace("{}", target.job.target.schema))}
-    path = target.job.target.path  # type: ignore[union-attr]
+    if isinstance(target.job.target, IcebergTarget):  # of a catalog that is a folder
+        path = f"{target.job.target.catalog['warehouse']}/{target.job.target.namespace}"
+    else:
+        path = target.job.target.path  # type: ignore[union-attr]
     jvm = target.spark._jvm
     assert jvm is not None
     files = jvm.org.apache.hadoop.fs.FileSystem.get(target.spark._jsparkSession.sessionState().newHadoopConf())
@@ -210,6 +214,19 @@ def test_what_is_refused_for_its_mode_and_type_is_made_anew(spark: SparkSession,
     rebuilt(other, live)
     assert other.state("n", "_deleted_at") == {key: {"n": "one", "_deleted_at": None} for key in keys}
     assert materialize(spark, other.job, print, topic=live.topic()).status is Status.UNCHANGED
+
+
+def test_an_iceberg_table_of_somebody_else_is_not_emptied(spark: SparkSession, iceberg_target: Target) -> None:
+    target = iceberg_target
+    rebuilt(target, LiveTopic(spark, history(), SCHEMAS))
+    assert isinstance(target.job.target, IcebergTarget)
+    name = table_name(spark, target.job.target, "thing")
+    spark.sql(f"DROP TABLE {name}")
+    spark.sql(f"CREATE TABLE {name} (mine int) USING iceberg")
+    spark.sql(f"INSERT INTO {name} VALUES (1)")
+    with pytest.raises(RefusedError, match="the job did not make it"):
+        rebuilt(target, LiveTopic(spark, history(), SCHEMAS))
+    assert spark.table(name).collect()[0]["mine"] == 1
 
 
 def test_a_history_with_other_keys_is_not_made_anew(postgres_target: Target) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from outbox_spark.errors import RefusedError
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours
 from outbox_spark.sinks.lake_replace import take_beside
@@ -18,7 +19,13 @@ _DAY_MILLIS = 86_400_000
 
 
 def replace_by(table: IcebergTable, shadow: IcebergTable) -> None:
-    """Make the content of `shadow` this table's: one commit, after which the shadow is gone."""
+    """Make the content of `shadow` this table's: one commit, after which the shadow is gone.
+
+    Raises RefusedError for a table that the job did not make: it would be emptied.
+    """
+    if table._there() and newest_of_ours(table._loaded()) is None:
+        message = f"the history of {table._label} holds no progress: the job did not make it, or it was cleaned"
+        raise RefusedError(message, "materialize into another table, or drop it; the shadow is kept")
     progress = take_beside(table, shadow)
     with table._carrying(progress), table._explained():
         table._replace(shadow._read())
