@@ -122,13 +122,22 @@ def guarded(body: Callable[[], int], *, debug: bool) -> int:
             traceback.print_exc()
         explain(error, tell)
         return exit_code([error.transient])
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if not was_interrupted(error):
+            raise
         if debug:
             traceback.print_exc()
         tell("interrupted: every table is as its last committed batch left it; the next run goes on from there")
         return Exit.INTERRUPTED
     finally:
         logging.getLogger().removeFilter(_is_no_interrupted_call)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or was raised on the way out of it: Py4J asks Java for more, and may get no answer."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def plain_interrupts() -> None:

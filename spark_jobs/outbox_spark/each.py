@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Tell, explain, plain_interrupts
+from outbox_spark.command import Tell, explain, plain_interrupts, was_interrupted
 from outbox_spark.continuous import Stopped
 from outbox_spark.errors import MaterializeError
 from outbox_spark.model import MaterializeJob
@@ -31,12 +31,14 @@ def start(name: str = APPLICATION_NAME) -> SparkSession:
 def attempt(
     where: str, tell: Tell, work: Callable[[], R], failed: Callable[[MaterializeError], R], *, debug: bool
 ) -> R:
-    """The result of `work`, or of `failed` where it raised, which is told. Raises Stopped alone."""
+    """The result of `work`, or of `failed` where it raised, which is told. Raises Stopped and Ctrl-C."""
     try:
         return work()
     except Stopped:  # no error: somebody asked for it
         raise
     except Exception as error:  # whatever it is, the other tables are still worked on
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
         if debug:
             tell(traceback.format_exc())
         known = explained(error)

@@ -7,6 +7,7 @@ import signal
 import threading
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -61,6 +62,30 @@ def test_spark_s_own_handler_is_set_aside_whatever_the_command(monkeypatch: pyte
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def interrupted_on_the_way_out() -> int:
+    """As Py4J does it: what it asks Java after Ctrl-C gets no answer."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        message = "Answer from Java side is empty"
+        raise Py4JNetworkError(message)
+
+
+def test_an_error_on_the_way_out_is_an_interrupt_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(interrupted_on_the_way_out, debug=False) == Exit.INTERRUPTED
+    assert capsys.readouterr().err.startswith("interrupted: ")
+    with pytest.raises(KeyboardInterrupt):
+        each.attempt("book", print, interrupted_on_the_way_out, lambda _: 1, debug=False)
+
+
+def test_another_error_stays_what_it_is() -> None:
+    def body() -> int:
+        raise Py4JNetworkError("no connection")
+
+    with pytest.raises(Py4JNetworkError):
+        guarded(body, debug=False)
 
 
 def test_debug_shows_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
