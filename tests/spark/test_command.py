@@ -270,3 +270,12 @@ def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="no jars for Spark: looked in"):
         session._own_settings()
+
+
+@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
+def test_a_collector_that_the_environment_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """Java does not start with two."""
+    monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
+    assert "-XX:+UseParallelGC" in session._own_settings()["spark.driver.extraJavaOptions"]
+    monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")
+    assert "GC" not in session._own_settings()["spark.driver.extraJavaOptions"]
