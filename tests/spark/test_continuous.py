@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -139,7 +138,7 @@ def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> No
     run = rounds.attempt
 
     def attempt(job: MaterializeJob) -> Outcome:
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         return run(job)
 
     rounds.attempt = attempt
@@ -153,10 +152,11 @@ def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> No
 def test_a_second_signal_stops_at_once() -> None:
     stop = Stop()
     with stopping_on_signals(stop, lambda _: None):
-        os.kill(os.getpid(), signal.SIGINT)
+        # To this thread: of a process the system may choose another of its threads, and kill() does not wait for it.
+        signal.raise_signal(signal.SIGINT)
         assert stop.asked
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_nothing_new_is_told_once() -> None:
