@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 from tests.integration.support import Deploy, Finished, Outbox, called
 
 from outbox_kit.connect import apply as connect_apply
@@ -19,6 +21,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import removal
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
+from outbox_spark.session import start_session
 
 COMMAND_SECONDS = 240
 
@@ -127,3 +130,15 @@ def make_pipeline(project: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with Kafka's and the kit's jars; one that is there already is used, and left."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+    running = SparkSession.getActiveSession()
+    session = start_session("outbox-integration-tests")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    if running is None:
+        session.stop()

@@ -7,7 +7,6 @@ again, segments that close at once, and a cleaner that hardly pauses. In one cas
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,6 @@ from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.model import MaterializeJob, Outcome, PostgresTarget, Registry
 from outbox_spark.ranges import describe
 from outbox_spark.runs import materialize
-from outbox_spark.session import start_session
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 PARTITIONS = 2
@@ -113,17 +111,6 @@ def record_at(message: Message, key: str, commit: int, state: dict[str, int] | N
     assert partition is not None
     assert offset is not None
     return Record(partition, offset, key.encode(), value, sequence(commit), state)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-    running = SparkSession.getActiveSession()
-    session = start_session("outbox-compaction")
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    yield session
-    if running is None:
-        session.stop()
 
 
 @pytest.fixture(scope="module")

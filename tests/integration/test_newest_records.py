@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from outbox_spark.latest import newest_per_key
 from outbox_spark.model import Format, ReadRange
 from outbox_spark.newest_records import COLUMNS, SETTING, extracted, is_available, read_newest
 from outbox_spark.ranges import describe, resolve
-from outbox_spark.session import start_session
 from outbox_spark.source import read_records
 from outbox_spark.unexpected import explained
 
@@ -30,18 +28,6 @@ UNLIMITED = 1 << 30
 Headers = list[tuple[str, str | bytes | None]]
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-    running = SparkSession.getActiveSession()
-    session = start_session("outbox-newest-records")
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    assert is_available(session), "outbox-spark.jar is not among Spark's jars: run `make setup`"
-    yield session
-    if running is None:
-        session.stop()
 
 
 class Topic:
@@ -77,6 +63,7 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
+    assert is_available(spark), "outbox-spark.jar is not among Spark's jars: run `make setup`"
     made = Topic(spark, state)
     yield made
     made.admin.delete_topics([made.name])[made.name].result(30)
