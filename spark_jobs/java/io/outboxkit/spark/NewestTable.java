@@ -23,10 +23,9 @@ final class NewestTable {
     int at = entry.hash & entries.length - 1;
     while (entries[at] != null) {
       if (entries[at].hasKeyOf(entry)) {
-        bytes -= entries[at].bytes();
-        entry.merge(entries[at]);
-        entries[at] = entry.isNewerThan(entries[at]) ? entry : entries[at].with(entry);
-        bytes += entries[at].bytes();
+        Entry kept = entries[at];
+        entries[at] = entry.isNewerThan(kept) ? entry.standingFor(kept) : kept.standingFor(entry);
+        bytes += entries[at].bytes() - kept.bytes();
         return;
       }
       at = at + 1 & entries.length - 1;
@@ -133,15 +132,10 @@ final class NewestTable {
       return hash == other.hash && key != null && Arrays.equals(key, other.key);
     }
 
-    private void merge(Entry older) {
-      records += older.records;
-      kinds |= older.kinds;
-    }
-
-    /** Itself, standing for what the other one stands for. */
-    private Entry with(Entry merged) {
-      records = merged.records;
-      kinds = merged.kinds;
+    /** Itself, which stands for what the other one stands for too. */
+    private Entry standingFor(Entry other) {
+      records += other.records;
+      kinds |= other.kinds;
       return this;
     }
 

@@ -25,7 +25,6 @@ final class PartitionReader {
   private final TopicPartition partition;
   private final KafkaConsumer<byte[], byte[]> consumer;
   private Iterator<ConsumerRecord<byte[], byte[]>> polled = Collections.emptyIterator();
-  private ConsumerRecord<byte[], byte[]> next;
   private boolean ended;
 
   PartitionReader(NewestRecords.Range range, NewestRecords.Settings settings) {
@@ -47,7 +46,7 @@ final class PartitionReader {
   ConsumerRecord<byte[], byte[]> next() {
     while (!ended) {
       if (polled.hasNext()) {
-        next = polled.next();
+        ConsumerRecord<byte[], byte[]> next = polled.next();
         if (next.offset() < range.until()) {
           return next;
         }

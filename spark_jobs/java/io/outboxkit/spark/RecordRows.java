@@ -27,7 +27,7 @@ final class RecordRows implements Iterator<InternalRow> {
   @Override
   public boolean hasNext() {
     if (next == null) {
-      next = passing && table == null ? single() : kept();
+      next = kept();
     }
     return next != null;
   }
