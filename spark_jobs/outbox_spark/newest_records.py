@@ -7,7 +7,6 @@ setting says so; Spark's own reader then reads every record.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -17,7 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.errors import ConfigurationError
+from outbox_spark.choice import AUTO, Choice
 from outbox_spark.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of
 from outbox_spark.model import ReadRange
 from outbox_spark.order import sequence_kind, sequence_of
@@ -42,7 +41,7 @@ which kinds of sequence (`_kinds`, bits of order.py)."""
 class Reader(StrEnum):
     """Who reads records of which the newest of each key are wanted."""
 
-    AUTO = "auto"
+    AUTO = AUTO
     NEWEST = "newest"
     """The one in the jar."""
     SPARK = "spark"
@@ -64,9 +63,9 @@ def read_newest(
         return extracted(read_records(spark, kafka, read))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
-    gateway: Any = spark.sparkContext._gateway
-    arguments = [_to_java(gateway, value) for value in (ranges, consumer_settings(kafka))]
-    frame = jvm.io.outboxkit.spark.NewestRecords.of(spark._jsparkSession, read.topic, *arguments, limit, patience)
+    frame = jvm.io.outboxkit.spark.NewestRecords.of(
+        spark._jsparkSession, read.topic, ranges, consumer_settings(kafka), limit, patience
+    )
     return DataFrame(frame, spark)
 
 
@@ -82,17 +81,9 @@ def is_available(spark: SparkSession) -> bool:
 
 
 def _chosen(spark: SparkSession) -> Reader:
-    said = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Reader.AUTO
-    if said not in list(Reader):
-        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {said}", f"one of {', '.join(Reader)}")
-    if said == Reader.SPARK:
-        return Reader.SPARK
-    if is_available(spark):
-        return Reader.NEWEST
-    if said == Reader.NEWEST:
-        message = f"{SETTING} is {said}, but class {CLASS} is not on Spark's class path"
-        raise ConfigurationError(message, "give spark-submit outbox-spark.jar, or set it to auto")
-    return Reader.SPARK
+    lacking = f"class {CLASS} is not on Spark's class path"
+    hint = "give spark-submit outbox-spark.jar, or set it to auto"
+    return Choice(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, lacking, hint).made(spark, is_available)
 
 
 @lru_cache(maxsize=2)
@@ -102,21 +93,6 @@ def _has_class(jvm: Any, name: str) -> bool:  # noqa: ANN401 - of py4j
     except Py4JJavaError:
         return False
     return True
-
-
-def _to_java(gateway: Any, value: Any) -> Any:  # noqa: ANN401 - of py4j
-    """Lists and objects of texts and numbers as Java's."""
-    if isinstance(value, dict):
-        found = gateway.jvm.java.util.HashMap()
-        for name, item in value.items():
-            found.put(name, item)
-        return found
-    if isinstance(value, list):
-        found = gateway.jvm.java.util.ArrayList()
-        for item in value:
-            found.add(_to_java(gateway, item))
-        return found
-    return value
 
 
 @reused

@@ -6,7 +6,6 @@ again may stage its rows a second time: `settle` leaves every row once, so that 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,8 +18,8 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_spark.choice import AUTO, Choice
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import PostgresTarget
 from outbox_spark.reused import reused
@@ -48,7 +47,7 @@ _SENT_AS_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIME
 class Way(StrEnum):
     """How rows get into the staging table."""
 
-    AUTO = "auto"
+    AUTO = AUTO
     COPY = "copy"
     JDBC = "jdbc"
 
@@ -100,17 +99,9 @@ def chosen_way(spark: SparkSession) -> Way:
 
     Raises ConfigurationError when it says `copy` and that cannot be, or says what is none of the three.
     """
-    said = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Way.AUTO
-    if said not in list(Way):
-        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {said}", f"one of {', '.join(Way)}")
-    if said == Way.JDBC:
-        return Way.JDBC
-    if can_copy(spark):
-        return Way.COPY
-    if said == Way.COPY:
-        message = f"{SETTING} is copy, but psycopg and pyarrow cannot be imported on the executors"
-        raise ConfigurationError(message, "install both there and on the driver, or set it to auto")
-    return Way.JDBC
+    lacking = "psycopg and pyarrow cannot be imported on the executors"
+    hint = "install both there and on the driver, or set it to auto"
+    return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, lacking, hint).made(spark, can_copy)
 
 
 def can_copy(spark: SparkSession) -> bool:
