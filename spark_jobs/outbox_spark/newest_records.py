@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.choice import AUTO, Choice
+from outbox_spark.class_path import has_class
 from outbox_spark.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of
 from outbox_spark.model import ReadRange
 from outbox_spark.order import sequence_kind, sequence_of
@@ -75,24 +74,14 @@ def extracted(records: DataFrame) -> DataFrame:
 
 
 def is_available(spark: SparkSession) -> bool:
-    """Whether the driver has the class; executors are given the same jars."""
-    jvm = spark.sparkContext._jvm
-    return jvm is not None and _has_class(jvm, CLASS)
+    """Whether its class is there."""
+    return has_class(spark, CLASS)
 
 
 def _chosen(spark: SparkSession) -> Reader:
     lacking = f"class {CLASS} is not on Spark's class path"
     hint = "give spark-submit outbox-spark.jar, or set it to auto"
     return Choice(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, lacking, hint).made(spark, is_available)
-
-
-@lru_cache(maxsize=2)
-def _has_class(jvm: Any, name: str) -> bool:  # noqa: ANN401 - of py4j
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except Py4JJavaError:
-        return False
-    return True
 
 
 @reused

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from outbox_spark import versions
+from outbox_spark.class_path import has_class
 from outbox_spark.errors import ConfigurationError
 
 JARS_VARIABLE = "OUTBOX_SPARK_JARS"
@@ -151,13 +152,7 @@ def _jars_folder() -> Path:
 
 def _check_jars(session: SparkSession) -> None:
     """Fail at once, and in words, when a job was submitted without its jars."""
-    jvm = session.sparkContext._jvm
-    if jvm is None:
-        return
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for name in _CLASSES:
-        try:
-            loader.loadClass(name)
-        except Exception as error:
+        if not has_class(session, name):
             message = f"class {name} is not on Spark's class path"
-            raise ConfigurationError(message, "give spark-submit the jars, see docs/materialization.md") from error
+            raise ConfigurationError(message, "give spark-submit the jars, see docs/materialization.md")

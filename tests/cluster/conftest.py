@@ -27,7 +27,7 @@ JARS = sorted((REPOSITORY / "build/runtime/spark/jars").glob("*.jar"))
 HOST = "127.0.0.1"
 START_SECONDS = 60
 SUBMIT_SECONDS = 280
-# What confluent-kafka, psycopg and requests need, and nothing else: no deploy tool, no fastavro, no pyarrow.
+# What confluent-kafka, psycopg and requests need, and nothing else: no deploy tool, no fastavro.
 DRIVER_MODULES = (
     "certifi", "charset_normalizer", "confluent_kafka", "confluent_kafka.libs", "idna", "psycopg", "psycopg_binary",
     "psycopg_binary.libs", "requests", "typing_extensions.py", "urllib3",

@@ -184,7 +184,7 @@ def importable(python: Path, *names: str, path: str = "") -> str:
 def test_the_pythons_have_only_what_they_need(cluster: Cluster) -> None:
     """What the cases above stand on."""
     kafka, ours = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
-    names = (*kafka, *ours, "fastavro", "pyarrow")
+    names = (*kafka, *ours, "fastavro")
     assert importable(cluster.folder / "executor/bin/python", *names) == "[]"
     packages = str(cluster.folder / "packages")
     found = importable(cluster.folder / "driver/bin/python", *names, path=packages)

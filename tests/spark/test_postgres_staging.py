@@ -6,22 +6,20 @@ import math
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
-from psycopg.sql import SQL
-from pyspark.sql import SparkSession
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.model import PostgresTarget
-from outbox_spark.sinks import postgres_copy, postgres_staging
-from outbox_spark.sinks.postgres_copy import _copier, copy_rows, executors_can
-from outbox_spark.sinks.postgres_session import connection_parameters
-from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle
+from outbox_spark.sinks import postgres_staging
+from outbox_spark.sinks.postgres_copy import copy_rows
+from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, can_copy, chosen_way, settle
 
 THING = {
     "type": "record",
@@ -34,6 +32,7 @@ THING = {
     ],
 }
 SCHEMAS = Schemas({1: THING}, newest=1)
+STAGED = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
 
 
 def value(note: str | None, ratio: float = 0.0, raw: bytes = b"", tags: list[str] | None = None) -> bytes:
@@ -66,21 +65,24 @@ def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target:
     assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (5, 1, 2)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_a_task_copies_the_buffers_as_they_are(postgres: psycopg.conninfo.ConninfoDict, kind: pa.DataType) -> None:
-    """What runs on an executor: slices of a batch, none of them beginning at 0, and an empty one."""
-    target = PostgresTarget(
-        str(postgres["host"]), int(str(postgres["port"])), str(postgres["dbname"]), str(postgres["user"]), "unused"
-    )
-    lines = pa.array(["skipped\n", "a\t1\n", "\\\\N\t\\N\n", "\U0001f4da\t3\n", "skipped\n"], kind)
-    with fresh_schema(postgres, "buffers") as connection:
-        connection.execute("create table buffers.t (k text, n int)")
-        copy = _copier(connection_parameters(target), 'copy "buffers"."t" from stdin')
-        answers = list(copy(iter([lines.slice(1, 2), lines.slice(3, 0), lines.slice(3, 1)])))
-        assert [len(answer) for answer in answers] == [2, 0, 1]
-        found = connection.execute("select k, n, xmin::text::bigint from buffers.t order by n").fetchall()
-    transaction = answers[0][0].as_py()
-    assert found == [("a", 1, transaction), ("\U0001f4da", 3, transaction), ("\\N", None, transaction)]
+def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
+    spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
+) -> None:
+    """More bytes than one message has; a task without any."""
+    target = postgres_target.job.target
+    assert isinstance(target, PostgresTarget)
+    text = "\U0001f4da" * 1000
+    with fresh_schema(postgres, "tasks") as connection:
+        fields = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in STAGED)
+        connection.execute(SQL("create table tasks.t ({})").format(fields))
+        rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*_row(F.concat("id", F.lit(text))))
+        reported = copy_rows(rows, [], target, '"tasks"."t"')
+        found = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
+        lengths = connection.execute(SQL("select distinct length({}) from tasks.t").format(Identifier(KEY_COLUMN)))
+        assert sorted(lengths.fetchall()) == [(1001,), (1002,)]
+    assert reported == dict(found)
+    assert len(reported) == 2
+    assert sum(reported.values()) == 100
 
 
 def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.ConninfoDict) -> None:
@@ -113,8 +115,8 @@ def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.Conni
         late.rollback()
 
 
-def test_copy_is_chosen_where_the_executors_can(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert executors_can(spark)
+def test_copy_is_chosen_where_the_jar_is(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_copy(spark), "outbox-spark.jar is not among Spark's jars: run `make setup`"
     assert chosen_way(spark) is Way.COPY
     monkeypatch.setenv(VARIABLE, "jdbc")
     assert chosen_way(spark) is Way.JDBC
@@ -128,39 +130,18 @@ def test_copy_is_chosen_where_the_executors_can(spark: SparkSession, monkeypatch
         chosen_way(spark)
 
 
-def test_without_the_packages_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_copy, "executors_can", lambda _: False)
-    assert chosen_way(spark) is Way.JDBC
-    monkeypatch.setattr(postgres_copy, "executors_can", lambda _: True)
-    monkeypatch.setattr(postgres_staging, "find_spec", lambda _: None)
+def test_without_the_jar_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_staging, "CLASS", "io.outboxkit.spark.NotThere")
     assert chosen_way(spark) is Way.JDBC
     monkeypatch.setenv(VARIABLE, "copy")
-    with pytest.raises(ConfigurationError, match="psycopg and pyarrow cannot be imported"):
+    with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):
         chosen_way(spark)
-
-
-def test_a_probe_that_fails_means_no(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    class NoPython:
-        @property
-        def sparkContext(self) -> object:  # noqa: N802 - Spark's name
-            raise RuntimeError
-
-    assert executors_can(spark)
-    assert postgres_copy._probe(NoPython()) is False  # type: ignore[arg-type]
-    asked: list[str] = []
-    monkeypatch.setattr(postgres_copy, "_probe", lambda _: asked.append("again"))
-    assert executors_can(spark)
-    assert asked == []
 
 
 def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
-    text = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
-    rows = spark.range(1).select(
-        F.lit("s3cret").alias(KEY_COLUMN),
-        *[F.lit("x" if name in text else 1).alias(name) for name in (*METADATA_COLUMNS, *OUTCOME_COLUMNS)],
-    )
+    rows = spark.range(1).select(*_row(F.lit("s3cret")))
     with pytest.raises(MaterializeError, match=r"COPY was refused, SQLSTATE 3F000$") as caught:
         copy_rows(rows, [], target, '"nowhere"."thing"')
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
@@ -168,3 +149,22 @@ def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres
     with pytest.raises(MaterializeError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
         copy_rows(rows, [], closed, '"nowhere"."thing"')
     assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
+
+
+def test_a_row_that_the_server_refuses_is_not_quoted(
+    spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
+) -> None:
+    target = postgres_target.job.target
+    assert isinstance(target, PostgresTarget)
+    with fresh_schema(postgres, "refusing") as connection:
+        fields = SQL(", ").join(SQL("{} integer").format(Identifier(name)) for name in STAGED)
+        connection.execute(SQL("create table refusing.t ({})").format(fields))
+        with pytest.raises(MaterializeError, match=r"SQLSTATE 22P02$") as caught:
+            copy_rows(spark.range(1).select(*_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
+        assert connection.execute("select count(*) from refusing.t").fetchone() == (0,)
+    assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
+
+
+def _row(key: Column) -> list[Column]:
+    text = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
+    return [key.alias(KEY_COLUMN), *[F.lit("x" if name in text else 1).alias(name) for name in STAGED[1:]]]

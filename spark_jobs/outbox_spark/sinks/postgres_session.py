@@ -40,7 +40,7 @@ class Parameters(TypedDict):
 
 
 def connection_parameters(target: PostgresTarget) -> Parameters:
-    """What driver and executors connect with."""
+    """What the driver connects with."""
     return {
         "host": target.host,
         "port": target.port,
@@ -49,6 +49,24 @@ def connection_parameters(target: PostgresTarget) -> Parameters:
         "password": target.password,
         "connect_timeout": CONNECT_SECONDS,
         "application_name": APPLICATION_NAME,
+    }
+
+
+def jdbc_url(target: PostgresTarget) -> str:
+    """Where executors connect to."""
+    return f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
+
+
+def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
+    """What executors connect with, for the JDBC driver."""
+    return {
+        "user": target.user,
+        "password": target.password,
+        "ApplicationName": APPLICATION_NAME,
+        "connectTimeout": str(CONNECT_SECONDS),
+        "tcpKeepAlive": "true",
+        # Its own words print the rows of a batch that failed.
+        "logServerErrorDetail": "false",
     }
 
 

@@ -1,7 +1,7 @@
 """Staging: an unlogged table of its own for every batch, and the two ways in which Spark fills it.
 
-COPY is the faster, and needs psycopg and pyarrow on the executors; JDBC needs nothing there. A task that is tried
-again may stage its rows a second time: `settle` leaves every row once, so that the merge need not look for copies.
+COPY is the faster, and needs a class of our jar; JDBC needs nothing but the driver. A task that is tried again may
+stage its rows a second time: `settle` leaves every row once, so that the merge need not look for copies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import find_spec
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -19,12 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.choice import AUTO, Choice
+from outbox_spark.class_path import has_class
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import PostgresTarget
 from outbox_spark.reused import reused
 from outbox_spark.sinks.base import Batch
-from outbox_spark.sinks.postgres_session import APPLICATION_NAME
+from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
+from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed
 
 STAGING_INFIX = "__staging_"
@@ -99,26 +100,20 @@ def chosen_way(spark: SparkSession) -> Way:
 
     Raises ConfigurationError when it says `copy` and that cannot be, or says what is none of the three.
     """
-    lacking = "psycopg and pyarrow cannot be imported on the executors"
-    hint = "install both there and on the driver, or set it to auto"
+    lacking = f"class {CLASS} is not on Spark's class path"
+    hint = "give spark-submit outbox-spark.jar, or set it to auto"
     return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, lacking, hint).made(spark, can_copy)
 
 
 def can_copy(spark: SparkSession) -> bool:
-    """Whether driver and executors have what COPY needs; asked once per session, by a job without rows."""
-    if find_spec("pyarrow") is None or not hasattr(F, "arrow_udf"):
-        return False
-    from outbox_spark.sinks.postgres_copy import executors_can  # noqa: PLC0415 - imports pyarrow
-
-    return executors_can(spark)
+    """Whether the class that copies is there."""
+    return has_class(spark, CLASS)
 
 
 def stage(batch: Batch, staging: Staging, target: PostgresTarget, name: str) -> Loaded:
     """Fill the staging table. `name` is its full name as SQL text."""
     rows = batch.rows.select(*_sent(tuple(batch.columns)))
     if staging.way is Way.COPY:
-        from outbox_spark.sinks.postgres_copy import copy_rows  # noqa: PLC0415 - imports pyarrow
-
         return copy_rows(rows, batch.columns, target, name)
     _write_jdbc(rows, target, name)
     return {}
@@ -131,14 +126,12 @@ def _sent(columns: tuple[Column, ...]) -> list[Expression]:
 
 
 def _write_jdbc(rows: DataFrame, target: PostgresTarget, name: str) -> None:
-    url = f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
     rows.write.format("jdbc").mode("append").options(
-        # Without the detail, because the driver's own message prints the rows of a failed batch.
-        url=f"{url}?reWriteBatchedInserts=true&logServerErrorDetail=false&ApplicationName={APPLICATION_NAME}",
+        **jdbc_settings(target),
+        url=jdbc_url(target),
         driver="org.postgresql.Driver",
         dbtable=name,
-        user=target.user,
-        password=target.password,
+        reWriteBatchedInserts="true",
         batchsize=_BATCH_ROWS,
     ).save()
 

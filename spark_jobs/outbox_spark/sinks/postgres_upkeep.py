@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, VALID_TO_COLUMN
 from outbox_spark.sinks import postgres_replace
 from outbox_spark.sinks.base import TOMBSTONES_SUFFIX
+from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
 
 if TYPE_CHECKING:
@@ -32,11 +33,10 @@ def versions(table: PostgresTable) -> DataFrame:
         SparkSession.active()
         .read.format("jdbc")
         .options(
-            url=f"jdbc:postgresql://{target.host}:{target.port}/{target.database}",
+            **jdbc_settings(target),
+            url=jdbc_url(target),
             driver="org.postgresql.Driver",
             query=query.as_string(table._open),
-            user=target.user,
-            password=target.password,
             fetchsize=_FETCHED_ROWS,
         )
         .load()
