@@ -14,7 +14,7 @@ from outbox_spark.columns import KEY_COLUMN, Column, columns_of
 from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError
-from outbox_spark.keeping import Counts, counted, kept
+from outbox_spark.keeping import Counts, counted, keep_to_kept, kept, reading
 from outbox_spark.latest import Summary, newest_of, newest_per_key, ordering_of, summarize
 from outbox_spark.model import Committed, Format, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.newest_records import extracted
@@ -86,8 +86,10 @@ def apply(
         spark = latest.sparkSession
         table.check(run.columns, types_of(spark, run.columns, run.reader))
         label(spark, job, "reduce to the newest record of each key")
-        summary = summarize(latest)
-        ordering = ordering_of(job, summary, committed, lambda: topic.records(read))
+        with reading(spark):
+            summary = summarize(latest)
+            ordering = ordering_of(job, summary, committed, lambda: topic.records(read))
+        keep_to_kept(stack, spark)
         label(spark, job, "decode")
         rows = kept(stack, run.decoded(latest, summary))
         counts = _counted(job, rows)
@@ -129,7 +131,9 @@ def _with_older(stack: ExitStack, run: _Run, topic: Topic, read: ReadRange, rows
         return rows
     versions = run.newest(topic, read, every_version=True)
     theirs = kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
-    older = run.decoded(theirs, summarize(theirs, observed=False), whole=False)
+    with reading(rows.sparkSession):
+        summary = summarize(theirs, observed=False)
+    older = run.decoded(theirs, summary, whole=False)
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
     # What the first read saw may be compacted away in the second.
     both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])

@@ -23,7 +23,7 @@ from outbox_spark.applying import decode_newest
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.columns import Column as TableColumn
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.keeping import kept
+from outbox_spark.keeping import keep_to_kept, kept, reading
 from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_of, summarize
 from outbox_spark.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, resolve
@@ -105,7 +105,11 @@ def compare(
         raise RefusedError(f"{job}: there is no table yet", "outbox-materialize makes it")
     scan = _Scan(topic.ends())
     claimed = claimed_range(scan.state, committed)
-    labelled, summary = _labelled(stack, job, table, topic, claimed)
+    latest = kept(stack, newest_of(job, topic, claimed))
+    with reading(latest.sparkSession):
+        summary = summarize(latest)
+    keep_to_kept(stack, latest.sparkSession)
+    labelled = _labelled(stack, table, latest)
     grown = committed.partition_epoch > 0
     absent = _prove(stack, job, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
     newest, columns, reader = _decoded(stack, job, table, registry, labelled, summary, grown=grown)
@@ -135,19 +139,15 @@ def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
     return replace(read, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
-def _labelled(
-    stack: ExitStack, job: MaterializeJob, table: TargetTable, topic: Topic, claimed: ReadRange
-) -> tuple[DataFrame, Summary]:
+def _labelled(stack: ExitStack, table: TargetTable, latest: DataFrame) -> DataFrame:
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    latest = kept(stack, newest_of(job, topic, claimed))
-    summary = summarize(latest)
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
     rows = table.versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
-    return kept(stack, labelled), summary
+    return kept(stack, labelled)
 
 
 def _kind() -> Column:
@@ -200,7 +200,9 @@ def _seen(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop:
     keys = newest_of(job, topic, hop)
     keys = kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would turn a timestamp into one of the driver's zone.
-    row = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest")).collect()[0]
+    counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
+    with reading(keys.sparkSession):
+        row = counts.collect()[0]
     scan.hops += 1
     lag = scan.state.min_compaction_lag.total_seconds()
     if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < lag:

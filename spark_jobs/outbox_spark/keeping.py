@@ -1,15 +1,20 @@
-"""Rows that are read more than once: kept, and counted once."""
+"""Rows that are read more than once: kept, counted once, and never taken from the topic a second time."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.reused import reused
+
+KEPT_ONLY = "outbox.kept.only"
+"""KeptRows.PROPERTY of our jar: jobs that have it may not read topics."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,36 @@ def kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
     frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)
     return frame
+
+
+def keep_to_kept(stack: ExitStack, spark: SparkSession) -> None:
+    """Until `stack` is left, jobs of this thread fail rather than read a topic again, outside of `reading`.
+
+    An executor that dies takes kept rows along. Spark would make them again, from a log that may have been compacted
+    since: of two records of a key the one that this batch counted can be gone, and the one that replaced it be beyond
+    the batch. Needs our jar on the class path.
+    """
+    context = spark.sparkContext
+    before = context.getLocalProperty(KEPT_ONLY)
+    context.setLocalProperty(KEPT_ONLY, "true")
+    stack.callback(_restore, spark, before)
+
+
+@contextmanager
+def reading(spark: SparkSession) -> Iterator[None]:
+    """For the action that fills what is kept with what a topic holds."""
+    before = spark.sparkContext.getLocalProperty(KEPT_ONLY)
+    _restore(spark, None)
+    try:
+        yield
+    finally:
+        _restore(spark, before)
+
+
+def _restore(spark: SparkSession, value: str | None) -> None:
+    # Of a Spark that is gone there is nothing to restore, and what ended it is what must be told.
+    with suppress(Py4JError):
+        spark.sparkContext.setLocalProperty(KEPT_ONLY, value)  # type: ignore[arg-type]  # None removes it
 
 
 def counted(rows: DataFrame) -> Counts:

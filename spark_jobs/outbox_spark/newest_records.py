@@ -23,6 +23,7 @@ from outbox_spark.reused import reused
 from outbox_spark.source import consumer_settings, read_records
 
 CLASS = "io.outboxkit.spark.NewestRecords"
+CHECKED_CLASS = "io.outboxkit.spark.KeptRows"
 SETTING = "spark.outbox.reader"
 VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
@@ -70,7 +71,11 @@ def read_newest(
 
 def extracted(records: DataFrame) -> DataFrame:
     """COLUMNS of every record of source.RECORD_COLUMNS."""
-    return records.select(*_extracted())
+    frame, spark = records.select(*_extracted()), records.sparkSession
+    if not has_class(spark, CHECKED_CLASS):
+        return frame
+    jvm: Any = spark.sparkContext._jvm
+    return DataFrame(jvm.io.outboxkit.spark.KeptRows.checked(frame._jdf), spark)
 
 
 def is_available(spark: SparkSession) -> bool:

@@ -42,7 +42,8 @@ class Figures:
 
 def label(spark: SparkSession, job: MaterializeJob, step: str) -> None:
     """Name what runs next: UI, history server and listeners show the table as job group, the step as description."""
-    spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}")
+    # Interruptible, as queries are without a group: where one task fails the others are not wanted any more.
+    spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
 
 
 class SparkWork:

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from outbox_spark.errors import MaterializeError
 
 _LONGEST = 200
+_LOST = "KeptRows$LostException"
 _HINT = "run again with --debug for the traceback"
 
 
@@ -19,6 +20,9 @@ def explained(error: Exception) -> MaterializeError:
     """An error that ends one table's run, with the class of what was raised and what is safe to say of it."""
     if isinstance(error, MaterializeError):
         return error
+    if _LOST in str(error):
+        message = "rows that a batch kept were lost, as with an executor, and the topic may have changed since"
+        return MaterializeError(message, "what was not committed is read again by the next run: run again")
     detail = _detail(error)
     name = type(error).__name__
     return MaterializeError(f"{name}: {detail}" if detail else name, _HINT)

@@ -94,6 +94,8 @@ class Cluster:
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.sql.shuffle.partitions": "4",
+            # Many clusters have it as their default; it cannot write every class that Java's can.
+            "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
             "spark.ui.enabled": "false",
         }
         dist = self.folder / "dist"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import InheritableThread, StatusTracker
 from pyspark.sql import Row, SparkSession
 
 from outbox_kit.stack import StackState
@@ -196,3 +198,44 @@ def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) ->
             topic.newest()
     finally:
         topic.spark.conf.unset(SETTING)
+
+
+def test_a_task_that_is_not_wanted_any_more_ends(topic: Topic, spark: SparkSession) -> None:
+    """It waits for records that never come; what ends it is the job that is cancelled."""
+    topic.send(b"a", b"v", sequence(1))
+    read = topic.range()
+    beyond = replace(read, end={partition: offset + 1 for partition, offset in read.end.items()})
+    group, state = f"cancelled {topic.name}", spark.sparkContext.statusTracker()
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
+        try:
+            read_newest(spark, topic.kafka, beyond, patience=10**7).collect()
+        except Exception as error:  # whichever it is: the job did not end by itself
+            ended.append(error)
+
+    thread = InheritableThread(target=work, session=spark)
+    thread.start()
+    running = wait_for("the job to run", lambda: _running(state, group), seconds=60)
+    spark.sparkContext.cancelJobGroup(group)
+    wait_for("its tasks to end", lambda: _ended(state, running), seconds=60)
+    thread.join(60)
+    assert len(ended) == 1
+
+
+def _running(state: StatusTracker, group: str) -> Seen[int]:
+    """The stage that has tasks at work."""
+    for job in state.getJobIdsForGroup(group):
+        for stage in (info.stageIds for info in [state.getJobInfo(job)] if info):
+            for number in stage:
+                found = state.getStageInfo(number)
+                if found and found.numActiveTasks:
+                    return Seen(number, "at work")
+    return Seen(None, "no task yet")
+
+
+def _ended(state: StatusTracker, stage: int) -> Seen[bool]:
+    found = state.getStageInfo(stage)
+    active = found.numActiveTasks if found else 0
+    return Seen(None, f"{active} tasks at work") if active else Seen(True, "none")

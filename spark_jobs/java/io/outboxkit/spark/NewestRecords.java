@@ -35,7 +35,19 @@ public final class NewestRecords {
 
   /** What a reader is told: settings of the consumer, and its own limits. */
   record Settings(Map<String, Object> consumer, long keptBytes, long patienceMillis)
-      implements Serializable {}
+      implements Serializable {
+    /** Without the consumer's settings: there are passwords among them. */
+    @Override
+    public String toString() {
+      return "Settings[keptBytes=%d, patienceMillis=%d]".formatted(keptBytes, patienceMillis);
+    }
+
+    /** Tasks run side by side, on a heap that has other uses: all their tables are an eighth of it. */
+    long keptBytesHere() {
+      Runtime here = Runtime.getRuntime();
+      return Math.min(keptBytes, here.maxMemory() / 8 / here.availableProcessors());
+    }
+  }
 
   /**
    * The newest records of the ranges: a task for each partition. Columns: key, value, partition,
@@ -54,8 +66,11 @@ public final class NewestRecords {
       Map<String, Object> consumer,
       long keptBytes,
       long patienceMillis) {
-    List<Range> wanted = new ArrayList<>();
+    // Travels with the closure, which is Java's serialization, whatever spark.serializer says.
+    ArrayList<Range> wanted = new ArrayList<>();
+    List<Integer> numbers = new ArrayList<>();
     for (List<Number> range : ranges) {
+      numbers.add(wanted.size());
       wanted.add(
           new Range(
               topic,
@@ -67,14 +82,15 @@ public final class NewestRecords {
     Settings settings = new Settings(Map.copyOf(consumer), keptBytes, patienceMillis);
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
-            .parallelize(wanted, Math.max(1, wanted.size()))
-            .flatMap(range -> opened(range, settings));
+            .parallelize(numbers, Math.max(1, numbers.size()))
+            .flatMap(number -> opened(wanted.get(number), settings));
     return classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
   }
 
   private static RecordRows opened(Range range, Settings settings) {
+    KeptRows.check();
     PartitionReader reader = new PartitionReader(range, settings);
     TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> reader.close());
-    return new RecordRows(reader, range.partition(), settings.keptBytes());
+    return new RecordRows(reader, range.partition(), settings.keptBytesHere());
   }
 }

@@ -11,6 +11,8 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
 
 /**
  * The records of one range, in order. Offsets that are missing inside of it (compacted, of
@@ -64,6 +66,9 @@ final class PartitionReader {
     long from = consumer.position(partition);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patienceMillis);
     do {
+      if (TaskContext.get().isInterrupted()) {
+        throw new TaskKilledException("no longer wanted");
+      }
       polled = consumer.poll(STEP).records(partition).iterator();
       // Behind records that nobody is shown, as those of an aborted transaction, it moves without any.
       if (polled.hasNext() || consumer.position(partition) > from) {

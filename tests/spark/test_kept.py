@@ -1,0 +1,74 @@
+"""What a batch has read is not read again by its later steps: the topic may have been compacted since."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from kafka_log import Log, Schemas, framed, sequence
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from tables import Target
+
+from outbox_spark import applying, newest_records
+from outbox_spark.keeping import keep_to_kept, kept, reading
+from outbox_spark.newest_records import extracted
+from outbox_spark.unexpected import explained
+
+THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+SCHEMAS = Schemas({1: THING}, newest=1)
+
+
+def log_of(*commits: int) -> Log:
+    log = Log("test.thing")
+    for commit in commits:
+        log.append("a", framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+    return log
+
+
+def lost(_: ExitStack, frame: DataFrame) -> DataFrame:
+    """Stands for rows that went with their executor: Spark would make them again."""
+    return frame
+
+
+@pytest.mark.parametrize("kind", ["postgres_target", "delta_target"])
+def test_a_batch_whose_rows_are_lost_changes_nothing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    target: Target = request.getfixturevalue(kind)
+    target.run(log_of(1), SCHEMAS)
+    log = log_of(1, 2)
+    before = (target.rows(), target.committed())
+    with monkeypatch.context() as patch:
+        patch.setattr(applying, "kept", lost)
+        with pytest.raises(Py4JJavaError) as caught:
+            target.run(log, SCHEMAS)
+    assert "rows that a batch kept were lost" in str(explained(caught.value))
+    assert (target.rows(), target.committed()) == before
+    target.run(log, SCHEMAS)
+    assert target.state("n") == {"a": {"n": 2}}
+
+
+def test_only_reading_reads(spark: SparkSession) -> None:
+    records = extracted(log_of(1, 2).read(spark, log_of(1, 2).range_from(None)))
+    with ExitStack() as stack:
+        keep_to_kept(stack, spark)
+        with pytest.raises(Py4JJavaError, match="LostException"):
+            records.count()
+        with reading(spark):
+            assert records.count() == 2
+        with pytest.raises(Py4JJavaError, match="LostException"):
+            records.count()
+        frame = kept(stack, records)
+        with reading(spark):
+            frame.count()
+        assert frame.count() == 2
+    assert records.count() == 2
+
+
+def test_a_spark_without_the_jar_reads_as_it_always_did(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest_records, "CHECKED_CLASS", "io.outboxkit.spark.NotThere")
+    records = extracted(log_of(1).read(spark, log_of(1).range_from(None)))
+    with ExitStack() as stack:
+        keep_to_kept(stack, spark)
+        assert records.count() == 1
