@@ -19,9 +19,9 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.applying import decode_newest
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.columns import Column as TableColumn
+from outbox_spark.decoding import decode_newest
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.keeping import keep_to_kept, kept, reading
 from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_of, summarize

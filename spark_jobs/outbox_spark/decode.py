@@ -31,19 +31,21 @@ def decode(
     writers: Mapping[int | str, str],
     limit: Limit,
     value_format: Format = Format.AVRO,
+    carried: tuple[str, ...] = (),
 ) -> DataFrame:
     """Rows of the newest records (LATEST_COLUMNS).
 
     `reader` is the schema that `columns` were made of, `writers` the schema of each id and GUID that the registry
-    knows (of JSON values nobody asks for them). Yields aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS.
-    What goes to quarantine has an aggregate_id too, unless its key is what cannot be read.
+    knows (of JSON values nobody asks for them). Yields aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS,
+    and the `carried` columns of `latest` as they are. What goes to quarantine has an aggregate_id too, unless its key
+    is what cannot be read.
     """
     if value_format is Format.AVRO:
         decoded = avro_values.with_records(latest, reader, writers)
     else:
         decoded = json_values.with_records(latest, reader, with_schema=value_format is Format.JSON_WITH_SCHEMA)
     reason = _reason(decoded.schema["record"].dataType, tuple(columns), limit)
-    return decoded.select("*", reason).select("*", _shown()).select(*_row(tuple(columns)))
+    return decoded.select("*", reason).select("*", _shown()).select(*_row(tuple(columns), carried))
 
 
 @reused
@@ -53,7 +55,7 @@ def _shown() -> Expression:
 
 
 @reused
-def _row(columns: tuple[Column, ...]) -> list[Expression]:
+def _row(columns: tuple[Column, ...], carried: tuple[str, ...]) -> list[Expression]:
     bad = F.col("_reason").isNotNull()
     named = ~bad | ~F.col("_reason").isin(*UNNAMED)
     return [
@@ -65,6 +67,7 @@ def _row(columns: tuple[Column, ...]) -> list[Expression]:
         F.col("schema_id").alias("_schema_id"),
         F.when(bad, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
         F.when(bad, F.col("value")).alias("_value"),
+        *map(F.col, carried),
     ]
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.reused import reused
 
 KEPT_ONLY = "outbox.kept.only"
 """KeptRows.PROPERTY of our jar: jobs that have it may not read topics."""
+
+_SUMS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,17 @@ def _restore(spark: SparkSession, value: str | None) -> None:
 
 def counted(rows: DataFrame) -> Counts:
     """Count rows as decode() yields them. Reads all of them: the action that fills a frame that is kept."""
-    return Counts(*rows.agg(*_counts()).collect()[0])
+    return counts_in(rows.agg(*counts_of_rows()).collect()[0])
 
 
 @reused
-def _counts() -> list[Column]:
+def counts_of_rows() -> list[Column]:
+    """Sums over decoded rows, for counts_in."""
     readable = F.col("_reason").isNull()
-    return [F.count(F.lit(1)), F.count("_reason"), F.count_if(readable & F.col("_deleted"))]
+    sums = [F.count(F.lit(1)), F.count("_reason"), F.count_if(readable & F.col("_deleted"))]
+    return [each.alias(name) for each, name in zip(sums, _SUMS, strict=True)]
+
+
+def counts_in(row: Row) -> Counts:
+    """The counts in a row with counts_of_rows."""
+    return Counts(*(row[name] for name in _SUMS))

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.framing import schema_guid, schema_id
+from outbox_spark.keeping import Counts, counts_in, counts_of_rows
 from outbox_spark.keys import key_text
 from outbox_spark.model import Committed, Format, MaterializeJob, Ordering, ReadRange
 from outbox_spark.newest_records import COLUMNS, extracted
@@ -31,6 +32,9 @@ LATEST_COLUMNS = [
     "key", "raw_key", "value", "id_header", "schema_id", "schema_guid",
     "_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp",
 ]  # fmt: skip
+
+SUMMARIZED = ("_records", "_kinds", "schema_id", "schema_guid")
+"""What a summary is made of, beside the timestamp that rows have too."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,25 @@ def _results(partition_epoch: int) -> list[Column]:
 
 
 def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
-    """Count what `newest_per_key` reduced. The first action of a run: it fills the cache that the rest reads."""
-    counts = latest.agg(*_counts())
+    """Count what `newest_per_key` reduced: the action that fills what is kept of it."""
+    return _summary(_aggregated(latest, _counts(), observed=observed))
+
+
+def summarize_counted(rows: DataFrame) -> tuple[Summary, Counts]:
+    """The same of decoded rows that carry SUMMARIZED, and the counts of these."""
+    row = _aggregated(rows, [*_counts(), *counts_of_rows()], observed=True)
+    return _summary(row), counts_in(row)
+
+
+def _aggregated(frame: DataFrame, sums: list[Column], *, observed: bool) -> Row:
+    counts = frame.agg(*sums)
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
     if observed:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
-    row = counts.first()
-    if row is None:  # an aggregate without groups always has one row; tells the type checker
-        return Summary(0, 0, frozenset(), frozenset(), 0)
+    return counts.collect()[0]
+
+
+def _summary(row: Row) -> Summary:
     ids, guids = frozenset(row["schema_ids"]), frozenset(row["schema_guids"])
     newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
     return Summary(row["records"], row["keys"], ids, guids, row["kinds"], newest)

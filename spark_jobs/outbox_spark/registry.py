@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,8 @@ from outbox_spark.model import Registry
 REQUEST_SECONDS = 10
 # A registry restarts in seconds; a longer outage is for the scheduler's own retry.
 _RETRY = Retry(total=3, backoff_factor=0.5, status_forcelist=(502, 503, 504), raise_on_status=False)
+# Schemas of a subject that its records are expected to have: those of producers that are not updated yet.
+_RECENT = 3
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 # What registries answer that know nothing of GUIDs: no such path.
 _NO_SUCH_PATH = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
@@ -51,9 +54,7 @@ class SchemaRegistry:
         if answer is None:
             message = f"the registry at {self._url} has no subject {subject}"
             raise SchemaError(message, "`outbox apply` registers the schemas of a pipeline")
-        schema = self._avro(answer, f"subject {subject}")
-        self._by_id[int(answer["id"])] = schema
-        return schema
+        return self._learnt(answer, f"subject {subject}")
 
     def version(self, subject: str, version: int) -> str:
         """One version of a subject, JSON text. Raises SchemaError when there is none, with those that there are."""
@@ -63,7 +64,15 @@ class SchemaRegistry:
             known = ", ".join(str(number) for number in found)
             message = f"subject {subject} has no version {version}; it has: {known or 'none'}"
             raise SchemaError(message, "correct `schema_version` of the materialization")
-        return self._avro(answer, f"version {version} of subject {subject}")
+        return self._learnt(answer, f"version {version} of subject {subject}")
+
+    def recent(self, subject: str) -> dict[int | str, str]:
+        """The newest few schemas of a subject, by id, and all that were asked for before; none but usable ones."""
+        numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions", missing=_REFUSED) or []
+        for number in sorted(numbers)[-_RECENT:]:
+            with suppress(SchemaError):  # not Avro, or incomplete: an error where a record has it
+                self.version(subject, number)
+        return {key: schema for key, schema in self._by_id.items() if schema is not None}
 
     def by_id(self, schema_id: int) -> str | None:
         """Schema with this id, JSON text; None when the registry does not know the id."""
@@ -99,6 +108,11 @@ class SchemaRegistry:
         except ValueError as error:
             message = f"the registry at {self._url} did not answer GET {path} with JSON"
             raise UnreachableError(message, "is there a proxy in between? Check registry.url") from error
+
+    def _learnt(self, answer: dict[str, Any], what: str) -> str:
+        schema = self._avro(answer, what)
+        self._by_id[int(answer["id"])] = schema
+        return schema
 
     def _avro(self, answer: dict[str, Any], what: str) -> str:
         """The schema of an answer, with every type of its references in it. Raises SchemaError."""

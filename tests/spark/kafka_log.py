@@ -145,6 +145,10 @@ class Schemas:
         assert subject.endswith("-value")
         return json.dumps(self.by_number[version])
 
+    def recent(self, subject: str) -> dict[int | str, str]:
+        """The newest alone, so that older ones are met unexpectedly."""
+        return {self.newest: self.latest(subject)}
+
     def by_id(self, schema_id: int) -> str | None:
         schema = self.by_number.get(schema_id)
         return None if schema is None else json.dumps(schema)
