@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import datetime, timedelta
 
@@ -9,6 +10,8 @@ from airflow.exceptions import AirflowFailException
 from airflow.sdk import dag, task
 
 COMMAND = ["outbox-materialize", "--job", "/etc/outbox/job.json", "--metrics", "/var/log/outbox/metrics.jsonl"]
+# Java 17 or 21, and the folder with Spark's extra jars; the secrets come from the worker's own environment.
+ENVIRONMENT = {"JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64", "OUTBOX_SPARK_JARS": "/opt/outbox/spark/jars"}
 TABLES = ["author", "book"]
 DONE, NEEDS_A_PERSON = (0,), (2, 4)
 
@@ -30,7 +33,8 @@ def outbox_materialize() -> None:
 
     @task
     def materialize(aggregate: str) -> None:
-        code = subprocess.run([*COMMAND, "--aggregate", aggregate], check=False).returncode
+        environment = {**os.environ, **ENVIRONMENT}
+        code = subprocess.run([*COMMAND, "--aggregate", aggregate], env=environment, check=False).returncode
         if code in NEEDS_A_PERSON:
             raise AirflowFailException(f"exit code {code}: trying again gives the same answer, see the log")
         if code not in DONE:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from functools import partial
 from typing import Any
 
 import psycopg
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
@@ -19,12 +17,12 @@ from outbox_spark.command import Exit, Tell, exit_code
 from outbox_spark.each import attempt
 from outbox_spark.errors import MaterializeError, RefusedError
 from outbox_spark.model import Committed, MaterializeJob, PostgresTarget, ReadRange
-from outbox_spark.ranges import REQUEST_SECONDS, describe, resolve
+from outbox_spark.ranges import describe, resolve
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres_session import connection_parameters, unreachable
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
+from outbox_spark.upkeep import Upkeep
 
-RETENTION = "delete.retention.ms"
 _READ_ONLY = "-c default_transaction_read_only=on"
 
 
@@ -35,8 +33,8 @@ class Preview:
     job: MaterializeJob
     committed: Committed | None = None
     read: ReadRange | None = None
-    missed: timedelta | None = None
-    """How long the table was not run, when that is longer than the topic keeps tombstones."""
+    missed: str | None = None
+    """What a run would warn of, when tombstones may have been missed: it would compare the table with the topic."""
     error: MaterializeError | None = None
     new_partitions: Sequence[int] = field(default_factory=tuple)
 
@@ -47,8 +45,10 @@ class Preview:
 
     @property
     def has_work(self) -> bool:
-        """Whether a run would write: a table that is not there yet is made, of an empty topic too."""
-        return self.read is not None and (self.committed is None or not self.read.is_empty)
+        """Whether a run would read: a table that is not there yet is made, of an empty topic too."""
+        if self.read is None:
+            return False
+        return self.committed is None or self.missed is not None or not self.read.is_empty
 
 
 def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], tell: Tell) -> list[Preview]:
@@ -84,12 +84,14 @@ def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Tell) 
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
-    """Look at one table and its topic. Raises MaterializeError for what a run would refuse, too."""
+    """Look at one table and its topic. Raises MaterializeError, also for what a run would refuse before it reads."""
     committed = _committed(job, spark)
-    read = resolve(describe(job.kafka, job.topic), committed)
+    upkeep = Upkeep(job, describe(job.kafka, job.topic), committed)
+    read = resolve(upkeep.topic, committed)
+    upkeep.check(read)
     known = read.end if committed is None else committed.offsets
     added = sorted(set(read.end) - set(known))
-    return Preview(job, committed, read, _missed(job, committed), None, added)
+    return Preview(job, committed, read, upkeep.warning() if upkeep.missed(read) else None, None, added)
 
 
 def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Committed | None:
@@ -125,27 +127,6 @@ def _progress(connection: psycopg.Connection[Any], schema: str, table: str) -> d
 def _exists(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:
     query = "select 1 from pg_class c join pg_namespace n on n.oid = relnamespace where nspname = %s and relname = %s"
     return connection.execute(query, (schema, table)).fetchone() is not None
-
-
-def _missed(job: MaterializeJob, committed: Committed | None) -> timedelta | None:
-    """How long ago the last commit is, when tombstones that were written since may be compacted away."""
-    if committed is None or committed.committed_at is None:
-        return None
-    since = datetime.now(UTC) - committed.committed_at
-    kept = tombstones_kept(job)
-    return since if kept is not None and since > kept else None
-
-
-def tombstones_kept(job: MaterializeJob) -> timedelta | None:
-    """The topic's delete.retention.ms; None when the broker does not tell it, for instance for want of a right."""
-    resource = ConfigResource(ResourceType.TOPIC, job.topic)
-    try:
-        admin = AdminClient({**job.kafka, "log_level": "0"})
-        settings = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
-    except KafkaException:
-        return None
-    entry = settings.get(RETENTION)
-    return None if entry is None else timedelta(milliseconds=int(entry.value))
 
 
 def as_json(previews: Sequence[Preview]) -> str:
@@ -189,8 +170,7 @@ def _lines(found: Preview) -> list[str]:
         if start != end or new:
             lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{new}")
     if found.missed is not None:
-        hours = found.missed.total_seconds() / 3600
-        lines.append(f"  tombstones may be missed: the last commit is {hours:.1f} h ago, the topic keeps them for less")
+        lines.append(f"  {found.missed.removeprefix(f'{found.job}: ')}; the run would compare the table with the topic")
     return lines
 
 

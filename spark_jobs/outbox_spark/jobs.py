@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--batch-records", type=_count, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
     add("--replay-from", metavar="TIME", help=f"read again from then on: ISO 8601, or {BEGINNING}")
-    add("--export", type=Path, metavar="DIR", help="afterwards write the rows of Delta tables there as JSON lines")
+    add("--export", type=Path, metavar="DIR", help="afterwards write rows of Delta and Iceberg tables there, as JSON")
     metrics_help = "append a JSON line for every batch and every run of a table; - is stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
     what = parser.add_argument_group("instead of one run").add_mutually_exclusive_group()
@@ -205,6 +205,8 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("--export: not allowed with --interval")
     if options.interval is not None and options.replay_from is not None:
         parser.error("--replay-from: not allowed with --interval: every round would read it again")
+    if options.dry_run and options.replay_from is not None:
+        parser.error("--replay-from: not allowed with --dry-run, which looks at what is new alone")
     if options.write_job is not None and options.job is not None:
         parser.error("--job: not allowed with --write-job")
     if options.max_failures is None:

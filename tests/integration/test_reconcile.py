@@ -1,4 +1,5 @@
-"""Zombies of a real broker: a tombstone that compaction has removed before a run came by."""
+"""What happens to the topic of a table on a real broker: a tombstone is compacted away before it was read, the topic
+is made again, the topic grows."""
 
 from __future__ import annotations
 
@@ -7,25 +8,29 @@ import json
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import fastavro
 import psycopg
 import pytest
 import requests
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
+from outbox_spark.errors import RefusedError
 from outbox_spark.model import MaterializeJob, PostgresTarget, Registry
 from outbox_spark.ranges import describe, offsets_at
 from outbox_spark.reconcile import reconcile
@@ -88,9 +93,9 @@ def job(state: StackState) -> MaterializeJob:
     )
 
 
-def schema_id(state: StackState) -> int:
+def schema_id(state: StackState, topic: str) -> int:
     answer = requests.post(
-        f"{state.registry}/subjects/{TOPIC}-value/versions", json={"schema": json.dumps(THING)}, timeout=30
+        f"{state.registry}/subjects/{topic}-value/versions", json={"schema": json.dumps(THING)}, timeout=30
     )
     answer.raise_for_status()
     return int(answer.json()["id"])
@@ -99,17 +104,22 @@ def schema_id(state: StackState) -> int:
 class Sender:
     """Writes records, one by one: each segment holds little."""
 
-    def __init__(self, state: StackState) -> None:
+    def __init__(self, state: StackState, topic: str = TOPIC) -> None:
         self._producer = Producer({"bootstrap.servers": state.kafka})
-        self._id = schema_id(state)
+        self._id = schema_id(state, topic)
+        self._topic = topic
 
-    def send(self, key: str, n: int | None) -> None:
+    def send(self, key: str, n: int | None, *, partition: int = 0, commit: int | None = None) -> None:
+        """`commit`: of its source_sequence; None for a record without one."""
         value = None
         if n is not None:
             body = io.BytesIO()
             fastavro.schemaless_writer(body, fastavro.parse_schema(THING), {"n": n})
             value = b"\x00" + struct.pack(">I", self._id) + body.getvalue()
-        self._producer.produce(TOPIC, value, key)
+        headers: dict[str, str | bytes | None] = {}
+        if commit is not None:
+            headers["source_sequence"] = f"{0:04x}_{commit:016x}-{0:016x}"
+        self._producer.produce(self._topic, value, key, partition, headers=headers)
         assert self._producer.flush(30) == 0
 
 
@@ -142,9 +152,10 @@ def compacted_away(state: StackState, sender: Sender, key: str) -> None:
     wait_for(f"compaction of {key}", look, seconds=60)
 
 
-def rows(state: StackState) -> dict[str, int]:
+def rows(state: StackState, table: str = "zombie") -> dict[str, int]:
     with psycopg.connect(state.target) as connection:
-        return dict(connection.execute("select aggregate_id, n from zombie").fetchall())
+        query = SQL("select aggregate_id, n from {}").format(Identifier(table))
+        return dict(connection.execute(query).fetchall())
 
 
 def test_a_tombstone_that_compaction_removed_is_found_and_mended(
@@ -172,3 +183,73 @@ def test_a_tombstone_that_compaction_removed_is_found_and_mended(
     materialize(spark, job, print)
     assert rows(state) == {"kept": 0, "changed": 2, "filler": 0}
     assert reconcile(spark, job, print).result is Result.SAME
+
+
+def make(admin: AdminClient, topic: str) -> Seen[bool]:
+    """A topic of a name that was just deleted can be made a moment later."""
+    try:
+        admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
+    except KafkaException as error:
+        return Seen(None, error.args[0].str())
+    return Seen(True, "made")
+
+
+@pytest.fixture
+def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
+    """A topic of the test's own, and the job that makes a table of it."""
+    name = request.function.__name__.removeprefix("test_")
+    topic = f"plain.{name}"
+    client = AdminClient({"bootstrap.servers": state.kafka})
+    wait_for(f"topic {topic}", lambda: make(client, topic), seconds=30)
+    yield replace(job, topic=topic, table=name[:30])
+    client.delete_topics([topic])[topic].result()
+
+
+def test_a_topic_that_was_made_again_is_refused(spark: SparkSession, state: StackState, plain: MaterializeJob) -> None:
+    """Its offsets fit: only the id that the broker gave it tells."""
+    admin = AdminClient({"bootstrap.servers": state.kafka})
+    sender = Sender(state, plain.topic)
+    sender.send("before", 1)
+    materialize(spark, plain, print)
+    first = describe(plain.kafka, plain.topic)
+    admin.delete_topics([plain.topic])[plain.topic].result()
+    wait_for(f"topic {plain.topic} made again", lambda: make(admin, plain.topic), seconds=30)
+    sender = Sender(state, plain.topic)
+    sender.send("after", 1)
+    sender.send("later", 2)
+    second = describe(plain.kafka, plain.topic)
+    assert second.topic_id != first.topic_id
+    assert (first.latest, second.latest) == ({0: 1}, {0: 2})
+    with pytest.raises(RefusedError, match="was deleted and made again") as refused:
+        materialize(spark, plain, print)
+    assert "outbox-rebuild" in refused.value.hint
+    assert rows(state, plain.table) == {"before": 1}
+
+
+def test_a_topic_that_grows_is_read_on_in_a_new_epoch(
+    spark: SparkSession, state: StackState, plain: MaterializeJob
+) -> None:
+    admin = AdminClient({"bootstrap.servers": state.kafka})
+    sender = Sender(state, plain.topic)
+    for commit in (1, 2, 3):
+        sender.send("moves", commit, commit=commit)
+    materialize(spark, plain, print)
+    admin.create_partitions([NewPartitions(plain.topic, 2)])[plain.topic].result()
+
+    def grown() -> Seen[bool]:
+        found = describe(plain.kafka, plain.topic).latest
+        return Seen(True if set(found) == {0, 1} else None, f"{len(found)} partitions")
+
+    wait_for(f"two partitions of {plain.topic}", grown, seconds=30)
+    # Keys have moved: at a lower offset, in another partition, and what the old one gets again is older.
+    sender = Sender(state, plain.topic)
+    sender.send("moves", 4, partition=1, commit=4)
+    sender.send("moves", 2, partition=0, commit=2)
+    outcome = materialize(spark, plain, print)
+    assert (outcome.offsets_from, outcome.offsets_to) == ({0: 3, 1: 0}, {0: 4, 1: 1})
+    with psycopg.connect(state.target) as connection:
+        query = SQL("select n, _partition_epoch, _partition, _offset from {}").format(Identifier(plain.table))
+        assert connection.execute(query).fetchall() == [(4, 1, 1, 0)]
+        progress = "select (progress->>'partition_epoch')::int from outbox_offsets where table_name = %s"
+        assert connection.execute(progress, (plain.table,)).fetchone() == (1,)
+    assert reconcile(spark, plain, print).result is Result.SAME

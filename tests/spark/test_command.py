@@ -239,6 +239,8 @@ def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--max-failures", "3"], "need --interval"),
         (["--interval", "5", "--dry-run"], "not allowed with"),
         (["--interval", "5", "--export", "x"], "not allowed with"),
+        (["--interval", "5", "--replay-from", "beginning"], "not allowed with --interval"),
+        (["--dry-run", "--replay-from", "beginning"], "not allowed with --dry-run"),
         (["--job", "a.json", "-p", "b.yaml"], "not allowed with"),
         (["--job", "a.json", "--write-job", "b.json"], "not allowed with"),
     ],

@@ -71,7 +71,7 @@ def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
 ) -> None:
     log, first = changes()
     postgres_target.run(log, SCHEMAS, first)
-    before = postgres_target.rows()
+    before = (postgres_target.rows(), postgres_target.committed())
     merge = PostgresTable._merge
 
     def merge_and_crash(*arguments: object) -> None:
@@ -81,7 +81,7 @@ def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
     monkeypatch.setattr(PostgresTable, "_merge", merge_and_crash)
     with pytest.raises(CrashError):
         postgres_target.run(log, SCHEMAS)
-    assert postgres_target.rows() == before
+    assert (postgres_target.rows(), postgres_target.committed()) == before
 
 
 def test_a_crash_before_the_commit_leaves_delta_as_it_was(

@@ -21,7 +21,15 @@ from outbox_spark import runs
 from outbox_spark.command import Exit
 from outbox_spark.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
 from outbox_spark.errors import MaterializeError, RefusedError, SchemaError, UnreachableError
-from outbox_spark.model import Committed, DeltaTarget, MaterializeJob, Ordering, PostgresTarget
+from outbox_spark.model import (
+    Committed,
+    DeltaTarget,
+    MaterializeJob,
+    MissedTombstones,
+    Options,
+    Ordering,
+    PostgresTarget,
+)
 from outbox_spark.ranges import TopicState
 from outbox_spark.sinks import open_table
 
@@ -39,7 +47,6 @@ def topic() -> Iterator[pytest.MonkeyPatch]:
     """The broker has STATE, and keeps tombstones for a day."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "describe", lambda *_: STATE)
-        patch.setattr(module, "tombstones_kept", lambda _: timedelta(days=1))
         yield patch
 
 
@@ -147,10 +154,15 @@ def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topi
 # --- what is told; no target is asked
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, committed: Committed | None, state: TopicState = STATE) -> Preview:
+def seen(
+    monkeypatch: pytest.MonkeyPatch,
+    committed: Committed | None,
+    state: TopicState = STATE,
+    missed: MissedTombstones = MissedTombstones.RECONCILE,
+) -> Preview:
     monkeypatch.setattr(module, "_committed", lambda *_: committed)
     monkeypatch.setattr(module, "describe", lambda *_: state)
-    return preview(job_for(DeltaTarget("/lake")), no_spark)
+    return preview(replace(job_for(DeltaTarget("/lake")), options=Options(missed_tombstones=missed)), no_spark)
 
 
 def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
@@ -162,13 +174,23 @@ def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
 
 def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> None:
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
-    found = seen(topic, old)
-    assert found.missed is not None
-    assert "tombstones may be missed: the last commit is 30.0 h ago" in as_text([found])
+    assert as_text([seen(topic, old)]).splitlines()[-1] == (
+        "  the table was last up to date 30.0 h ago, and the topic keeps tombstones for 24.0 h (delete.retention.ms): "
+        "some may be missed; the run would compare the table with the topic"
+    )
     assert seen(topic, COMMITTED).missed is None
-    assert seen(topic, replace(COMMITTED, committed_at=None)).missed is None, "layout 1 has no time"
-    topic.setattr(module, "tombstones_kept", lambda _: None)
-    assert seen(topic, old).missed is None
+    assert seen(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed is None
+    with pytest.raises(RefusedError, match=r"last up to date 30\.0 h ago"):
+        seen(topic, old, missed=MissedTombstones.REFUSE)
+
+
+def test_a_table_of_which_no_time_is_known_has_something_to_read(topic: pytest.MonkeyPatch) -> None:
+    """Layout 1 stored none: the next run compares once, also when the topic has nothing new."""
+    unknown = replace(COMMITTED, committed_at=None)
+    found = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
+    assert found.offsets == 0
+    assert exit_of([found]) == Exit.FOUND
+    assert "it is not known when the table was last up to date" in as_text([found])
 
 
 def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,16 @@ def test_a_tombstone_of_a_key_never_seen_still_keeps_it_from_coming_back(target:
     assert target.rows() == []
 
 
+def test_a_new_source_epoch_wins_though_its_positions_begin_again(target: Target) -> None:
+    """After a restore of the source its log positions are lower than those that were sent before."""
+    log = Log("test.thing")
+    for commit, epoch, shown in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):
+        value, state = thing(len(log.records) + 1)
+        log.append("a", value, sequence(commit, epoch=epoch), state)
+        target.run(log, SCHEMAS)
+        assert target.state("n", "_sequence") == {"a": {"n": shown, "_sequence": log.records[shown - 1].sequence}}
+
+
 def test_topics_without_the_header_are_ordered_by_offset(postgres_target: Target) -> None:
     log = Log("test.thing")
     for n in (3, 1, 2):

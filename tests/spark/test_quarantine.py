@@ -64,12 +64,13 @@ def test_a_key_in_quarantine_heals_with_its_next_good_record(postgres_target: Ta
     log = Log("test.thing")
     log.append("k", value("first"), sequence(1))
     postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("note", "_stale") == {"k": {"note": "first", "_stale": False}}
     log.append("k", b"broken", sequence(2))
     postgres_target.run(log, SCHEMAS)
-    assert postgres_target.state("note") == {"k": {"note": "first"}}
+    assert postgres_target.state("note", "_stale") == {"k": {"note": "first", "_stale": True}}
     log.append("k", value("third"), sequence(3))
     outcome = postgres_target.run(log, SCHEMAS)
-    assert postgres_target.state("note") == {"k": {"note": "third"}}
+    assert postgres_target.state("note", "_stale") == {"k": {"note": "third", "_stale": False}}
     assert outcome.quarantined == 0
     assert len(postgres_target.rows("__quarantine")) == 1
 

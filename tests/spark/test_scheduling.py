@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import configparser
 import json
@@ -16,7 +17,7 @@ import pytest
 import yaml
 from test_job_file import as_text, job
 
-from outbox_spark import metrics
+from outbox_spark import maintenance, metrics, reconcile, session
 from outbox_spark.command import Exit
 from outbox_spark.jobs import _check, _parser
 from outbox_spark.model import PostgresTarget
@@ -74,10 +75,21 @@ def guide_commands() -> list[list[str]]:
     return found
 
 
+def crontab(command: str) -> str:
+    """The one line of the crontab that runs a command."""
+    lines = (EXAMPLES / "crontab").read_text().splitlines()
+    found = [line for line in lines if f"/{command} " in line and not line.startswith("#")]
+    assert len(found) == 1
+    return found[0]
+
+
+def crontab_words(command: str) -> list[str]:
+    return shlex.split(crontab(command).partition(f"/{command} ")[2].partition(" >>")[0])
+
+
 def example_commands() -> list[list[str]]:
-    crontab = (EXAMPLES / "crontab").read_text().splitlines()[-1]
     words = [
-        shlex.split(crontab.partition("outbox-materialize ")[2].partition(" 2>")[0]),
+        crontab_words("outbox-materialize"),
         *(
             shlex.split(unit(name)["Service"]["ExecStart"])[1:]
             for name in ("outbox-materialize.service", "outbox-materialize-continuous.service")
@@ -94,6 +106,13 @@ def example_commands() -> list[list[str]]:
 def test_every_command_line_is_accepted(words: list[str]) -> None:
     parser = _parser()
     _check(parser, parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("command", "parser"), [("outbox-maintain", maintenance._parser()), ("outbox-reconcile", reconcile._parser())]
+)
+def test_the_lines_for_upkeep_are_accepted(command: str, parser: argparse.ArgumentParser) -> None:
+    assert parser.parse_args(crontab_words(command)).job
 
 
 def test_the_guide_shows_every_way_to_run() -> None:
@@ -154,10 +173,43 @@ def test_no_example_tries_again_what_needs_a_person() -> None:
     assert pod()["template"]["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize("code", list(Exit))
+def test_cron_mails_when_a_person_is_needed(tmp_path: Path, code: Exit) -> None:
+    line = crontab("outbox-materialize").partition("; ")[2]  # behind time, user and `set -a`
+    words = re.sub(
+        r"\S+/outbox-materialize", f"sh -c 'exit {code:d}'", line.replace("/etc/outbox/secrets.env", "/dev/null")
+    )
+    words = words.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60, check=False)
+    assert ("needs a person" in done.stdout, done.stderr) == (code in FATAL, "")
+
+
+def minutes(span: str) -> int:
+    assert span.endswith("min")
+    return int(span.removesuffix("min"))
+
+
+def test_systemd_does_not_take_healthy_runs_for_tries() -> None:
+    """The start limit counts starts by the timer too."""
+    limits, service = (unit("outbox-materialize.service")[name] for name in ("Unit", "Service"))
+    step = int(unit("outbox-materialize.timer")["Timer"]["OnCalendar"].removeprefix("*:0/"))
+    tries = int(limits["StartLimitBurst"]) * minutes(service["RestartSec"])
+    assert tries < minutes(limits["StartLimitIntervalSec"]) < step
+
+
+def test_every_example_that_starts_spark_itself_names_its_jars() -> None:
+    container = pod()["template"]["spec"]["containers"][0]
+    assert session.JARS_VARIABLE in [each["name"] for each in container["env"]]
+    assert session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
+    for name in ("crontab", "outbox-materialize.service", "outbox-materialize-continuous.service"):
+        assert re.search(rf"^(Environment=.* )?{session.JARS_VARIABLE}=/", (EXAMPLES / name).read_text(), re.MULTILINE)
+
+
 def test_no_example_starts_a_second_run_beside_the_first() -> None:
     assert manifest("cronjob.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
     assert manifest("spark_application.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
-    assert "flock -n" in (EXAMPLES / "crontab").read_text()
+    assert "flock -n" in crontab("outbox-materialize")
+    assert "flock" in crontab("outbox-maintain")
     assert "max_active_runs=1" in (EXAMPLES / "airflow_dag.py").read_text()
     assert "Restart" not in unit("outbox-materialize.timer")["Timer"]
 
