@@ -24,7 +24,12 @@ from outbox_spark.command import Exit
 from outbox_spark.job_file import variables
 from outbox_spark.jobs import main
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    # Of Py4J, to the JVM of the session that reads the tables.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 PASSWORD = "OUTBOX__ENVIRONMENT__TARGETS__WAREHOUSE__PASSWORD"
 MATERIALIZATIONS = [
