@@ -49,10 +49,7 @@ def main() -> int:
             results.peaks.append(_peak(here, stock, EVENTS))
         results.batches = materialize_batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
-            for events in GROWTH:
-                with here.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as stock:
-                    _send(stock, events)
-                    results.peaks.append(_peak(here, stock, events))
+            _grow(here, results)
     materialize_report.publish_results(results)
     return 0
 
