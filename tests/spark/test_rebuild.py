@@ -112,6 +112,21 @@ def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: 
     assert names_of(target) >= {"thing", "thing__tombstones", "thing__quarantine"}
 
 
+def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> None:
+    log = history()
+    log.append("a", b"poison", sequence(8))
+    rebuilt(target, LiveTopic(spark, log, SCHEMAS))
+    put(log, "b", 9)
+    log.append("c", b"poison", sequence(10))  # so that every target looks at its flags again
+    target.run(log, SCHEMAS)
+    assert {key: row["_stale"] for key, row in target.state("_stale").items()} == {
+        "a": True,
+        "b": False,
+        "c": True,
+        "d": False,
+    }
+
+
 def test_a_rebuild_that_was_stopped_continues(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
