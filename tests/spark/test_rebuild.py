@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,11 +17,12 @@ from tables import Target
 
 from outbox_spark import rebuild as rebuild_module
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
-from outbox_spark.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
+from outbox_spark.model import IcebergTarget, Mode, Outcome, ParquetTarget, PostgresTarget, Status
 from outbox_spark.rebuild import rebuild, shadow_of
 from outbox_spark.runs import materialize
-from outbox_spark.sinks import PostgresTable
+from outbox_spark.sinks import ParquetTable, PostgresTable
 from outbox_spark.sinks.iceberg import table_name
+from outbox_spark.sinks.parquet_files import Files
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
@@ -146,6 +149,48 @@ def test_a_rebuild_that_was_stopped_continues(
     put(log, "e", 8)
     assert rebuilt(postgres_target, live).records == 1
     assert set(postgres_target.state()) == {"a", "b", "c", "d", "e"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("owner", "name"), [(Files, "move"), (ParquetTable, "drop")])
+def test_a_rebuild_that_was_stopped_while_it_moved_files_begins_anew(
+    spark: SparkSession, parquet_target: Target, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """Between the first file that has moved and the pointer to it, and between the pointer and the end."""
+    log = history()
+    live = LiveTopic(spark, log, SCHEMAS)
+    done = getattr(owner, name)
+
+    def crash(*arguments: object, **named: object) -> None:
+        if owner is Files:
+            done(*arguments, **named)
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, crash)
+        with pytest.raises(CrashError):
+            rebuilt(parquet_target, live)
+    put(log, "e", 8)
+    assert rebuilt(parquet_target, live).records == 8
+    assert set(parquet_target.state()) == {"a", "b", "c", "d", "e"}
+    assert not [name for name in names_of(parquet_target) if "rebuild" in name]
+
+
+@pytest.mark.long
+def test_a_shadow_whose_files_are_gone_is_made_anew(spark: SparkSession, parquet_target: Target) -> None:
+    live = LiveTopic(spark, history(), SCHEMAS)
+    shadow = replace(parquet_target, job=shadow_of(parquet_target.job))
+    shadow.run(live.log, SCHEMAS)
+    for table in (parquet_target, shadow):
+        table.run(live.log, SCHEMAS)
+        assert isinstance(table.job.target, ParquetTarget)
+        for rows in Path(table.job.target.path, table.job.table).glob("snapshot-*/rows"):
+            shutil.rmtree(rows)
+        with pytest.raises(RefusedError, match=r"names snapshot-\S+/rows, which is gone") as refused:
+            table.committed()
+        assert "outbox-rebuild" in refused.value.hint
+    assert rebuilt(parquet_target, live).records == 7
+    assert set(parquet_target.state()) == {"a", "b", "c", "d"}
 
 
 def test_what_a_stopped_rebuild_left_of_another_topic_is_dropped(spark: SparkSession, postgres_target: Target) -> None:

@@ -99,6 +99,7 @@ class ParquetTable:
             return None
         committed = Committed.from_json(found["progress"], f"the progress of {self._path}")
         self._pointer = Pointer(**found)
+        self._check_whole(self._pointer)
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -275,6 +276,13 @@ class ParquetTable:
     def _overtaken(self) -> OverlapError:
         message = f"another run has committed to {self._path} meanwhile"
         return OverlapError(message, "run again; schedule one run per table at a time")
+
+    def _check_whole(self, pointer: Pointer) -> None:
+        """Raise RefusedError when a folder that the pointer names is gone."""
+        for folder in (pointer.rows, pointer.tombstones):
+            if not self._files.exists(folder):
+                message = f"the pointer of {self._path} names {folder}, which is gone"
+                raise RefusedError(message, ANEW)
 
     def _check_ours(self) -> None:
         """Raise RefusedError when the folder holds what no run, not even one that crashed, can have left."""

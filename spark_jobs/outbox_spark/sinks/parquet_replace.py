@@ -6,7 +6,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from outbox_spark.parquet_reader import pointer_name
+from outbox_spark.parquet_reader import POINTERS, pointer_name
 from outbox_spark.sinks.parquet_upkeep import SNAPSHOT_PREFIX
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def replace_by(table: ParquetTable, shadow: ParquetTable) -> None:
     number = 1 if table._pointer is None else table._pointer.number + 1
     folder = f"{SNAPSHOT_PREFIX}{pointer_name(number)}-{secrets.token_hex(8)}"
     new = replace(found, number=number, rows=f"{folder}/rows", tombstones=f"{folder}/tombstones")
+    # A shadow that is half moved must not look whole to the rebuild after a crash. A look at its folders does not
+    # tell: object stores move file by file.
+    shadow._files.remove(POINTERS)
     table._files.move(found.rows, new.rows, of=shadow._files)
     table._files.move(found.tombstones, new.tombstones, of=shadow._files)
     table._publish(new)
