@@ -19,7 +19,7 @@ from outbox_spark.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.export import export
 from outbox_spark.model import DeltaTarget, IcebergTarget, Mode
-from outbox_spark.sinks.iceberg import IcebergTable, table_name
+from outbox_spark.sinks.iceberg import IcebergTable, table_name, use_catalog
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import Merge, literal, quoted
 
@@ -156,6 +156,30 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
         table.drop()
         assert table.committed() is None
     assert len(iceberg_target.rows("__quarantine")) == 2
+
+
+def test_spark_does_not_show_what_a_catalog_asks_for(spark: SparkSession) -> None:
+    """Neither in its event log nor in its UI: both show settings as SET does."""
+    secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
+    catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
+    prefix = f"spark.sql.catalog.{catalog}"
+    try:
+        shown = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+        assert shown[f"{prefix}.uri"] == "http://127.0.0.1:1"
+        assert {name: shown[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
+        assert spark.conf.get(f"{prefix}.credential") == "hush"
+    finally:
+        for name in [prefix, f"{prefix}.type", f"{prefix}.uri", f"{prefix}.cache-enabled"]:
+            spark.conf.unset(name)
+        for name in secrets:
+            spark.conf.unset(f"{prefix}.{name}")
+
+
+def test_spark_redacts_what_it_redacts_by_itself(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    package = getattr(jvm.org.apache.spark.internal.config, "package$")
+    default = getattr(package, "MODULE$").SECRET_REDACTION_PATTERN().defaultValueString()
+    assert str(spark.sparkContext.getConf().get("spark.redaction.regex")).startswith(f"{default}|")
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
