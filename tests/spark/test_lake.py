@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from outbox_spark.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.export import export
 from outbox_spark.model import DeltaTarget, IcebergTarget, Mode
+from outbox_spark.sinks import DeltaTable
 from outbox_spark.sinks.iceberg import IcebergTable, table_name, use_catalog
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import Merge, literal, quoted
@@ -156,6 +158,25 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
         table.drop()
         assert table.committed() is None
     assert len(iceberg_target.rows("__quarantine")) == 2
+
+
+@pytest.mark.long
+def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) -> None:
+    log, first = two_parts()
+    delta_target.run(log, SCHEMAS, first)
+    shadow = replace(delta_target, job=replace(delta_target.job, table="thing__shadow"))
+    shadow.run(log, SCHEMAS, first)
+    with delta_target.open() as table, shadow.open() as other:
+        assert isinstance(table, DeltaTable)
+        assert table._lease is not None
+        taker = Lease(delta_target.spark, table._lease._text, clock=lambda: time.time() + 3600, tell=lambda _: None)
+        taker.acquire()
+        table._lease.renew()
+        with pytest.raises(OverlapError, match="was taken over by process"):
+            table.replace_by(other)
+        taker.release()
+    assert set(delta_target.state()) == {"a", "b"}
+    assert shadow.committed() is not None
 
 
 def test_spark_does_not_show_what_a_catalog_asks_for(spark: SparkSession) -> None:

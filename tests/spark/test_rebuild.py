@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -312,6 +313,42 @@ def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_ta
         rebuilt(postgres_target, live)
     assert rebuilt(postgres_target, live).records == 0
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("name", ["iceberg_target", pytest.param("parquet_target", marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_there", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_run_during_the_last_step_is_not_taken_back(
+    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str, is_there: bool
+) -> None:
+    """Where no lock keeps runs away: Parquet, and Iceberg where the catalog is no folder."""
+    target: Target = request.getfixturevalue(name)
+    if isinstance(target.job.target, IcebergTarget):  # a catalog that we do not know to be a folder
+        catalog = {**target.job.target.catalog, "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}
+        del catalog["type"]
+        target = replace(target, job=replace(target.job, target=replace(target.job.target, catalog=catalog)))
+    log = history()
+    if is_there:
+        target.run(log, SCHEMAS)
+    live, runs = LiveTopic(spark, log, SCHEMAS), 0
+
+    def with_a_run_after(*arguments: Any, **named: Any) -> Outcome:
+        nonlocal runs
+        done, runs = materialize(*arguments, **named), runs + 1
+        if runs == 2:  # the one after which the shadow replaces the table
+            put(log, "e", 8)
+            target.run(log, SCHEMAS)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild_module, "materialize", with_a_run_after)
+        with pytest.raises(OverlapError, match=r"another run has committed to .*thing meanwhile"):
+            rebuilt(target, live)
+    assert set(target.state()) == {"a", "b", "c", "d", "e"}
+    committed = target.committed()
+    assert committed is not None
+    assert committed.offsets == log.end()
+    assert rebuilt(target, live).records == 1
+    assert set(target.state()) == {"a", "b", "c", "d", "e"}
 
 
 def test_the_outcomes_of_two_runs_are_one() -> None:

@@ -81,6 +81,14 @@ class IcebergTable(LakeTable):
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}")
         super().__init__(spark, f"{target.namespace}.{table}", mode, lease)
+        self._entered: str | None = None
+        """Where there is no lease: the token of the newest progress when this table was entered."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._lease is None:
+            self._entered = iceberg_upkeep.newest_token(self)
+        return self
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError when the table cannot have, or hold, these columns."""

@@ -81,8 +81,12 @@ class ParquetTable:
         self._quarantine = Files(spark, self._path + QUARANTINE_SUFFIX)
         self._quarantine_path = self._path + QUARANTINE_SUFFIX
         self._pointer: Pointer | None = None
+        self._entered: Pointer | None = None
+        """The newest when this table was entered."""
 
     def __enter__(self) -> Self:
+        self._load()
+        self._entered = self._pointer
         return self
 
     def __exit__(

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 def replace_by(table: ParquetTable, shadow: ParquetTable) -> None:
     """Give `table` rows, ledger and progress of `shadow`; the shadow's quarantine is added to the table's.
 
-    Raises RefusedError when there is no shadow.
+    Raises OverlapError when a run has committed to the table since it was entered: the shadow may know less. Raises
+    RefusedError when there is no shadow.
     """
     table._load()
+    if table._pointer != table._entered:
+        raise table._overtaken()
     shadow._load()
     found = shadow._known()
     if shadow._quarantine.exists():
