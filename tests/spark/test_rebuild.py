@@ -331,7 +331,7 @@ def test_a_run_during_the_last_step_is_not_taken_back(
         target.run(log, SCHEMAS)
     live, runs = LiveTopic(spark, log, SCHEMAS), 0
 
-    def with_a_run_after(*arguments: Any, **named: Any) -> Outcome:
+    def with_a_run_after(*arguments: Any, **named: Any) -> Outcome:  # noqa: ANN401 - of materialize
         nonlocal runs
         done, runs = materialize(*arguments, **named), runs + 1
         if runs == 2:  # the one after which the shadow replaces the table
