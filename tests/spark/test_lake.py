@@ -189,11 +189,24 @@ def test_spark_does_not_show_what_a_catalog_asks_for(spark: SparkSession) -> Non
         assert shown[f"{prefix}.uri"] == "http://127.0.0.1:1"
         assert {name: shown[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
         assert spark.conf.get(f"{prefix}.credential") == "hush"
+        assert logged(spark, f"{prefix}.credential") == "*********(redacted)"
     finally:
-        for name in [prefix, f"{prefix}.type", f"{prefix}.uri", f"{prefix}.cache-enabled"]:
+        application: Any = spark._jsc.sc().conf()
+        for name in [prefix, *(f"{prefix}.{name}" for name in ("type", "uri", "cache-enabled", *secrets))]:
+            application.remove(name)
             spark.conf.unset(name)
-        for name in secrets:
-            spark.conf.unset(f"{prefix}.{name}")
+
+
+def logged(spark: SparkSession, name: str) -> str:
+    """How the event log shows a setting of the session, which each job carries along."""
+    jvm: Any = spark._jvm
+    context = spark._jsc.sc()
+    carried = jvm.java.util.Properties()
+    carried.setProperty(name, spark.conf.get(name))
+    no_attempt, folder = jvm.scala.Option.empty(), jvm.java.net.URI("file:/tmp")
+    log = jvm.org.apache.spark.scheduler.EventLoggingListener
+    listener = log("an-application", no_attempt, folder, context.conf(), context.hadoopConfiguration())
+    return str(listener.redactProperties(carried).getProperty(name))
 
 
 def test_spark_redacts_what_it_redacts_by_itself(spark: SparkSession) -> None:

@@ -56,7 +56,10 @@ def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    # Every job carries the session's settings along, and the event log redacts those that are the application's too.
+    application: Any = spark._jsc.sc().conf()
     for key, value in settings:
+        application.set(f"{prefix}.{key}", value)
         spark.conf.set(f"{prefix}.{key}", value)
     # A cached table does not show what others have committed.
     spark.conf.set(f"{prefix}.cache-enabled", "false")
