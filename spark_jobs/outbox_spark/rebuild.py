@@ -43,7 +43,8 @@ def rebuild(
     shadow = shadow_of(job)
     _prepare(spark, job, shadow, topic, tell, restart=restart)
     first = materialize(spark, shadow, tell, max_records, topic=topic)
-    # From here on the table has no runs: it must not show later what it has shown already.
+    # From here on the table has no runs: it must not show later what it has shown already. Where no lock keeps them
+    # away, replace_by refuses after one.
     with open_table(spark, job) as table:
         rest = materialize(spark, shadow, tell, max_records, topic=topic)
         with open_table(spark, shadow) as source:

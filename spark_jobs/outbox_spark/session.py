@@ -39,6 +39,8 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
+    # What event log and UI hide: Spark's own default, and what Iceberg catalogs ask for.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
     # Compiled code, by its text. One Delta MERGE fills the default of 100, and everything is compiled again
     # in the next run: with room for all, the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,8 @@ from outbox_spark.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.export import export
 from outbox_spark.model import DeltaTarget, IcebergTarget, Mode
-from outbox_spark.sinks.iceberg import IcebergTable, table_name
+from outbox_spark.sinks import DeltaTable
+from outbox_spark.sinks.iceberg import IcebergTable, table_name, use_catalog
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import Merge, literal, quoted
 
@@ -156,6 +158,62 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
         table.drop()
         assert table.committed() is None
     assert len(iceberg_target.rows("__quarantine")) == 2
+
+
+@pytest.mark.long
+def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) -> None:
+    log, first = two_parts()
+    delta_target.run(log, SCHEMAS, first)
+    shadow = replace(delta_target, job=replace(delta_target.job, table="thing__shadow"))
+    shadow.run(log, SCHEMAS, first)
+    with delta_target.open() as table, shadow.open() as other:
+        assert isinstance(table, DeltaTable)
+        assert table._lease is not None
+        taker = Lease(delta_target.spark, table._lease._text, clock=lambda: time.time() + 3600, tell=lambda _: None)
+        taker.acquire()
+        table._lease.renew()
+        with pytest.raises(OverlapError, match="was taken over by process"):
+            table.replace_by(other)
+        taker.release()
+    assert set(delta_target.state()) == {"a", "b"}
+    assert shadow.committed() is not None
+
+
+def test_spark_does_not_show_what_a_catalog_asks_for(spark: SparkSession) -> None:
+    """Neither in its event log nor in its UI: both show settings as SET does."""
+    secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
+    catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
+    prefix = f"spark.sql.catalog.{catalog}"
+    try:
+        shown = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+        assert shown[f"{prefix}.uri"] == "http://127.0.0.1:1"
+        assert {name: shown[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
+        assert spark.conf.get(f"{prefix}.credential") == "hush"
+        assert logged(spark, f"{prefix}.credential") == "*********(redacted)"
+    finally:
+        application: Any = spark._jsc.sc().conf()
+        for name in [prefix, *(f"{prefix}.{name}" for name in ("type", "uri", "cache-enabled", *secrets))]:
+            application.remove(name)
+            spark.conf.unset(name)
+
+
+def logged(spark: SparkSession, name: str) -> str:
+    """How the event log shows a setting of the session, which each job carries along."""
+    jvm: Any = spark._jvm
+    context = spark._jsc.sc()
+    carried = jvm.java.util.Properties()
+    carried.setProperty(name, spark.conf.get(name))
+    no_attempt, folder = jvm.scala.Option.empty(), jvm.java.net.URI("file:/tmp")
+    log = jvm.org.apache.spark.scheduler.EventLoggingListener
+    listener = log("an-application", no_attempt, folder, context.conf(), context.hadoopConfiguration())
+    return str(listener.redactProperties(carried).getProperty(name))
+
+
+def test_spark_redacts_what_it_redacts_by_itself(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    package = getattr(jvm.org.apache.spark.internal.config, "package$")
+    default = getattr(package, "MODULE$").SECRET_REDACTION_PATTERN().defaultValueString()
+    assert str(spark.sparkContext.getConf().get("spark.redaction.regex")).startswith(f"{default}|")
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])

@@ -23,11 +23,10 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lake/thing__lease"
 
 
-def write(file: Path, host: str = "elsewhere", pid: int = 7, until: float | None = None) -> None:
+def write(file: Path, host: str = "elsewhere", pid: int = 7, **more: int) -> None:
     """A lease as another run has left it."""
     file.parent.mkdir(exist_ok=True)
-    seconds = time.time() + 50 if until is None else until
-    file.write_text(json.dumps({"token": "other", "host": host, "pid": pid, "until": seconds}))
+    file.write_text(json.dumps({"token": "other", "host": host, "pid": pid, "until": time.time() + 50, **more}))
 
 
 def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path) -> None:
@@ -66,15 +65,30 @@ def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession
 
 
 def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSession, file: Path) -> None:
-    gone = subprocess.Popen(["true"])
+    gone, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     gone.wait()
-    write(file, socket.gethostname(), gone.pid)
+    write(file, socket.gethostname(), gone.pid, pid_namespace=here)
     lease = Lease(spark, str(file), tell=lambda _: None)
     lease.acquire()
+    assert json.loads(file.read_text())["pid_namespace"] == here
     lease.release()
-    write(file, "elsewhere", gone.pid)
+    write(file, "elsewhere", gone.pid, pid_namespace=here)
     with pytest.raises(OverlapError, match=f"process {gone.pid} on elsewhere"):
         lease.acquire()
+
+
+def test_a_process_of_another_container_is_waited_for_whatever_runs_here(spark: SparkSession, file: Path) -> None:
+    """Containers of one host name each count their processes from 1: that 7 is gone here says nothing there."""
+    gone, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
+    gone.wait()
+    before_it_was_written: dict[str, int] = {}
+    for namespace in ({"pid_namespace": here + 1}, before_it_was_written):
+        write(file, socket.gethostname(), gone.pid, **namespace)
+        with pytest.raises(OverlapError, match=f"process {gone.pid} on {socket.gethostname()}"):
+            Lease(spark, str(file), tell=lambda _: None).acquire()
+        late = Lease(spark, str(file), clock=lambda: time.time() + 51, tell=lambda _: None)
+        late.acquire()
+        late.release()
 
 
 def test_of_two_that_take_over_the_slower_leaves_the_new_lease(spark: SparkSession, file: Path) -> None:

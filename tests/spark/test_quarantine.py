@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
 
 from outbox_spark.errors import RefusedError, SchemaError
+from outbox_spark.model import Format, Options
 
 THING = {
     "type": "record",
@@ -133,3 +135,18 @@ def test_an_older_version_that_the_newest_cannot_read_is_refused(postgres_target
     with pytest.raises(SchemaError, match=r"schema 3 of topic test\.thing writes double; .* reads null or string"):
         postgres_target.run(log, Schemas({1: THING, 3: older}, newest=1))
     assert postgres_target.committed() is None
+
+
+def test_an_unreadable_key_makes_no_row_stale(target: Target) -> None:
+    """Its bytes may be the text of another key."""
+    target = replace(target, job=replace(target.job, options=Options(key_format=Format.JSON)))
+    log = Log("test.thing")
+    log.append(b'"abc"', value("good"), sequence(1))
+    log.append(b"abc", value("its key is no JSON"), sequence(2))
+    for commit in (3, 4):
+        assert target.run(log, SCHEMAS).quarantined == 1
+        assert target.state("note", "_stale") == {"abc": {"note": "good", "_stale": False}}
+        log.append(b"abc", value("again"), sequence(commit))
+    log.append(b'"abc"', b"poison", sequence(5))
+    target.run(log, SCHEMAS)
+    assert target.state("note", "_stale") == {"abc": {"note": "good", "_stale": True}}

@@ -82,7 +82,8 @@ class TargetTable(Protocol):
 
     def replace_by(self, shadow: Self) -> None:
         """Make what is in `shadow`, a table of the same target, this table's content, in one step for readers: rows,
-        ledger, progress. The shadow is gone afterwards. Works too when this table does not exist."""
+        ledger, progress. The shadow is gone afterwards. Works too when this table does not exist. Raises OverlapError
+        when another run has committed to this table since it was entered."""
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays. For shadows that an interrupted rebuild left."""

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.model import Mode
 from outbox_spark.order import VERSION_COLUMNS, version_sql
+from outbox_spark.reasons import UNNAMED
 from outbox_spark.sinks import history
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
 from outbox_spark.sinks.merging import POISON, literal, quoted
@@ -61,11 +62,13 @@ class BesideTables(ABC):
         if not self._there(QUARANTINE_SUFFIX):
             return None
         entries = self._read(QUARANTINE_SUFFIX).where(F.col("topic_id") == batch.committed.topic_id)
+        # An unreadable key is no row's, though its bytes may be the text of another's.
+        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNNAMED))
         key = F.col("key").cast("string")
         if KEY_COLUMN in entries.columns:  # entries of before layout 2 have none
             key = F.coalesce(KEY_COLUMN, key)
         newest = F.max(F.struct(*VERSION_COLUMNS)).alias(POISON)
-        return entries.where(F.col("key").isNotNull()).groupBy(key.alias(KEY_COLUMN)).agg(newest)
+        return entries.groupBy(key.alias(KEY_COLUMN)).agg(newest)
 
     def _enter_tombstones(self, batch: Batch) -> int:
         """Append those that the ledger does not know yet; returns how many. An entry is never changed."""

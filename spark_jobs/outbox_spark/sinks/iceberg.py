@@ -56,7 +56,10 @@ def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
     name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
     prefix = f"spark.sql.catalog.{name}"
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    # Every job carries the session's settings along, and the event log redacts those that are the application's too.
+    application: Any = spark._jsc.sc().conf()
     for key, value in settings:
+        application.set(f"{prefix}.{key}", value)
         spark.conf.set(f"{prefix}.{key}", value)
     # A cached table does not show what others have committed.
     spark.conf.set(f"{prefix}.cache-enabled", "false")
@@ -81,6 +84,14 @@ class IcebergTable(LakeTable):
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
             lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}")
         super().__init__(spark, f"{target.namespace}.{table}", mode, lease)
+        self._entered: str | None = None
+        """Where there is no lease: the token of the newest progress when this table was entered."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._lease is None:
+            self._entered = iceberg_upkeep.newest_token(self)
+        return self
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError when the table cannot have, or hold, these columns."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
-from outbox_spark.sinks.iceberg_snapshots import newest_of_ours
+from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in
 from outbox_spark.sinks.lake_replace import take_beside
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ _DAY_MILLIS = 86_400_000
 def replace_by(table: IcebergTable, shadow: IcebergTable) -> None:
     """Make the content of `shadow` this table's: one commit, after which the shadow is gone.
 
-    Raises RefusedError for a table that the job did not make: it would be emptied.
+    Raises RefusedError for a table that the job did not make: it would be emptied. Raises OverlapError when, where no
+    lease prevents it, a run has committed to the table since it was entered: the shadow may know less. (Iceberg does
+    not look again when it replaces: of a run that ends while the rows are written, the next run repeats the work.)
     """
     if table._there() and newest_of_ours(table._loaded()) is None:
         message = f"the history of {table._label} holds no progress: the job did not make it, or it was cleaned"
         raise RefusedError(message, "materialize into another table, or drop it; the shadow is kept")
+    if table._lease is None and newest_token(table) != table._entered:
+        raise table._conflict()
     progress = take_beside(table, shadow)
     with table._carrying(progress), table._explained():
         table._replace(shadow._read())
@@ -35,6 +39,13 @@ def replace_by(table: IcebergTable, shadow: IcebergTable) -> None:
         table._sql(f"DELETE FROM {table._name(TOMBSTONES_SUFFIX)} WHERE {others}")  # noqa: S608 - a name of ours
     shadow.drop()
     table._sql(f"DROP TABLE IF EXISTS {shadow._name(QUARANTINE_SUFFIX)} PURGE")
+
+
+def newest_token(table: IcebergTable) -> str | None:
+    """Of the newest progress that is not behind a rollback; None when there is none."""
+    found = newest_of_ours(table._loaded()) if table._there() else None
+    stored = None if found is None else stored_in(found)
+    return None if stored is None else stored.get("token")
 
 
 def drop(table: IcebergTable) -> None:

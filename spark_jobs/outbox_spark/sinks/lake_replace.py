@@ -15,8 +15,11 @@ def take_beside(table: LakeTable, shadow: LakeTable) -> dict[str, Any]:
     """Give `table` the deletions and the quarantine of `shadow`; returns the shadow's progress.
 
     They go first, as in every run: they are true whatever follows, and deletions carry the shadow's ledger_id, which
-    means nothing until the commit of the rows names it. Raises RefusedError when there is no shadow.
+    means nothing until the commit of the rows names it. Raises RefusedError when there is no shadow, OverlapError when
+    the table's lease was lost.
     """
+    if table._lease is not None:
+        table._lease.check()
     if shadow.committed() is None or shadow._stored is None:
         message = f"{shadow._label} does not exist: there is nothing that could replace {table._label}"
         raise RefusedError(message, "run the rebuild again")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -38,6 +39,8 @@ class Holder:
     host: str
     pid: int
     until: float
+    pid_namespace: int | None = None
+    """What `pid` counts in; None on systems that have none, and in files of before it was written."""
 
     def __str__(self) -> str:
         until = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
@@ -47,7 +50,8 @@ class Holder:
         """Whether it stopped renewing; a process of this very machine that is gone is not waited for."""
         if self.until <= now:
             return True
-        if self.host != socket.gethostname():
+        # Containers can share a host name, and each counts its processes by itself.
+        if (self.host, self.pid_namespace) != (socket.gethostname(), _pid_namespace()):
             return False
         try:
             os.kill(self.pid, 0)
@@ -166,7 +170,7 @@ class Lease:
         raise OverlapError(message, "wait for it; if it was killed, its lease ends by itself")
 
     def _write(self, *, overwrite: bool) -> None:
-        holder = Holder(self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds)
+        holder = Holder(self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace())
         stream = self._files().create(self._path, overwrite)
         try:
             stream.write(bytearray(json.dumps(asdict(holder)).encode()))
@@ -191,3 +195,10 @@ class Lease:
 
     def _files(self) -> Any:  # noqa: ANN401 - of Hadoop
         return self._path.getFileSystem(self._configuration)
+
+
+def _pid_namespace() -> int | None:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return None

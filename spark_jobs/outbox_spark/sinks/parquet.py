@@ -32,7 +32,7 @@ from outbox_spark.decode import defaults
 from outbox_spark.errors import ConfigurationError, OverlapError, RefusedError, SchemaError
 from outbox_spark.model import Committed, Mode, ParquetTarget, Written
 from outbox_spark.parquet_reader import POINTERS, newest_pointer, pointer_name
-from outbox_spark.sinks import parquet_rows, parquet_upkeep
+from outbox_spark.sinks import parquet_replace, parquet_rows, parquet_upkeep
 from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch
 from outbox_spark.sinks.parquet_files import PENDING, Files
 from outbox_spark.sinks.parquet_upkeep import SNAPSHOT_PREFIX
@@ -81,8 +81,12 @@ class ParquetTable:
         self._quarantine = Files(spark, self._path + QUARANTINE_SUFFIX)
         self._quarantine_path = self._path + QUARANTINE_SUFFIX
         self._pointer: Pointer | None = None
+        self._entered: Pointer | None = None
+        """The newest when this table was entered."""
 
     def __enter__(self) -> Self:
+        self._load()
+        self._entered = self._pointer
         return self
 
     def __exit__(
@@ -99,6 +103,7 @@ class ParquetTable:
             return None
         committed = Committed.from_json(found["progress"], f"the progress of {self._path}")
         self._pointer = Pointer(**found)
+        self._check_whole(self._pointer)
         return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -165,16 +170,7 @@ class ParquetTable:
 
     def replace_by(self, shadow: Self) -> None:
         """Move the shadow's files here and point to them."""
-        self._load()
-        shadow._load()
-        found = shadow._known()
-        number = 1 if self._pointer is None else self._pointer.number + 1
-        folder = f"{SNAPSHOT_PREFIX}{pointer_name(number)}-{secrets.token_hex(8)}"
-        new = replace(found, number=number, rows=f"{folder}/rows", tombstones=f"{folder}/tombstones")
-        self._files.move(found.rows, new.rows, of=shadow._files)
-        self._files.move(found.tombstones, new.tombstones, of=shadow._files)
-        self._publish(new)
-        shadow.drop()
+        parquet_replace.replace_by(self, shadow)
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays."""
@@ -244,6 +240,10 @@ class ParquetTable:
             F.col("_value").alias("value"),
             F.current_timestamp().alias("quarantined_at"),
         )
+        self._add_quarantined(rows)
+
+    def _add_quarantined(self, rows: DataFrame) -> None:
+        """Append those that are not there yet."""
         if self._quarantine.exists():
             place = ["topic_id", "_partition", "_offset"]
             rows = rows.join(self._quarantined().select(*place), place, "left_anti")
@@ -280,6 +280,13 @@ class ParquetTable:
     def _overtaken(self) -> OverlapError:
         message = f"another run has committed to {self._path} meanwhile"
         return OverlapError(message, "run again; schedule one run per table at a time")
+
+    def _check_whole(self, pointer: Pointer) -> None:
+        """Raise RefusedError when a folder that the pointer names is gone."""
+        for folder in (pointer.rows, pointer.tombstones):
+            if not self._files.exists(folder):
+                message = f"the pointer of {self._path} names {folder}, which is gone"
+                raise RefusedError(message, ANEW)
 
     def _check_ours(self) -> None:
         """Raise RefusedError when the folder holds what no run, not even one that crashed, can have left."""
