@@ -41,6 +41,7 @@ class SchemaRegistry:
         self._session.mount("http://", HTTPAdapter(max_retries=_RETRY))
         self._session.mount("https://", HTTPAdapter(max_retries=_RETRY))
         self._by_id: dict[int | str, str | None] = {}
+        self._met: set[tuple[str, int]] = set()
 
     def __enter__(self) -> SchemaRegistry:
         return self
@@ -70,8 +71,10 @@ class SchemaRegistry:
         """The newest few schemas of a subject, by id, and all that were asked for before; none but usable ones."""
         numbers = self._get(f"/subjects/{quote(subject, safe='')}/versions", missing=_REFUSED) or []
         for number in sorted(numbers)[-_RECENT:]:
-            with suppress(SchemaError):  # not Avro, or incomplete: an error where a record has it
-                self.version(subject, number)
+            if (subject, number) not in self._met:
+                self._met.add((subject, number))
+                with suppress(SchemaError):  # not Avro, or incomplete: an error where a record has it
+                    self.version(subject, number)
         return {key: schema for key, schema in self._by_id.items() if schema is not None}
 
     def by_id(self, schema_id: int) -> str | None:

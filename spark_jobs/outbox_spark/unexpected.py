@@ -20,12 +20,18 @@ def explained(error: Exception) -> MaterializeError:
     """An error that ends one table's run, with the class of what was raised and what is safe to say of it."""
     if isinstance(error, MaterializeError):
         return error
-    if _LOST in str(error):
+    if _says_lost(error):
         message = "rows that a batch kept were lost, as with an executor, and the topic may have changed since"
         return MaterializeError(message, "what was not committed is read again by the next run: run again")
     detail = _detail(error)
     name = type(error).__name__
     return MaterializeError(f"{name}: {detail}" if detail else name, _HINT)
+
+
+def _says_lost(error: Exception) -> bool:
+    with suppress(Exception):  # not every error of Spark's can say what it is
+        return isinstance(error, (PySparkException, Py4JError)) and _LOST in str(error)
+    return False
 
 
 def postgres_words(error: psycopg.Error) -> str:

@@ -96,6 +96,7 @@ def topic_in_memory(log: Log) -> Iterator[None]:
         patch.setattr(topics, "read_records", lambda spark, _, read: log.read(spark, read))
         patch.setattr(topics, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
         patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
+        patch.setattr("outbox_spark.registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject))
         patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
         yield
 

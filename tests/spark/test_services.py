@@ -19,6 +19,10 @@ from outbox_spark.registry import SchemaRegistry
 SCHEMA = '{"type":"string"}'
 ANSWERS = {
     "/api/subjects/t-value/versions/latest": {"subject": "t-value", "id": 7, "version": 2, "schema": SCHEMA},
+    "/api/subjects/many/versions": [5, 1, 3, 4],
+    "/api/subjects/many/versions/3": {"id": 13, "schema": SCHEMA},
+    "/api/subjects/many/versions/4": {"id": 14, "schema": "syntax = ...", "schemaType": "PROTOBUF"},
+    "/api/subjects/many/versions/5": {"id": 15, "schema": SCHEMA},
     "/api/schemas/ids/3": {"schema": SCHEMA},
     "/api/schemas/ids/4": {"schema": "syntax = ...", "schemaType": "PROTOBUF"},
     "/api/schemas/ids/5": {"schema": SCHEMA, "references": [{"name": "io.Other", "subject": "gone-o", "version": 1}]},
@@ -78,6 +82,22 @@ def test_each_schema_is_asked_for_once(registry: SchemaRegistry, asked: list[str
     assert registry.latest("t-value") == SCHEMA
     assert [registry.by_id(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
     assert asked == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
+
+
+def test_recent_schemas_are_the_newest_that_can_be_used_and_those_met_before(
+    registry: SchemaRegistry, asked: list[str]
+) -> None:
+    for number in (3, 9):
+        registry.by_id(number)
+    asked.clear()
+    for _ in range(2):
+        assert registry.recent("many") == {3: SCHEMA, 13: SCHEMA, 15: SCHEMA}
+    versions = "/api/subjects/many/versions"
+    assert asked == [versions, *(f"{versions}/{number}" for number in (3, 4, 5)), versions]
+
+
+def test_a_registry_that_lists_no_versions_is_no_error(registry: SchemaRegistry) -> None:
+    assert registry.recent("gone-value") == {}
 
 
 def test_a_missing_subject_is_named(registry: SchemaRegistry) -> None:
