@@ -106,6 +106,9 @@ def broken_text(value: Expression, kind: DataType) -> Expression | None:
 
 
 def _any_item(items: Expression, kind: DataType) -> Expression | None:
+    if isinstance(kind, StringType):
+        # All at once, apart by a character that belongs to no other: `exists` looks the method up for every item.
+        return ~F.is_valid_utf8(F.array_join(items, "\n"))
     # Asked about a sample first: inside of `exists` it is too late to say that there is no text.
     if broken_text(F.lit(None), kind) is None:
         return None

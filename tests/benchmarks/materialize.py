@@ -3,8 +3,8 @@
 
 Starts an embedded stack of its own and one Spark session with the launchers' settings. See docs/performance.md, "The
 materialization", for what is measured and how. QUICK=1 is a rough look with few events; FULL=1 also measures memory and
-time from 1 to 10 million events. ROUNDS, EVENTS and ONLY (read, reduce, a kind of target, naive, jdbc-sink, memory,
-batches; separated by commas) can be set.
+time from 1 to 10 million events. ROUNDS, EVENTS, SIZES (rows of the tables that batches go to) and ONLY (read, reduce,
+a kind of target, naive, jdbc-sink, memory, batches; separated by commas) can be set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ FULL = os.environ.get("FULL", "") not in ("", "0")
 ROUNDS = int(os.environ.get("ROUNDS", "1" if QUICK else "3"))
 EVENTS = int(os.environ.get("EVENTS", "200000" if QUICK else "3000000"))
 EVENTS_PER_KEY = 10
-TABLE_SIZES = [10_000, 100_000] if QUICK else [10_000, 100_000, 1_000_000, 5_000_000]
+TABLE_SIZES = [
+    int(size)
+    for size in os.environ.get("SIZES", "10000,100000" if QUICK else "10000,100000,1000000,5000000").split(",")
+]
 COMMON_SIZE = 100_000 if QUICK else 1_000_000
 ONLY = [name for name in os.environ.get("ONLY", "").split(",") if name]
 GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
@@ -46,8 +49,10 @@ def main() -> int:
         with here.topic("bench.backfill", EVENTS // EVENTS_PER_KEY) as stock:
             _send(stock, EVENTS)
             backfills(here, stock, kinds, results)
-            results.peaks.append(_peak(here, stock, EVENTS))
-        results.batches = materialize_batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
+            if _wanted("memory"):
+                results.peaks.append(_peak(here, stock, EVENTS))
+        if _wanted("batches"):
+            results.batches = materialize_batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
             _grow(here, results)
     materialize_report.publish_results(results)

@@ -6,6 +6,8 @@ Spark makes the lines of COPY's text format; a class in our jar (spark_jobs/java
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -70,6 +72,9 @@ def copy_line(columns: tuple[Column, ...]) -> Expression:
 
 
 def _escaped(value: Expression) -> Expression:
-    for raw, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-        value = F.replace(value, F.lit(raw), F.lit(escaped))
-    return value
+    # Most values have none of them, and to look for a character is far cheaper than to look for a text to replace.
+    special = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+    escaped = value
+    for raw, shown in special:
+        escaped = F.replace(escaped, F.lit(raw), F.lit(shown))
+    return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in special]), escaped).otherwise(value)

@@ -10,9 +10,12 @@ final class RecordRows implements Iterator<InternalRow> {
   /** A table that leaves more than this share of its records costs more than it saves. */
   private static final double USEFUL = 0.7;
 
+  private static final int AT_ONCE = 16;
+
   private final PartitionReader reader;
   private final int partition;
   private final long keptBytes;
+  private final NewestTable.Entry[] upcoming = new NewestTable.Entry[AT_ONCE];
   private NewestTable table;
   private int place;
   private boolean passing;
@@ -73,11 +76,22 @@ final class RecordRows implements Iterator<InternalRow> {
     table = new NewestTable();
     place = 0;
     long taken = 0;
-    ConsumerRecord<byte[], byte[]> record;
-    while (table.bytes() < keptBytes && (record = reader.next()) != null) {
-      table.add(record);
-      taken++;
+    int count = AT_ONCE;
+    while (table.bytes() < keptBytes && count == AT_ONCE) {
+      count = take();
+      table.add(upcoming, count);
+      taken += count;
     }
     passing = table.size() > USEFUL * taken;
+  }
+
+  /** The next few records; fewer than AT_ONCE: there are no more. */
+  private int take() {
+    int count = 0;
+    ConsumerRecord<byte[], byte[]> record;
+    while (count < AT_ONCE && (record = reader.next()) != null) {
+      upcoming[count++] = new NewestTable.Entry(record);
+    }
+    return count;
   }
 }
