@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -50,7 +51,12 @@ class Runner:
             on_batch=self._on_batch,
             replay_from=self.replay_from,
         )
-        outcome = each.attempt(str(job), self.tell, run, partial(failed, job), debug=self.debug)
+        started = time.monotonic()
+
+        def gave_up(error: MaterializeError) -> Outcome:
+            return replace(failed(job, error), seconds=round(time.monotonic() - started, 3))
+
+        outcome = each.attempt(str(job), self.tell, run, gave_up, debug=self.debug)
         if self.metrics is not None:
             self.metrics.run(job, outcome)
         return outcome

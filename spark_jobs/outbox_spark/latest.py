@@ -191,7 +191,7 @@ def ordering_of(
     raise RefusedError(
         f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
         "find who else produces to the topic; a topic is either the kit's, with the header on every record, "
-        "or another's, with it on none",
+        "or another's, with it on none. The way out is in docs/materialization.md, Errors",
     )
 
 

@@ -87,7 +87,7 @@ def _check_identity(topic: TopicState, committed: Committed) -> None:
             f"topic {topic.name} was deleted and made again: its id is {topic.topic_id}, "
             f"the table was made of {committed.topic_id}"
         )
-        raise RefusedError(message, _REBUILD)
+        raise RefusedError(message, f"`outbox apply` and `outbox backfill` fill the new one; {_REBUILD}")
     missing = sorted(set(committed.offsets) - set(topic.latest))
     if missing:
         message = (

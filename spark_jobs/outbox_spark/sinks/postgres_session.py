@@ -87,7 +87,7 @@ def connect(target: PostgresTarget) -> psycopg.Connection[TupleRow]:
 def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
     """What is said when the server cannot be asked."""
     message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
-    return UnreachableError(message, "check the target in the environment file")
+    return UnreachableError(message, "check the target in the environment or job file")
 
 
 def prepare_merge(connection: psycopg.Connection[TupleRow]) -> None:
