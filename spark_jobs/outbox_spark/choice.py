@@ -1,15 +1,15 @@
-"""A choice between a fast way, which needs something where the tasks run, and a plain one that always works."""
+"""A choice between a fast way, which needs a class of our jar, and a plain one that always works."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
+from outbox_spark.class_path import has_class
 from outbox_spark.errors import ConfigurationError
 
 AUTO = "auto"
@@ -24,12 +24,11 @@ class Choice(Generic[W]):
     variable: str
     fast: W
     plain: W
-    lacking: str
-    """What is wrong where `fast` is asked for and cannot be."""
-    hint: str
+    needs: str
+    """Class without which `fast` cannot be."""
 
-    def made(self, spark: SparkSession, can: Callable[[SparkSession], bool]) -> W:
-        """The fast way where it `can` be, unless something else is said; `can` is asked only when it matters.
+    def made(self, spark: SparkSession) -> W:
+        """The fast way where its class is, unless something else is said.
 
         Raises ConfigurationError when the fast one is asked for and cannot be, or what is said is none of the three.
         """
@@ -39,8 +38,9 @@ class Choice(Generic[W]):
             raise ConfigurationError(f"{self.setting} ({self.variable}) is {said}", f"one of {', '.join(ways)}")
         if said == self.plain:
             return self.plain
-        if can(spark):
+        if has_class(spark, self.needs):
             return self.fast
         if said == self.fast:
-            raise ConfigurationError(f"{self.setting} is {said}, but {self.lacking}", self.hint)
+            message = f"{self.setting} is {said}, but class {self.needs} is not on Spark's class path"
+            raise ConfigurationError(message, "give spark-submit outbox-spark.jar, or set it to auto")
         return self.plain

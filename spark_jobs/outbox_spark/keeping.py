@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -46,27 +46,26 @@ def keep_to_kept(stack: ExitStack, spark: SparkSession) -> None:
     since: of two records of a key the one that this batch counted can be gone, and the one that replaced it be beyond
     the batch. Needs our jar on the class path.
     """
-    context = spark.sparkContext
-    before = context.getLocalProperty(KEPT_ONLY)
-    context.setLocalProperty(KEPT_ONLY, "true")
-    stack.callback(_restore, spark, before)
+    stack.enter_context(_kept_only(spark, "true"))
+
+
+def reading(spark: SparkSession) -> AbstractContextManager[None]:
+    """For the action that fills what is kept with what a topic holds."""
+    return _kept_only(spark, None)
 
 
 @contextmanager
-def reading(spark: SparkSession) -> Iterator[None]:
-    """For the action that fills what is kept with what a topic holds."""
-    before = spark.sparkContext.getLocalProperty(KEPT_ONLY)
-    _restore(spark, None)
+def _kept_only(spark: SparkSession, value: str | None) -> Iterator[None]:
+    """KEPT_ONLY with this value, None for without; afterwards as it was."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(KEPT_ONLY)
+    context.setLocalProperty(KEPT_ONLY, value)  # type: ignore[arg-type]  # None removes it
     try:
         yield
     finally:
-        _restore(spark, before)
-
-
-def _restore(spark: SparkSession, value: str | None) -> None:
-    # Of a Spark that is gone there is nothing to restore, and what ended it is what must be told.
-    with suppress(Py4JError):
-        spark.sparkContext.setLocalProperty(KEPT_ONLY, value)  # type: ignore[arg-type]  # None removes it
+        # Of a Spark that is gone there is nothing to restore, and what ended it is what must be told.
+        with suppress(Py4JError):
+            context.setLocalProperty(KEPT_ONLY, before)  # type: ignore[arg-type]  # as it was: str or None
 
 
 def counted(rows: DataFrame) -> Counts:

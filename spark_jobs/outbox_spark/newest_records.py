@@ -59,7 +59,7 @@ def read_newest(
     Like source.read_records it fails when the log does not hold the range, and passes what was compacted. `patience`
     is in ms. Raises ConfigurationError when the setting asks for what is not there.
     """
-    if _chosen(spark) is Reader.SPARK:
+    if Choice(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, CLASS).made(spark) is Reader.SPARK:
         return extracted(read_records(spark, kafka, read))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
@@ -76,17 +76,6 @@ def extracted(records: DataFrame) -> DataFrame:
         return frame
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.KeptRows.checked(frame._jdf), spark)
-
-
-def is_available(spark: SparkSession) -> bool:
-    """Whether its class is there."""
-    return has_class(spark, CLASS)
-
-
-def _chosen(spark: SparkSession) -> Reader:
-    lacking = f"class {CLASS} is not on Spark's class path"
-    hint = "give spark-submit outbox-spark.jar, or set it to auto"
-    return Choice(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, lacking, hint).made(spark, is_available)
 
 
 @reused

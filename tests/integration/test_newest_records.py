@@ -17,10 +17,11 @@ from pyspark.sql import Row, SparkSession
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
 from outbox_spark import newest_records
+from outbox_spark.class_path import has_class
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.latest import newest_per_key
 from outbox_spark.model import Format, ReadRange
-from outbox_spark.newest_records import COLUMNS, SETTING, extracted, is_available, read_newest
+from outbox_spark.newest_records import CLASS, COLUMNS, SETTING, extracted, read_newest
 from outbox_spark.ranges import describe, resolve
 from outbox_spark.source import read_records
 from outbox_spark.unexpected import explained
@@ -65,7 +66,7 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
-    assert is_available(spark), "outbox-spark.jar is not among Spark's jars: run `make setup`"
+    assert has_class(spark, CLASS), "outbox-spark.jar is not among Spark's jars: run `make setup`"
     made = Topic(spark, state)
     yield made
     made.admin.delete_topics([made.name])[made.name].result(30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +35,6 @@ from outbox_spark.ranges import describe, offsets_at
 from outbox_spark.reconcile import reconcile
 from outbox_spark.reconcile_report import Result
 from outbox_spark.runs import materialize
-from outbox_spark.session import start_session
 from outbox_spark.upkeep import now
 
 TOPIC = "zombies.thing"
@@ -50,15 +48,6 @@ EAGER = {
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-    session = start_session("outbox-reconcile-test")
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
+from outbox_spark.class_path import has_class
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.model import PostgresTarget
 from outbox_spark.sinks import postgres_staging
-from outbox_spark.sinks.postgres_copy import copy_rows
-from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, can_copy, chosen_way, settle
+from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
+from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle
 
 THING = {
     "type": "record",
@@ -116,7 +117,7 @@ def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.Conni
 
 
 def test_copy_is_chosen_where_the_jar_is(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert can_copy(spark), "outbox-spark.jar is not among Spark's jars: run `make setup`"
+    assert has_class(spark, CLASS), "outbox-spark.jar is not among Spark's jars: run `make setup`"
     assert chosen_way(spark) is Way.COPY
     monkeypatch.setenv(VARIABLE, "jdbc")
     assert chosen_way(spark) is Way.JDBC

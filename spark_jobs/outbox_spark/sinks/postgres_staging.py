@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.choice import AUTO, Choice
-from outbox_spark.class_path import has_class
 from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import PostgresTarget
@@ -100,14 +99,7 @@ def chosen_way(spark: SparkSession) -> Way:
 
     Raises ConfigurationError when it says `copy` and that cannot be, or says what is none of the three.
     """
-    lacking = f"class {CLASS} is not on Spark's class path"
-    hint = "give spark-submit outbox-spark.jar, or set it to auto"
-    return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, lacking, hint).made(spark, can_copy)
-
-
-def can_copy(spark: SparkSession) -> bool:
-    """Whether the class that copies is there."""
-    return has_class(spark, CLASS)
+    return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, CLASS).made(spark)
 
 
 def stage(batch: Batch, staging: Staging, target: PostgresTarget, name: str) -> Loaded:
