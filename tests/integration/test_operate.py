@@ -16,6 +16,7 @@ from tests.integration.test_records import book, send
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
+from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -207,6 +208,31 @@ def test_a_running_connector_is_resumed_after_a_reset(run: Run, operate: Deploym
     events += [write() for _ in range(5)]
     for event in events:
         arrived(operate, TOPIC, 4, event)
+
+
+def test_concurrent_transactions_do_not_look_like_lost_rows(
+    run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
+) -> None:
+    """A row that was written before another transaction's commit is sent after it: its own lsn is the older one."""
+    key = str(uuid4())
+    with psycopg.connect(source_dsn) as connection:
+        late = emit(
+            connection,
+            aggregate_type="book",
+            aggregate_id=key,
+            event_type="book_changed",
+            payload=book(key),
+            table=TABLE,
+        )
+        soon = write()
+    for event in (soon, str(late)):
+        arrived(operate, TOPIC, 4, event)
+    run("stop")
+    found = document(run("offsets", "show", "--output", "json"))
+    assert found["slot_confirmed_flush"]["number"] <= found["connector"]["number"]
+    run("resume")
+    assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
+    arrived(operate, TOPIC, 4, write())
 
 
 @pytest.mark.parametrize(

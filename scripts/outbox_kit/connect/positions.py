@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.reached import reached
 from outbox_kit.connect.writing import confirmed
 from outbox_kit.progress import Progress
-
-POSITIONS = ("lsn", "lsn_proc", "lsn_commit")
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,6 @@ class Start:
 def own_offset(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
     """The offset under this prefix: one under another Debezium does not find."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
-
-
-def reached(offset: dict[str, Any] | None) -> int:
-    """The farthest LSN of an offset; of concurrent transactions `lsn` alone may lie before the last commit."""
-    return max((int((offset or {}).get(key) or 0) for key in POSITIONS), default=0)
 
 
 def ensure(client: ConnectClient, name: str, start: Start, progress: Progress, *, halted: bool = False) -> None:

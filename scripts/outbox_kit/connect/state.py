@@ -11,6 +11,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnector
 from outbox_kit.connect.comparing import FINGERPRINT_KEY, compare, different_keys, was_edited
 from outbox_kit.connect.neighbours import orphans
+from outbox_kit.connect.reached import reached
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 
@@ -80,7 +81,7 @@ def position(actual: ActualConnector) -> int:
     """
     prefix = (actual.config or {}).get("topic.prefix")
     own = [entry["offset"] for entry in actual.offsets if prefix in (None, entry["partition"].get("server"))]
-    return max((offset.get("lsn") or 0 for offset in own if offset), default=0)
+    return max(map(reached, own), default=0)
 
 
 def epoch(config: dict[str, str] | None) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from outbox_kit.changes import Change
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.reached import reached
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.guard import refuse_other_cluster
 from outbox_kit.deployment.model import SYSTEMS
@@ -179,7 +180,7 @@ def delivered(actual: connect_state.ActualConnector) -> removal.Delivered:
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return removal.Delivered()
-    newest = max(offsets, key=lambda offset: offset.get("lsn") or 0)
+    newest = max(offsets, key=reached)
     xid = str(newest.get("txId") or "")
     return removal.Delivered(newest.get("lsn_commit") or 0, newest.get("lsn") or 0, xid)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.reached import reached
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
@@ -59,7 +60,7 @@ def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) 
     actual = require_connector(deployment)
     lock, _ = refuse_other_source(deployment)
     positions = read_positions(deployment, actual)
-    return refuse_unreachable(positions, _target(deployment, positions, lock, source)["lsn"], skip=skip)
+    return refuse_unreachable(positions, reached(_target(deployment, positions, lock, source)), skip=skip)
 
 
 def reset(deployment: Deployment, source: Path | None, progress: Progress, *, skip: bool = False) -> Reset:
@@ -84,11 +85,11 @@ def reset(deployment: Deployment, source: Path | None, progress: Progress, *, sk
         backup.write(path, backup.take(deployment, actual, positions, lock))
         progress(f"offsets and slot position are in {path}")
         target = _target(deployment, positions, lock, source)
-        rows = rows_moved(deployment, move := refuse_unreachable(positions, target["lsn"], skip=skip))
+        rows = rows_moved(deployment, move := refuse_unreachable(positions, reached(target), skip=skip))
         progress(move.words(rows))
     _write(deployment, actual, target, progress)
     _start_again(deployment, progress, at_rest=at_rest)
-    return Reset(path, positions.connector, target["lsn"], rows, not at_rest)
+    return Reset(path, positions.connector, reached(target), rows, not at_rest)
 
 
 def _start_again(deployment: Deployment, progress: Progress, *, at_rest: bool) -> None:
@@ -120,7 +121,7 @@ def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, An
     progress(f"set the position of connector {name}")
     deployment.connect.patch_offsets(name, own, target)
     written = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == own]
-    if [entry["offset"].get("lsn") for entry in written] != [target["lsn"]]:
+    if [reached(entry["offset"]) for entry in written] != [reached(target)]:
         raise RefusedError(
             f"connector {name!r} does not keep the position that it was given", "it is STOPPED; run the command again"
         )

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.connect.samples import DESIRED, NULL, RUNNING, STOPPED
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_position
+from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_passed, refuse_position
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 
@@ -45,6 +45,14 @@ def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dic
         refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER
+
+
+def test_a_slot_at_the_last_commit_is_not_beyond_an_event_of_a_concurrent_transaction() -> None:
+    """The event's own lsn is older than the commit that was confirmed before it."""
+    actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
+    refuse_passed("c", "s", position(actual), 1608)
+    with pytest.raises(RefusedError, match=r"slot 's' stands at .*1609"):
+        refuse_passed("c", "s", position(actual), 1609)
 
 
 def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
