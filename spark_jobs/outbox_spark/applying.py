@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.decode import types_of
 from outbox_spark.decoding import Decoding
 from outbox_spark.errors import RefusedError
-from outbox_spark.keeping import Counts, counted, keep_to_kept, kept, reading
-from outbox_spark.latest import SUMMARIZED, Summary, ordering_of, summarize, summarize_counted
+from outbox_spark.keeping import QUARANTINED, Counts, counted, counts_in, keep_to_kept, kept, reading
+from outbox_spark.latest import SUMMARIZED, Summary, ordering_of, summarize, summarize_counted, summary_in, sums_of
 from outbox_spark.model import Committed, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.registry import SchemaRegistry
-from outbox_spark.sinks import Batch, TargetTable
+from outbox_spark.sinks import Batch, Sent, TargetTable
 from outbox_spark.spark_work import label
 from outbox_spark.topics import Topic
 
@@ -53,7 +53,7 @@ def apply(
     with ExitStack() as stack:
         keep_to_kept(stack, spark)
         table.check(decoding.columns, types_of(spark, decoding.columns, decoding.reader))
-        found = _read(stack, job, decoding, topic, read)
+        found = _read(stack, job, table, decoding, topic, read)
         with reading(spark):
             ordering = ordering_of(job, found.summary, committed, lambda: topic.records(read))
         _check_counts(job, found)
@@ -63,7 +63,7 @@ def apply(
             _check_counts(job, found)
         label(spark, job, "write")
         new = progress(read.committed(committed, ordering))
-        batch = Batch(found.rows, found.counts, decoding.columns, decoding.reader, committed, new)
+        batch = Batch(found.rows, found.counts, decoding.columns, decoding.reader, committed, new, found.sent)
         summary = found.summary
         return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
@@ -75,31 +75,54 @@ class _Found:
     rows: DataFrame
     summary: Summary
     counts: Counts
+    sent: Sent | None = None
 
 
-def _read(stack: ExitStack, job: MaterializeJob, decoding: Decoding, topic: Topic, read: ReadRange) -> _Found:
+def _read(
+    stack: ExitStack, job: MaterializeJob, table: TargetTable, decoding: Decoding, topic: Topic, read: ReadRange
+) -> _Found:
     """Reduce and decode in one pass, with the schemas that are likely; in two, where a record has another one.
 
-    Kept, because it is used more than once and a compacted topic may answer differently the second time.
+    Kept, because it is used more than once and a compacted topic may answer differently the second time; unless the
+    table takes the rows in that pass.
     """
     every, likely = job.options.mode is Mode.HISTORY, decoding.likely()
     latest = decoding.newest(topic, read, every_version=every)
     spark = latest.sparkSession
     label(spark, job, "reduce to the newest record of each key, decode")
-    with ExitStack() as attempt:
-        rows = kept(attempt, decoding.rows(latest, likely, SUMMARIZED))
-        with reading(spark):
-            summary, counts = summarize_counted(rows)
-        if decoding.are_enough(likely, summary):
-            stack.push(attempt.pop_all())
-            return _Found(rows.drop(*SUMMARIZED), summary, counts)
-    # Of what was read nothing is used: the log may have changed meanwhile.
+    rows, sums = decoding.rows(latest, likely, SUMMARIZED), sums_of(likely)
+    with reading(spark):
+        sent = table.send_ahead(rows, decoding.columns, sums)
+    if sent is not None and decoding.are_enough(sent.sums) and not sent.sums[QUARANTINED]:
+        return _Found(rows.drop(*SUMMARIZED), summary_in(sent.sums), counts_in(sent.sums), sent)
+    if sent is not None:
+        # What cannot be read must be looked at again, see _with_older and _check_counts.
+        table.discard(sent)
+    if sent is None or decoding.are_enough(sent.sums):
+        found = _kept(stack, decoding, rows, sums, observed=sent is None)
+        if found is not None:
+            return found
+    # Of what was read nothing is used: the log may have changed meanwhile. Listeners have seen the batch.
     latest = kept(stack, decoding.newest(topic, read, every_version=every))
     with reading(spark):
-        summary = summarize(latest)
+        summary, schemas = summarize(latest, observed=False)
     label(spark, job, "decode")
-    rows = kept(stack, decoding.rows(latest, decoding.writers(summary)))
+    rows = kept(stack, decoding.rows(latest, decoding.writers(schemas)))
     return _Found(rows, summary, counted(rows))
+
+
+def _kept(
+    stack: ExitStack, decoding: Decoding, rows: DataFrame, sums: list[Column], *, observed: bool
+) -> _Found | None:
+    """Rows that are kept; None where a record has another schema than those that were expected."""
+    with ExitStack() as attempt:
+        rows = kept(attempt, rows)
+        with reading(rows.sparkSession):
+            found = summarize_counted(rows, sums, observed=observed)
+        if not decoding.are_enough(found):
+            return None
+        stack.push(attempt.pop_all())
+        return _Found(rows.drop(*SUMMARIZED), summary_in(found), counts_in(found))
 
 
 def _check_counts(job: MaterializeJob, found: _Found) -> None:
@@ -131,8 +154,8 @@ def _with_older(stack: ExitStack, decoding: Decoding, topic: Topic, read: ReadRa
     versions = decoding.newest(topic, read, every_version=True)
     theirs = kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
     with reading(rows.sparkSession):
-        summary = summarize(theirs, observed=False)
-    older = decoding.rows(theirs, decoding.writers(summary, whole=False))
+        _, schemas = summarize(theirs, observed=False)
+    older = decoding.rows(theirs, decoding.writers(schemas, whole=False))
     ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
     # What the first read saw may be compacted away in the second.
     both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])

@@ -24,7 +24,7 @@ from outbox_spark.columns import Column as TableColumn
 from outbox_spark.decoding import decode_newest
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.keeping import keep_to_kept, kept, reading
-from outbox_spark.latest import LATEST_COLUMNS, Summary, newest_of, summarize
+from outbox_spark.latest import LATEST_COLUMNS, Schemas, newest_of, summarize
 from outbox_spark.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.ranges import TopicState, resolve
 from outbox_spark.registry import SchemaRegistry
@@ -107,12 +107,12 @@ def compare(
     claimed = claimed_range(scan.state, committed)
     latest = kept(stack, newest_of(job, topic, claimed))
     with reading(latest.sparkSession):
-        summary = summarize(latest)
+        summary, schemas = summarize(latest, observed=True)
     keep_to_kept(stack, latest.sparkSession)
     labelled = _labelled(stack, table, latest)
     grown = committed.partition_epoch > 0
     absent = _prove(stack, job, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
-    newest, columns, reader = _decoded(stack, job, table, registry, labelled, summary, grown=grown)
+    newest, columns, reader = _decoded(stack, job, table, registry, labelled, schemas, grown=grown)
     _check_unmoved(job, table, committed)
     ahead = labelled.where(F.col("_kind") == Kind.AHEAD.value)
     every = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
@@ -221,14 +221,14 @@ def _decoded(
     table: TargetTable,
     registry: SchemaRegistry,
     labelled: DataFrame,
-    summary: Summary,
+    schemas: Schemas,
     *,
     grown: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
     """The newest records of keys that the table lacks, has older, or has though they are deleted."""
     wanted = labelled.where(F.col("_kind").isin(Kind.MISSING.value, Kind.STALE.value, _DELETED))
     # The whole scan's schema ids: of a lone foreign record none may be known.
-    rows, columns, reader = decode_newest(job, table, wanted.select(*LATEST_COLUMNS), summary, registry)
+    rows, columns, reader = decode_newest(job, table, wanted.select(*LATEST_COLUMNS), schemas, registry)
     kinds = wanted.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     position = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, position).drop("p", "o")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -10,7 +11,7 @@ from outbox_spark.columns import Column, columns_of
 from outbox_spark.compatible import check_writer
 from outbox_spark.decode import decode, types_of
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.latest import Summary, newest_of, newest_per_key
+from outbox_spark.latest import Schemas, are_expected, newest_of, newest_per_key
 from outbox_spark.model import Format, MaterializeJob, ReadRange
 from outbox_spark.newest_records import extracted
 from outbox_spark.registry import SchemaRegistry
@@ -46,18 +47,18 @@ class Decoding:
         found = self._registry.recent(self._subject)
         return {key: found[key] for key in sorted(found, key=str) if self._fits(found[key])}
 
-    def are_enough(self, writers: Writers, summary: Summary) -> bool:
-        """Whether these are all that occur."""
-        return not self._is_avro or summary.schema_ids | summary.schema_guids <= writers.keys()
+    def are_enough(self, sums: Mapping[str, Any]) -> bool:
+        """Whether no other schemas occur than those that these sums (latest.sums_of) expected."""
+        return not self._is_avro or are_expected(sums)
 
-    def writers(self, summary: Summary, *, whole: bool = True) -> Writers:
+    def writers(self, schemas: Schemas, *, whole: bool = True) -> Writers:
         """Exactly those that occur. `whole` unless it is of a few keys, whose ids may all be unknown.
 
         Raises RefusedError, SchemaError.
         """
         if not self._is_avro:
             return {}
-        return _writers(self._job, summary, self.reader, self._registry, whole=whole)
+        return _writers(self._job, schemas, self.reader, self._registry, whole=whole)
 
     def rows(self, latest: DataFrame, writers: Writers, carried: Sequence[str] = ()) -> DataFrame:
         """Rows as decode() yields them, and the `carried` columns of `latest` as they are."""
@@ -80,7 +81,7 @@ class Decoding:
 
 
 def _writers(
-    job: MaterializeJob, summary: Summary, reader: str, registry: SchemaRegistry, *, whole: bool
+    job: MaterializeJob, schemas: Schemas, reader: str, registry: SchemaRegistry, *, whole: bool
 ) -> dict[int | str, str]:
     """The schemas behind the ids and GUIDs that occur, without those that the registry does not know.
 
@@ -88,7 +89,7 @@ def _writers(
     """
     found: dict[int | str, str] = {}
     unknown: list[int | str] = []
-    keys: list[int | str] = [*sorted(summary.schema_ids), *sorted(summary.schema_guids)]
+    keys: list[int | str] = [*sorted(schemas.ids), *sorted(schemas.guids)]
     for key in keys:
         schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(key)
         if schema is None:
@@ -108,12 +109,12 @@ def _writers(
 
 
 def decode_newest(
-    job: MaterializeJob, table: TargetTable, latest: DataFrame, summary: Summary, registry: SchemaRegistry
+    job: MaterializeJob, table: TargetTable, latest: DataFrame, schemas: Schemas, registry: SchemaRegistry
 ) -> tuple[DataFrame, Sequence[Column], str]:
     """Rows of what newest_per_key left, the columns and the reader schema: what a Batch takes. Writes nothing.
 
-    `latest` may be a part of what `summary` speaks of.
+    `latest` may be a part of what `schemas` speaks of.
     """
     decoding = Decoding(job, table, registry)
     table.check(decoding.columns, types_of(latest.sparkSession, decoding.columns, decoding.reader))
-    return decoding.rows(latest, decoding.writers(summary)), decoding.columns, decoding.reader
+    return decoding.rows(latest, decoding.writers(schemas)), decoding.columns, decoding.reader

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
@@ -16,7 +17,8 @@ from outbox_spark.reused import reused
 KEPT_ONLY = "outbox.kept.only"
 """KeptRows.PROPERTY of our jar: jobs that have it may not read topics."""
 
-_SUMS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
+QUARANTINED = "decoded_quarantined"
+_SUMS = ("decoded_rows", QUARANTINED, "decoded_tombstones")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,6 @@ def counts_of_rows() -> list[Column]:
     return [each.alias(name) for each, name in zip(sums, _SUMS, strict=True)]
 
 
-def counts_in(row: Row) -> Counts:
-    """The counts in a row with counts_of_rows."""
+def counts_in(row: Row | Mapping[str, Any]) -> Counts:
+    """The counts among sums with counts_of_rows."""
     return Counts(*(row[name] for name in _SUMS))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.framing import schema_guid, schema_id
-from outbox_spark.keeping import Counts, counts_in, counts_of_rows
+from outbox_spark.keeping import counts_of_rows
 from outbox_spark.keys import key_text
 from outbox_spark.model import Committed, Format, MaterializeJob, Ordering, ReadRange
 from outbox_spark.newest_records import COLUMNS, extracted
@@ -43,14 +44,19 @@ class Summary:
 
     records: int
     keys: int
-    schema_ids: frozenset[int]
-    """Ids in the frames of the newest records."""
-    schema_guids: frozenset[str]
-    """GUIDs where a frame has one instead of an id."""
     kinds: int
     """Bits of the kinds of sequence that occur, see order.py."""
-    newest: datetime | None = None
+    newest: datetime | None
     """Kafka timestamp of the newest record."""
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """Which schemas the newest records of a range name."""
+
+    ids: frozenset[int]
+    guids: frozenset[str]
+    """Where a frame has one instead of an id."""
 
 
 def newest_of(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
@@ -135,29 +141,44 @@ def _results(partition_epoch: int) -> list[Column]:
     ]
 
 
-def summarize(latest: DataFrame, *, observed: bool = True) -> Summary:
+def summarize(latest: DataFrame, *, observed: bool) -> tuple[Summary, Schemas]:
     """Count what `newest_per_key` reduced: the action that fills what is kept of it."""
-    return _summary(_aggregated(latest, _counts(), observed=observed))
+    row = _aggregated(latest, [*_counts(), *_schemas()], observed=observed)
+    return summary_in(row), Schemas(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
-def summarize_counted(rows: DataFrame) -> tuple[Summary, Counts]:
-    """The same of decoded rows that carry SUMMARIZED, and the counts of these."""
-    row = _aggregated(rows, [*_counts(), *counts_of_rows()], observed=True)
-    return _summary(row), counts_in(row)
+def summarize_counted(rows: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
+    """`sums` (sums_of) of decoded rows that carry SUMMARIZED: the action that fills what is kept of them."""
+    return _aggregated(rows, sums, observed=observed)
 
 
-def _aggregated(frame: DataFrame, sums: list[Column], *, observed: bool) -> Row:
+def _aggregated(frame: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
     counts = frame.agg(*sums)
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
     if observed:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
-    return counts.collect()[0]
+    return counts.collect()[0].asDict()
 
 
-def _summary(row: Row) -> Summary:
-    ids, guids = frozenset(row["schema_ids"]), frozenset(row["schema_guids"])
-    newest = None if row["newest"] is None else datetime.fromtimestamp(row["newest"] / 1_000_000, UTC)
-    return Summary(row["records"], row["keys"], ids, guids, row["kinds"], newest)
+def sums_of(expected: Iterable[int | str]) -> list[Column]:
+    """What summary_in, counts_in and are_expected read, of decoded rows that carry SUMMARIZED.
+
+    `expected` are the ids and GUIDs of the schemas that they were decoded with.
+    """
+    ids = tuple(sorted(key for key in expected if isinstance(key, int)))
+    guids = tuple(sorted(key for key in expected if isinstance(key, str)))
+    return [*_counts(), *counts_of_rows(), _unexpected(ids, guids)]
+
+
+def are_expected(sums: Mapping[str, Any]) -> bool:
+    """Whether no record named another schema."""
+    return bool(sums["unexpected"] == 0)
+
+
+def summary_in(sums: Mapping[str, Any]) -> Summary:
+    """The summary in these sums."""
+    newest = None if sums["newest"] is None else datetime.fromtimestamp(sums["newest"] / 1_000_000, UTC)
+    return Summary(sums["records"], sums["keys"], sums["kinds"], newest)
 
 
 @reused
@@ -165,11 +186,25 @@ def _counts() -> list[Column]:
     return [
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
         F.count(F.lit(1)).alias("keys"),
-        F.collect_set("schema_id").alias("schema_ids"),
-        F.collect_set("schema_guid").alias("schema_guids"),
         F.coalesce(F.bit_or("_kinds"), F.lit(0)).alias("kinds"),
         F.max(F.unix_micros("_timestamp")).alias("newest"),
     ]
+
+
+@reused
+def _schemas() -> list[Column]:
+    return [
+        F.collect_set("schema_id").alias("schema_ids"),
+        F.collect_set("schema_guid").alias("schema_guids"),
+    ]
+
+
+@reused
+def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
+    # A tombstone has neither.
+    of_id = F.col("schema_id").isNotNull() & ~F.col("schema_id").isin(*ids)
+    of_guid = F.col("schema_guid").isNotNull() & ~F.col("schema_guid").isin(*guids)
+    return F.count_if(of_id | of_guid).alias("unexpected")
 
 
 def ordering_of(

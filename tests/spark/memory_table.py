@@ -47,6 +47,10 @@ class MemoryTable:
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
 
+    @staticmethod
+    def send_ahead(*_: object) -> None:
+        """Takes what is kept."""
+
     def write(self, batch: Batch) -> Written:
         rows = batch.rows.collect()
         assert len(rows) == batch.counts.rows

@@ -96,6 +96,18 @@ class Target:
         return {row["aggregate_id"]: {name: row[name] for name in names} for row in self.rows()}
 
 
+def staging_tables(target: Target) -> list[str]:
+    """Names of the staging tables that are there."""
+    assert isinstance(target.job.target, PostgresTarget)
+    assert target.dsn is not None
+    with psycopg.connect(**target.dsn) as connection:
+        rows = connection.execute(
+            "select tablename from pg_tables where schemaname = %s and tablename like '%%staging%%'",
+            (target.job.target.schema,),
+        )
+        return [name for (name,) in rows]
+
+
 def parquet_rows(spark: SparkSession, folder: str, table: str, suffix: str) -> list[dict[str, Any]]:
     """Rows, ledger or quarantine of a Parquet table, found in the way that needs nothing of ours."""
     files = Path(folder, table + suffix)

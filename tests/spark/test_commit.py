@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from psycopg.sql import SQL
-from pyspark.sql import SparkSession
-from tables import Target
+from pyspark.sql import DataFrame, SparkSession
+from tables import Target, staging_tables
 
+from outbox_spark.columns import Column
 from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
 from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
-from outbox_spark.sinks import Batch, DeltaTable, PostgresTable
+from outbox_spark.sinks import DeltaTable, PostgresTable, Sent
 from outbox_spark.sinks.iceberg import table_name
 from outbox_spark.sinks.lease import Lease
-from outbox_spark.sinks.postgres_staging import Loaded, Staging
+from outbox_spark.sinks.postgres_staging import Staging
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -110,9 +113,9 @@ def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     postgres_target.run(log, SCHEMAS, first)
     stage = PostgresTable._stage
 
-    def stage_twice(table: PostgresTable, batch: Batch, staging: Staging) -> Loaded:
-        stage(table, batch, staging)
-        return stage(table, batch, staging)
+    def stage_twice(table: PostgresTable, rows: DataFrame, columns: Sequence[Column], staging: Staging) -> object:
+        stage(table, rows, columns, staging)
+        return stage(table, rows, columns, staging)
 
     monkeypatch.setattr(PostgresTable, "_stage", stage_twice)
     outcome = postgres_target.run(log, SCHEMAS)
@@ -130,8 +133,8 @@ def test_staged_rows_that_the_server_lost_are_not_committed(
     before = (postgres_target.rows(), postgres_target.committed())
     stage = PostgresTable._stage
 
-    def stage_and_lose(table: PostgresTable, batch: Batch, staging: Staging) -> Loaded:
-        loaded = stage(table, batch, staging)
+    def stage_and_lose(table: PostgresTable, rows: DataFrame, columns: Sequence[Column], staging: Staging) -> object:
+        loaded = stage(table, rows, columns, staging)
         table._open.execute(SQL("truncate {}").format(staging.name))
         return loaded
 
@@ -142,6 +145,32 @@ def test_staged_rows_that_the_server_lost_are_not_committed(
     assert (postgres_target.rows(), postgres_target.committed()) == before
     assert postgres_target.rows("__tombstones") == postgres_target.rows("__quarantine") == []
     assert postgres_target.run(log, SCHEMAS).quarantined == 2
+
+
+def test_rows_that_were_sent_ahead_and_lost_are_not_committed(
+    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No record of the batch is unreadable, so that the rows are staged by the pass that reads them."""
+    log = Log("test.thing")
+    put(log, "a", 1)
+    postgres_target.run(log, SCHEMAS)
+    put(log, "a", 2)
+    send_ahead = PostgresTable.send_ahead
+
+    def send_and_lose(table: PostgresTable, *arguments: Any) -> Sent | None:  # noqa: ANN401 - as send_ahead has them
+        sent = send_ahead(table, *arguments)
+        assert sent is not None
+        table._open.execute(SQL("truncate {}").format(sent.place[0].name))
+        return sent
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTable, "send_ahead", send_and_lose)
+        with pytest.raises(MaterializeError, match="holds 0 of 1 rows"):
+            postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("n") == {"a": {"n": 1}}
+    postgres_target.run(log, SCHEMAS)
+    assert postgres_target.state("n") == {"a": {"n": 2}}
+    assert staging_tables(postgres_target) == []
 
 
 def test_only_staging_tables_of_the_job_are_dropped(postgres_target: Target) -> None:
@@ -286,17 +315,6 @@ def test_an_unreachable_server_is_named_without_the_password() -> None:
 def test_a_table_name_that_leaves_no_room() -> None:
     with pytest.raises(ConfigurationError, match="is 60 characters long"):
         PostgresTable(PostgresTarget("h", 1, "d", "u", "p"), "t" * 60)
-
-
-def staging_tables(target: Target) -> list[str]:
-    assert isinstance(target.job.target, PostgresTarget)
-    assert target.dsn is not None
-    with psycopg.connect(**target.dsn) as connection:
-        rows = connection.execute(
-            "select tablename from pg_tables where schemaname = %s and tablename like '%%staging%%'",
-            (target.job.target.schema,),
-        )
-        return [name for (name,) in rows]
 
 
 def execute(target: Target, statement: str) -> None:

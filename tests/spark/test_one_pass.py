@@ -9,6 +9,7 @@ from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
 from memory_table import JOB, MemoryTable
 from pyspark.sql import SparkSession
+from tables import Target, staging_tables
 
 from outbox_spark.applying import apply
 
@@ -69,3 +70,18 @@ def test_what_the_first_read_saw_is_not_used_by_the_second(spark: SparkSession) 
     applied = apply(JOB, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
     assert applied.records == 1
     assert set(table.rows) == {"k1"}
+
+
+@pytest.mark.parametrize(("schema_ids", "reads"), [((2, 2), 1), ((1, 2), 1), ((9, 2), 3)])
+def test_postgres_takes_the_rows_in_the_pass_that_reads_them(
+    spark: SparkSession, postgres_target: Target, schema_ids: tuple[int, ...], reads: int
+) -> None:
+    """Unless a record cannot be read: what was staged goes, and the batch is read as for every other target."""
+    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(*schema_ids)
+    live = LiveTopic(spark, log, schemas)
+    with postgres_target.open() as table:
+        applied = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
+    assert (applied.records, len(live.reads)) == (2, reads)
+    expected = {f"k{number}": {"n": number} for number, each in enumerate(schema_ids) if each != 9}
+    assert postgres_target.state("n") == expected
+    assert staging_tables(postgres_target) == []

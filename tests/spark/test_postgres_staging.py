@@ -77,7 +77,7 @@ def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
         fields = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in STAGED)
         connection.execute(SQL("create table tasks.t ({})").format(fields))
         rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*_row(F.concat("id", F.lit(text))))
-        reported = copy_rows(rows, [], target, '"tasks"."t"')
+        reported, _ = copy_rows(rows, [], target, '"tasks"."t"')
         found = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
         lengths = connection.execute(SQL("select distinct length({}) from tasks.t").format(Identifier(KEY_COLUMN)))
         assert sorted(lengths.fetchall()) == [(1001,), (1002,)]

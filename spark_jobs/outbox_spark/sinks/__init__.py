@@ -6,13 +6,13 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.model import DeltaTarget, IcebergTarget, MaterializeJob, ParquetTarget, PostgresTarget
-from outbox_spark.sinks.base import Batch, TargetTable
+from outbox_spark.sinks.base import Batch, Sent, TargetTable
 from outbox_spark.sinks.delta import DeltaTable
 from outbox_spark.sinks.iceberg import IcebergTable
 from outbox_spark.sinks.parquet import ParquetTable
 from outbox_spark.sinks.postgres import PostgresTable
 
-__all__ = ["Batch", "DeltaTable", "IcebergTable", "ParquetTable", "PostgresTable", "TargetTable", "open_table"]
+__all__ = ["Batch", "DeltaTable", "IcebergTable", "ParquetTable", "PostgresTable", "Sent", "TargetTable", "open_table"]
 
 
 def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:

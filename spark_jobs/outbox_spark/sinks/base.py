@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -24,6 +24,16 @@ the fault of the table."""
 
 
 @dataclass(frozen=True)
+class Sent:
+    """Rows that a target has taken already, and has not made visible."""
+
+    sums: Mapping[str, Any]
+    """What the pass that sent them has counted, by name."""
+    place: Any
+    """Where they are, in the target's words."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """The newest rows of one range, and what is true once they are applied."""
 
@@ -38,6 +48,8 @@ class Batch:
     """The Avro schema that `columns` were made of, JSON text."""
     previous: Committed | None
     committed: Committed
+    sent: Sent | None = None
+    """By send_ahead(): `rows` need not be read again, and are not."""
 
 
 class TargetTable(Protocol):
@@ -62,6 +74,16 @@ class TargetTable(Protocol):
     @staticmethod
     def limit(column: Column, value: Expression) -> Expression | None:
         """True for values that this target cannot hold; None when it holds all of the column's kind."""
+
+    def send_ahead(self, rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:
+        """Take the rows of the next batch before its counts are known, in the one pass that makes these `sums`.
+
+        Changes nothing that anybody sees. None: this target has no such way. What is not written after all is given
+        to discard(), or to the next run.
+        """
+
+    def discard(self, sent: Sent) -> None:
+        """Forget rows that were sent."""
 
     def write(self, batch: Batch) -> Written:
         """Apply a batch: rows, deletes, tombstones, quarantine and progress become visible together or not at all.

@@ -7,7 +7,7 @@ is as it was; a staging table that a crashed run left is dropped by the next.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
@@ -36,7 +36,7 @@ from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapErr
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.sinks import postgres_upkeep
-from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, Sent
 from outbox_spark.sinks.postgres_merge import apply_staged
 from outbox_spark.sinks.postgres_session import APPLICATION_NAME, connect, lock, prepare_merge, unlock
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
@@ -46,11 +46,13 @@ from outbox_spark.sinks.postgres_staging import (
     Loaded,
     Staged,
     Staging,
+    Way,
     as_sent,
     chosen_way,
     settle,
     stage,
 )
+from outbox_spark.spark_work import OBSERVATION
 from outbox_spark.unexpected import postgres_words
 from outbox_spark.widening import widens
 
@@ -147,18 +149,23 @@ class PostgresTable:
             return ~F.year(value).between(1, 9999)
         return None
 
+    def send_ahead(self, rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:
+        """Into a staging table, by COPY, which tells which tries of tasks count."""
+        way = chosen_way(rows.sparkSession)
+        return self._send(rows.observe(OBSERVATION, *sums), columns, way) if way is Way.COPY else None
+
+    def discard(self, sent: Sent) -> None:
+        """Drop the staging table."""
+        self._execute(SQL("drop table {}").format(sent.place[0].name))
+
     def write(self, batch: Batch) -> Written:
         """Stage, then merge in one transaction. Between the two a crash changes nothing."""
         live = self._live_columns()
         known = {KEY_COLUMN, *(column.name for column in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._mode]}
         statements = self._sql(batch.columns, [name for name in live if name not in known])
         added = self._new_columns(batch, live)
-        name = f"{self._table}{STAGING_INFIX}{secrets.token_hex(STAGING_TOKEN_BYTES)}"
-        staging = Staging(Identifier(self._target.schema, name), chosen_way(batch.rows.sparkSession))
-        with self._explained():
-            self._ensure_schema()
-            self._execute(staging.create(batch.columns))
-        loaded = self._stage(batch, staging)
+        sent = batch.sent or self._send(batch.rows, batch.columns, chosen_way(batch.rows.sparkSession))
+        staging, loaded = sent.place
         with self._explained(), self._open.transaction():
             prepare_merge(self._open)
             staged = self._settle(staging, loaded, batch)
@@ -268,8 +275,17 @@ class PostgresTable:
         self._open.execute(upsert, (self._table, progress.run, Jsonb(progress.to_json())))
         return written
 
-    def _stage(self, batch: Batch, staging: Staging) -> Loaded:
-        return stage(batch, staging, self._target, staging.name.as_string(self._open))
+    def _send(self, rows: DataFrame, columns: Sequence[Column], way: Way) -> Sent:
+        name = f"{self._table}{STAGING_INFIX}{secrets.token_hex(STAGING_TOKEN_BYTES)}"
+        staging = Staging(Identifier(self._target.schema, name), way)
+        with self._explained():
+            self._ensure_schema()
+            self._execute(staging.create(columns))
+        loaded, sums = self._stage(rows, columns, staging)
+        return Sent(sums, (staging, loaded))
+
+    def _stage(self, rows: DataFrame, columns: Sequence[Column], staging: Staging) -> tuple[Loaded, Mapping[str, Any]]:
+        return stage(rows, columns, staging, self._target, staging.name.as_string(self._open))
 
     def _new_columns(self, batch: Batch, live: dict[str, str]) -> dict[Column, object]:
         """Columns that the table lacks, with the value that rows from before them show."""

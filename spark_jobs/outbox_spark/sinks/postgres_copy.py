@@ -21,6 +21,7 @@ from outbox_spark.errors import MaterializeError
 from outbox_spark.model import PostgresTarget
 from outbox_spark.reused import reused
 from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
+from outbox_spark.spark_work import OBSERVATION
 
 CLASS = "io.outboxkit.spark.CopyRows"
 _REFUSED = "COPY was refused, SQLSTATE "
@@ -31,8 +32,11 @@ _NO_CONNECTION = "08"
 _ESCAPED = frozenset({Kind.TEXT, Kind.JSON})
 
 
-def copy_rows(rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str) -> dict[int, int]:
-    """Copy `rows` into the table `name`; returns how many rows each transaction copied, by its id.
+def copy_rows(
+    rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str
+) -> tuple[dict[int, int], dict[str, Any]]:
+    """Copy `rows` into the table `name`; returns how many rows each transaction copied, by its id, and what was
+    observed of the rows under OBSERVATION, by name.
 
     `rows` has the staging table's columns in their order. Raises MaterializeError when the server refused them.
     """
@@ -40,7 +44,9 @@ def copy_rows(rows: DataFrame, columns: Sequence[Column], target: PostgresTarget
     jvm: Any = rows.sparkSession.sparkContext._jvm
     try:
         copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
-        return {transaction: count for transaction, count in copied}
+        observed = copied.observed().get(OBSERVATION)
+        sums = {} if observed is None else {name: observed.getAs(name) for name in observed.schema().fieldNames()}
+        return {transaction: count for transaction, count in copied.tries()}, sums
     except (Py4JJavaError, PySparkException) as error:
         _, found, rest = str(error).partition(_REFUSED)
         if not found:

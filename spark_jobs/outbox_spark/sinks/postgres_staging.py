@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -22,7 +23,6 @@ from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, 
 from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import PostgresTarget
 from outbox_spark.reused import reused
-from outbox_spark.sinks.base import Batch
 from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
 from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed
@@ -32,6 +32,11 @@ STAGING_TOKEN_BYTES = 4
 SETTING = "spark.outbox.postgres.staging"
 VARIABLE = "OUTBOX_POSTGRES_STAGING"
 _BATCH_ROWS = 10_000
+_COUNTS = SQL(
+    "count(*) filter (where _reason is null and not _deleted), "
+    "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
+)
+"""What a Staged counts."""
 _OUTCOME_TYPES = {
     "_deleted": "boolean",
     "_reason": "text",
@@ -102,13 +107,15 @@ def chosen_way(spark: SparkSession) -> Way:
     return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, CLASS).made(spark)
 
 
-def stage(batch: Batch, staging: Staging, target: PostgresTarget, name: str) -> Loaded:
-    """Fill the staging table. `name` is its full name as SQL text."""
-    rows = batch.rows.select(*_sent(tuple(batch.columns)))
+def stage(
+    rows: DataFrame, columns: Sequence[Column], staging: Staging, target: PostgresTarget, name: str
+) -> tuple[Loaded, Mapping[str, Any]]:
+    """Fill the staging table, whose full name as SQL text is `name`. Returns what COPY reports."""
+    sent = rows.select(*_sent(tuple(columns)))
     if staging.way is Way.COPY:
-        return copy_rows(rows, batch.columns, target, name)
-    _write_jdbc(rows, target, name)
-    return {}
+        return copy_rows(sent, columns, target, name)
+    _write_jdbc(sent, target, name)
+    return {}, {}
 
 
 @reused
@@ -148,27 +155,27 @@ def settle(connection: psycopg.Connection[TupleRow], staging: Staging, loaded: L
     """
     # A task that Spark gave up may still be writing.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
-    if staging.way is Way.COPY:
-        _remove_unreported(connection, staging.name, loaded)
-    else:
-        _remove_copies(connection, staging.name)
+    counts = _of_reported if staging.way is Way.COPY else _of_each_once
+    rows, tombstones, quarantined = counts(connection, staging.name, loaded)
     # The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told.
     connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staging.name, Identifier(KEY_COLUMN)))
-    counts = SQL(
-        "select count(*) filter (where _reason is null and not _deleted), "
-        "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null) from {}"
-    ).format(staging.name)
-    rows, tombstones, quarantined = connection.execute(counts).fetchone() or (0, 0, 0)
     return Staged(staging, rows, tombstones, quarantined)
 
 
-def _remove_unreported(connection: psycopg.Connection[TupleRow], name: Identifier, loaded: Loaded) -> None:
+def _of_reported(connection: psycopg.Connection[TupleRow], name: Identifier, loaded: Loaded) -> tuple[int, int, int]:
     """Rows are of one transaction of one try of one task, which xmin names: Spark says which tries count."""
-    count = SQL("select xmin::text::bigint, count(*) from {} group by 1").format(name)
-    found: dict[int, int] = dict(connection.execute(count).fetchall())
+    count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, name)
+    found = {row[0]: row[1:] for row in connection.execute(count).fetchall()}
     if set(found) - set(loaded):
         delete = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(name)
         connection.execute(delete, (list(loaded),))
+    reported = [counts for transaction, counts in found.items() if transaction in loaded]
+    return sum(each[0] for each in reported), sum(each[1] for each in reported), sum(each[2] for each in reported)
+
+
+def _of_each_once(connection: psycopg.Connection[TupleRow], name: Identifier, _: Loaded) -> tuple[int, int, int]:
+    _remove_copies(connection, name)
+    return connection.execute(SQL("select {} from {}").format(_COUNTS, name)).fetchone() or (0, 0, 0)
 
 
 def _remove_copies(connection: psycopg.Connection[TupleRow], name: Identifier) -> None:

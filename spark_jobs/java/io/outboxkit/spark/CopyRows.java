@@ -18,6 +18,7 @@ import org.postgresql.Driver;
 import org.postgresql.copy.CopyIn;
 import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** Copies lines into a table of PostgreSQL, each try of a task in a transaction of its own. */
 public final class CopyRows {
@@ -30,23 +31,31 @@ public final class CopyRows {
   private CopyRows() {}
 
   /**
+   * What became of the lines.
+   *
+   * @param tries of each try that counts the id of its transaction and how many rows it copied
+   * @param observed of the lines' Dataset, by the name that it was observed under
+   */
+  public record Copied(List<List<Long>> tries, Map<String, Row> observed) {}
+
+  /**
    * Copies every line. A try commits after its last line: one that fails before leaves nothing, one
    * that is lost after leaves rows whose transaction nobody reports.
    *
    * @param lines one binary column: lines of COPY's text format, each with its line feed
    * @param table as SQL text
    * @param settings of the JDBC driver
-   * @return of each try that counts the id of its transaction and how many rows it copied
    */
-  public static List<List<Long>> into(
+  public static Copied into(
       String table, Dataset<Row> lines, String url, Map<String, String> settings) {
     Map<String, String> connection = Map.copyOf(settings);
     MapPartitionsFunction<byte[], Tuple2<Long, Long>> copy =
         rows -> copied(rows, "copy " + table + " from stdin", url, connection);
     Encoder<Tuple2<Long, Long>> pair = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
-    return lines.as(Encoders.BINARY()).mapPartitions(copy, pair).collectAsList().stream()
-        .map(each -> List.of(each._1(), each._2()))
-        .toList();
+    Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, pair);
+    List<List<Long>> tries =
+        copied.collectAsList().stream().map(each -> List.of(each._1(), each._2())).toList();
+    return new Copied(tries, CollectionConverters.asJava(copied.queryExecution().observedMetrics()));
   }
 
   private static Iterator<Tuple2<Long, Long>> copied(
