@@ -14,8 +14,8 @@ from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.decode import types_of
 from outbox_spark.decoding import Decoding
 from outbox_spark.errors import RefusedError
-from outbox_spark.keeping import QUARANTINED, Counts, counted, counts_in, keep_to_kept, kept, reading
-from outbox_spark.latest import SUMMARIZED, Summary, ordering_of, summarize, summarize_counted, summary_in, sums_of
+from outbox_spark.keeping import Counts, counted, counts_in, keep_to_kept, kept, reading
+from outbox_spark.latest import SUMMARIZED, Summary, aggregated, ordering_of, summarize, summary_in, sums_of
 from outbox_spark.model import Committed, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.registry import SchemaRegistry
@@ -59,7 +59,7 @@ def apply(
         _check_counts(job, found)
         if found.counts.quarantined and job.options.mode is not Mode.HISTORY:
             rows = kept(stack, _with_older(stack, decoding, topic, read, found.rows))
-            found = replace(found, rows=rows, counts=counted(rows))
+            found = replace(found, rows=rows, counts=counted(rows), sent=None)
             _check_counts(job, found)
         label(spark, job, "write")
         new = progress(read.committed(committed, ordering))
@@ -70,7 +70,7 @@ def apply(
 
 @dataclass(frozen=True)
 class _Found:
-    """What a range holds: rows that are kept, and counts of them."""
+    """What a range holds: rows that are kept or, with `sent`, are at the table already; and counts of them."""
 
     rows: DataFrame
     summary: Summary
@@ -89,16 +89,19 @@ def _read(
     every, likely = job.options.mode is Mode.HISTORY, decoding.likely()
     latest = decoding.newest(topic, read, every_version=every)
     spark = latest.sparkSession
-    label(spark, job, "reduce to the newest record of each key, decode")
+    label(spark, job, "reduce to the newest record of each key, decode, stage")
     rows, sums = decoding.rows(latest, likely, SUMMARIZED), sums_of(likely)
     with reading(spark):
         sent = table.send_ahead(rows, decoding.columns, sums)
-    if sent is not None and decoding.are_enough(sent.sums) and not sent.sums[QUARANTINED]:
-        return _Found(rows.drop(*SUMMARIZED), summary_in(sent.sums), counts_in(sent.sums), sent)
+    enough = sent is None or decoding.are_enough(sent.sums)
     if sent is not None:
-        # What cannot be read must be looked at again, see _with_older and _check_counts.
-        table.discard(sent)
-    if sent is None or decoding.are_enough(sent.sums):
+        counts = counts_in(sent.sums)
+        if enough and counts.quarantined <= (job.options.max_quarantined if every else 0):
+            return _Found(rows.drop(*SUMMARIZED), summary_in(sent.sums), counts, sent)
+        # What cannot be read must be looked at again, see _with_older and _check_counts. Where one record cannot be
+        # read, later ones often cannot; another schema is known from now on.
+        table.discard(sent, for_good=enough)
+    if enough:
         found = _kept(stack, decoding, rows, sums, observed=sent is None)
         if found is not None:
             return found
@@ -118,7 +121,7 @@ def _kept(
     with ExitStack() as attempt:
         rows = kept(attempt, rows)
         with reading(rows.sparkSession):
-            found = summarize_counted(rows, sums, observed=observed)
+            found = aggregated(rows, sums, observed=observed)
         if not decoding.are_enough(found):
             return None
         stack.push(attempt.pop_all())

@@ -17,8 +17,7 @@ from outbox_spark.reused import reused
 KEPT_ONLY = "outbox.kept.only"
 """KeptRows.PROPERTY of our jar: jobs that have it may not read topics."""
 
-QUARANTINED = "decoded_quarantined"
-_SUMS = ("decoded_rows", QUARANTINED, "decoded_tombstones")
+_SUMS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
 
 @dataclass(frozen=True)

@@ -143,16 +143,12 @@ def _results(partition_epoch: int) -> list[Column]:
 
 def summarize(latest: DataFrame, *, observed: bool) -> tuple[Summary, Schemas]:
     """Count what `newest_per_key` reduced: the action that fills what is kept of it."""
-    row = _aggregated(latest, [*_counts(), *_schemas()], observed=observed)
+    row = aggregated(latest, [*_counts(), *_schemas()], observed=observed)
     return summary_in(row), Schemas(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
-def summarize_counted(rows: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
-    """`sums` (sums_of) of decoded rows that carry SUMMARIZED: the action that fills what is kept of them."""
-    return _aggregated(rows, sums, observed=observed)
-
-
-def _aggregated(frame: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
+def aggregated(frame: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
+    """These sums of a frame, with `records` and `keys` among them: the action that fills what is kept of it."""
     counts = frame.agg(*sums)
     # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
     if observed:

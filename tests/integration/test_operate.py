@@ -10,12 +10,14 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
 from tests.integration.test_records import book, send
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres import positions
 from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
@@ -230,7 +232,23 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     run("stop")
     found = document(run("offsets", "show", "--output", "json"))
     assert found["slot_confirmed_flush"]["number"] <= found["connector"]["number"]
+    with psycopg.connect(source_dsn) as connection:
+        behind = emit(
+            connection,
+            aggregate_type="book",
+            aggregate_id=key,
+            event_type="book_changed",
+            payload=book(key),
+            table=TABLE,
+        )
+        write()
+        written = server_position(source_dsn)
+    source = operate.pipeline.source
+    with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
+        after = {"after": written, "upto": server_position(source_dsn)}
+        assert positions.undelivered_rows(connection, source, **after) == 1, "by its commit, not by its own position"
     run("resume")
+    arrived(operate, TOPIC, 4, str(behind))
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
     arrived(operate, TOPIC, 4, write())
 

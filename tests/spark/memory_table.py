@@ -51,6 +51,10 @@ class MemoryTable:
     def send_ahead(*_: object) -> None:
         """Takes what is kept."""
 
+    @staticmethod
+    def discard(*_: object, **__: object) -> None:
+        """Has taken nothing."""
+
     def write(self, batch: Batch) -> Written:
         rows = batch.rows.collect()
         assert len(rows) == batch.counts.rows

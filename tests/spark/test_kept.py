@@ -13,6 +13,7 @@ from tables import Target
 from outbox_spark import applying, newest_records
 from outbox_spark.keeping import keep_to_kept, kept, reading
 from outbox_spark.newest_records import extracted
+from outbox_spark.sinks.postgres_staging import VARIABLE
 from outbox_spark.unexpected import explained
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -36,6 +37,7 @@ def test_a_batch_whose_rows_are_lost_changes_nothing(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     target: Target = request.getfixturevalue(kind)
+    monkeypatch.setenv(VARIABLE, "jdbc")  # COPY keeps nothing
     target.run(log_of(1), SCHEMAS)
     log = log_of(1, 2)
     before = (target.rows(), target.committed())

@@ -276,7 +276,7 @@ def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None
     group = f"{GROUP_PREFIX}{ran.job}"
     ours = [job for job in found if job.jobGroup().isDefined() and job.jobGroup().get() == group]
     steps = {job.description().get().partition(": ")[2] for job in ours}
-    assert steps >= {"reduce to the newest record of each key, decode", "write"}
+    assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}
 
 
 def test_failed_tasks_are_counted(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from pyspark.sql import SparkSession
 from tables import Target, staging_tables
 
 from outbox_spark.applying import apply
+from outbox_spark.errors import RefusedError
+from outbox_spark.model import Mode
+from outbox_spark.sinks import PostgresTable, Sent
 
 OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "m", "type": "int", "default": 7}]}  # type: ignore[misc]
@@ -72,16 +76,81 @@ def test_what_the_first_read_saw_is_not_used_by_the_second(spark: SparkSession) 
     assert set(table.rows) == {"k1"}
 
 
-@pytest.mark.parametrize(("schema_ids", "reads"), [((2, 2), 1), ((1, 2), 1), ((9, 2), 3)])
+BAD = -1
+
+
+def poisoned(*schema_ids: int) -> Log:
+    """Records of these schemas; the value of a BAD one has the frame of a schema and nothing behind it."""
+    log = log_of(*[max(each, 1) for each in schema_ids])
+    log.records[:] = [
+        replace(record, value=record.value[:5]) if record.value and schema_id == BAD else record
+        for record, schema_id in zip(log.records, schema_ids, strict=True)
+    ]
+    return log
+
+
+@pytest.mark.parametrize(
+    ("known", "schema_ids", "reads"),
+    [
+        pytest.param(Expecting, (2, 2), 1, id="as expected"),
+        pytest.param(Expecting, (1, 2), 1, id="an older schema that was expected"),
+        pytest.param(Schemas, (1, 2), 2, id="one that was not"),
+        pytest.param(Expecting, (9, 2), 3, id="one that the registry does not know"),
+        pytest.param(Expecting, (BAD, 2), 2, id="a value that cannot be read"),
+    ],
+)
 def test_postgres_takes_the_rows_in_the_pass_that_reads_them(
-    spark: SparkSession, postgres_target: Target, schema_ids: tuple[int, ...], reads: int
+    postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
-    """Unless a record cannot be read: what was staged goes, and the batch is read as for every other target."""
-    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(*schema_ids)
+    """Unless a record cannot be read or has another schema: what was staged goes, and the batch is read anew."""
+    schemas, log = known({1: OLD, 2: NEW}, newest=2), poisoned(*schema_ids)
     live = LiveTopic(spark, log, schemas)
     with postgres_target.open() as table:
         applied = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
+        assert staging_tables(postgres_target) == []
     assert (applied.records, len(live.reads)) == (2, reads)
-    expected = {f"k{number}": {"n": number} for number, each in enumerate(schema_ids) if each != 9}
+    expected = {f"k{number}": {"n": number} for number, each in enumerate(schema_ids) if each in (1, 2)}
     assert postgres_target.state("n") == expected
+    assert len(postgres_target.rows("__quarantine")) == 2 - len(expected)
+
+
+def test_after_poison_no_batch_of_the_run_is_staged_in_vain(
+    postgres_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
+    live, sent = LiveTopic(spark, log, schemas), []
+    send_ahead = PostgresTable.send_ahead
+
+    def noting(*arguments: Any) -> Sent | None:  # noqa: ANN401 - as send_ahead has them
+        sent.append(send_ahead(*arguments))
+        return sent[-1]
+
+    monkeypatch.setattr(PostgresTable, "send_ahead", noting)
+    with postgres_target.open() as table:
+        first = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
+        log.append("k7", framed(NEW, 2, {"n": 7, "m": 7}), sequence(7))
+        read = log.range_from(first.committed)
+        apply(postgres_target.job, table, first.committed, read, live.topic(), schemas)  # type: ignore[arg-type]
+    assert [each is None for each in sent] == [False, True]
+    assert postgres_target.state("n") == {"k1": {"n": 1}, "k7": {"n": 7}}
+
+
+def test_a_batch_that_is_refused_leaves_no_staging(postgres_target: Target, spark: SparkSession) -> None:
+    """Records with and without a sequence: known when the rows have been staged."""
+    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(2)
+    log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
+    live = LiveTopic(spark, log, schemas)
+    with pytest.raises(RefusedError, match="records without a source_sequence"), postgres_target.open() as table:
+        apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
     assert staging_tables(postgres_target) == []
+
+
+def test_a_history_is_staged_with_what_cannot_be_read(postgres_target: Target, spark: SparkSession) -> None:
+    target = postgres_target.in_mode(Mode.HISTORY)
+    schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
+    live = LiveTopic(spark, log, schemas)
+    with target.open() as table:
+        apply(target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
+    assert len(live.reads) == 1
+    assert [row["n"] for row in target.rows()] == [1]
+    assert len(target.rows("__quarantine")) == 1

@@ -96,30 +96,30 @@ def refuse_position(name: str, actual: ActualConnector, lock: Lock | None, wal_p
     Debezium itself starts at a position that the server has not reached yet, and PostgreSQL then skips every
     transaction up to it without a word. Raises RefusedError.
     """
-    reached = position(actual)
-    if reached and (lock is None or lock.source is None):
+    stands_at = position(actual)
+    if stands_at and (lock is None or lock.source is None):
         raise RefusedError(
             f"connector {name!r} has a position, but the lock file does not know its slot",
             f"restore the lock file from version control; if it is lost: {RECOVER}",
         )
-    if reached > wal_position:
+    if stands_at > wal_position:
         raise RefusedError(
-            f"connector {name!r} stands at {reached}, the server only at {wal_position}: it was restored or promoted "
+            f"connector {name!r} stands at {stands_at}, the server only at {wal_position}: it was restored or promoted "
             "without its last WAL, and rows would be skipped in silence",
             RECOVER,
         )
 
 
-def refuse_passed(name: str, slot: str, reached: int | None, confirmed: int | None) -> None:
-    """Stop where the slot's confirmed position is beyond the one that the connector has `reached`, in bytes.
+def refuse_passed(name: str, slot: str, stands_at: int | None, confirmed: int | None) -> None:
+    """Stop where the slot's confirmed position is beyond where the connector `stands_at`, in bytes.
 
     A slot only moves to what the connector has confirmed, after its offset was kept; one that is further was moved by
-    somebody else. `reached` must be read after `confirmed`: both move while the connector runs. Raises RefusedError.
+    somebody else. `stands_at` must be read after `confirmed`: both move while the connector runs. Raises RefusedError.
     """
-    if reached and confirmed is not None and confirmed > reached:
+    if stands_at and confirmed is not None and confirmed > stands_at:
         raise RefusedError(
-            f"slot {slot!r} stands at {lsn.both(confirmed)}, beyond connector {name!r} at {lsn.both(reached)}: it was "
-            "made anew, advanced, or is read by somebody else, and rows in between are lost to this connector",
+            f"slot {slot!r} stands at {lsn.both(confirmed)}, beyond connector {name!r} at {lsn.both(stands_at)}: it "
+            "was made anew, advanced, or is read by somebody else, and rows in between are lost to this connector",
             f"find out who reads the slot (pg_stat_replication); then {RECOVER}",
         )
 

@@ -18,15 +18,6 @@ POSITIONS: LiteralString = """
            (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart,
            (pg_current_wal_lsn() - '0/0')::bigint as server
     from (select 1) one left join pg_replication_slots s on s.slot_name = %s"""
-# Peeking reads the WAL from the slot's position on and moves nothing; only one reader of a slot at a time.
-EVENTS: LiteralString = (
-    """
-    select count(*) filter (where lsn > '0/0'::pg_lsn + %(after)s::numeric) as rows
-    from pg_logical_slot_peek_binary_changes(%(slot)s, '0/0'::pg_lsn + %(upto)s::numeric, null, """  # noqa: S608
-    + peeking.OPTIONS
-    + ") where "
-    + peeking.IS_EVENT
-)
 
 
 def positions(connection: Connection, slot: str) -> Row:
@@ -35,7 +26,8 @@ def positions(connection: Connection, slot: str) -> Row:
 
 
 def undelivered_rows(connection: Connection, source: Source, *, after: int, upto: int) -> int | None:
-    """How many events, rows or messages, the slot holds between two positions (bytes), nobody reading it meanwhile.
+    """How many events, rows or messages, of transactions that were committed between two positions (bytes) the slot
+    holds. Peeking moves nothing, and only one can read a slot at a time.
 
     None where they cannot be counted: the slot is in use, or it takes longer than a minute.
     """
@@ -43,7 +35,7 @@ def undelivered_rows(connection: Connection, source: Source, *, after: int, upto
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(COUNT_TIMEOUT_MS))
-            row = connection.execute(EVENTS, values).fetchone()
+            row = connection.execute(peeking.COMMITTED_EVENTS, values).fetchone()
     except (psycopg.errors.ObjectInUse, psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
         return None
     return int(row["rows"]) if row else None

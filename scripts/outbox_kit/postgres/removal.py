@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import LiteralString
 
 import psycopg
@@ -16,20 +16,9 @@ from outbox_kit.waiting import Seen, wait_for
 GIVEN_UP_SECONDS = 60
 # Longer than the 30 s of every other statement: a slot that nobody read for days holds days of WAL.
 PEEK_TIMEOUT_MS = 600_000
-# C is a commit, whose position is the end of the transaction. Transactions come in the order of their commits, so an
-# event of a long one can stand before events that were delivered long ago: what counts is the commit.
 UNDELIVERED: LiteralString = (
-    """
-    with change as materialized (
-        select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit, """  # noqa: S608
-    + peeking.IS_EVENT
-    + """ as is_event
-        from pg_logical_slot_peek_binary_changes(%(slot)s, null, null, """
-    + peeking.OPTIONS
-    + """))
-    select count(*) as rows
-    from change as entry join change as end_of_it on end_of_it.xid = entry.xid and end_of_it.is_commit
-    where entry.is_event and end_of_it.lsn > '0/0'::pg_lsn + %(commit)s::numeric
+    peeking.COMMITTED_EVENTS
+    + """
       -- Of a transaction that was begun, rows before the connector's position have gone. COPY gives several rows one
       -- position: at it, some may have.
       and not (entry.xid = %(xid)s and entry.lsn < '0/0'::pg_lsn + %(lsn)s::numeric)"""
@@ -64,7 +53,13 @@ def undelivered_rows(connection: client.Connection, source: Source, delivered: D
     Only a slot that nobody reads can be looked into. Reads all WAL that the slot holds. Raises RejectedError where
     that takes longer than PEEK_TIMEOUT_MS.
     """
-    values = {**peeking.values(source), **asdict(delivered)}
+    values = {
+        **peeking.values(source),
+        "upto": None,
+        "after": delivered.commit,
+        "xid": delivered.xid,
+        "lsn": delivered.lsn,
+    }
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(PEEK_TIMEOUT_MS))

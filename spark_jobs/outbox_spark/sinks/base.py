@@ -38,9 +38,9 @@ class Batch:
     """The newest rows of one range, and what is true once they are applied."""
 
     rows: DataFrame
-    """As decode() yields them; read more than once, so its source is cached. At most one row of a key has no
-    `_reason` (in history mode: one of a version of a key); rows with a `_reason` go to quarantine, and flag the row
-    of their `aggregate_id` as stale while it is older."""
+    """As decode() yields them; read more than once, so its source is cached. With `sent` they must not be read. At
+    most one row of a key has no `_reason` (in history mode: one of a version of a key); rows with a `_reason` go to
+    quarantine, and flag the row of their `aggregate_id` as stale while it is older."""
     counts: Counts
     """Of these rows; records without a key and those for quarantine are among them."""
     columns: Sequence[Column]
@@ -49,7 +49,7 @@ class Batch:
     previous: Committed | None
     committed: Committed
     sent: Sent | None = None
-    """By send_ahead(): `rows` need not be read again, and are not."""
+    """What send_ahead() has taken: these rows."""
 
 
 class TargetTable(Protocol):
@@ -78,12 +78,12 @@ class TargetTable(Protocol):
     def send_ahead(self, rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:
         """Take the rows of the next batch before its counts are known, in the one pass that makes these `sums`.
 
-        Changes nothing that anybody sees. None: this target has no such way. What is not written after all is given
-        to discard(), or to the next run.
+        Changes nothing that anybody sees. None: this target has no such way, or not for this batch. What is not
+        written after all is given to discard(), or goes when the table is left.
         """
 
-    def discard(self, sent: Sent) -> None:
-        """Forget rows that were sent."""
+    def discard(self, sent: Sent, *, for_good: bool) -> None:
+        """Forget rows that were sent. `for_good`: none of this run's batches is to be sent ahead any more."""
 
     def write(self, batch: Batch) -> Written:
         """Apply a batch: rows, deletes, tombstones, quarantine and progress become visible together or not at all.

@@ -153,7 +153,7 @@ class ParquetTable:
         return None
 
     @staticmethod
-    def discard(sent: Sent) -> None:
+    def discard(sent: Sent, *, for_good: bool) -> None:
         """Nothing was sent."""
 
     def versions(self) -> DataFrame:

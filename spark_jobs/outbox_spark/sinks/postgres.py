@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
 from psycopg.types.json import Jsonb
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
@@ -38,12 +38,13 @@ from outbox_spark.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.sinks import postgres_upkeep
 from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, Sent
 from outbox_spark.sinks.postgres_merge import apply_staged
-from outbox_spark.sinks.postgres_session import APPLICATION_NAME, connect, lock, prepare_merge, unlock
+from outbox_spark.sinks.postgres_session import APPLICATION_NAME, LOCK_WAIT, connect, lock, prepare_merge, unlock
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
 from outbox_spark.sinks.postgres_staging import (
     STAGING_INFIX,
     STAGING_TOKEN_BYTES,
     Loaded,
+    Place,
     Staged,
     Staging,
     Way,
@@ -74,6 +75,7 @@ class PostgresTable:
         self._mode = mode
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._seen_run: int | None = None
+        self._sends_ahead = True
 
     def __enter__(self) -> Self:
         self._connection = connect(self._target)
@@ -89,6 +91,9 @@ class PostgresTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._connection is not None:
+            with suppress(psycopg.Error):
+                # What a batch that failed has left; of the lock it is the holder's.
+                self._drop_stale_staging()
             with suppress(psycopg.Error):
                 unlock(self._connection, self._lock_key)
             self._connection.close()
@@ -152,11 +157,19 @@ class PostgresTable:
     def send_ahead(self, rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:
         """Into a staging table, by COPY, which tells which tries of tasks count."""
         way = chosen_way(rows.sparkSession)
-        return self._send(rows.observe(OBSERVATION, *sums), columns, way) if way is Way.COPY else None
+        if way is not Way.COPY or not self._sends_ahead:
+            return None
+        sent = self._send(rows.observe(OBSERVATION, *sums), columns, way)
+        if not sent.sums:  # an extension of Spark's has replaced what observes
+            self.discard(sent, for_good=True)
+            return None
+        return sent
 
-    def discard(self, sent: Sent) -> None:
-        """Drop the staging table."""
-        self._execute(SQL("drop table {}").format(sent.place[0].name))
+    def discard(self, sent: Sent, *, for_good: bool) -> None:
+        """Drop the staging table; where a task that Spark gave up still holds it, at the end of the run."""
+        self._sends_ahead = self._sends_ahead and not for_good
+        with self._explained(), suppress(psycopg.errors.LockNotAvailable):
+            self._drop([sent.place.staging.name])
 
     def write(self, batch: Batch) -> Written:
         """Stage, then merge in one transaction. Between the two a crash changes nothing."""
@@ -165,7 +178,7 @@ class PostgresTable:
         statements = self._sql(batch.columns, [name for name in live if name not in known])
         added = self._new_columns(batch, live)
         sent = batch.sent or self._send(batch.rows, batch.columns, chosen_way(batch.rows.sparkSession))
-        staging, loaded = sent.place
+        staging, loaded = sent.place.staging, sent.place.loaded
         with self._explained(), self._open.transaction():
             prepare_merge(self._open)
             staged = self._settle(staging, loaded, batch)
@@ -282,7 +295,7 @@ class PostgresTable:
             self._ensure_schema()
             self._execute(staging.create(columns))
         loaded, sums = self._stage(rows, columns, staging)
-        return Sent(sums, (staging, loaded))
+        return Sent(sums, Place(staging, loaded))
 
     def _stage(self, rows: DataFrame, columns: Sequence[Column], staging: Staging) -> tuple[Loaded, Mapping[str, Any]]:
         return stage(rows, columns, staging, self._target, staging.name.as_string(self._open))
@@ -311,8 +324,14 @@ class PostgresTable:
             "and relpersistence = 'u' and starts_with(relname, %s) and right(relname, %s) ~ %s",
             (_quoted(self._target.schema), prefix, -len(prefix), f"^[0-9a-f]{{{2 * STAGING_TOKEN_BYTES}}}$"),
         ).fetchall()
-        for (name,) in rows:
-            self._execute(SQL("drop table if exists {}").format(Identifier(self._target.schema, name)))
+        self._drop([Identifier(self._target.schema, name) for (name,) in rows])
+
+    def _drop(self, names: Sequence[Identifier]) -> None:
+        """Drop staging tables. Raises psycopg.errors.LockNotAvailable when a task writes on and on."""
+        with self._open.transaction():
+            self._execute(SQL("set local lock_timeout = {}").format(Literal(LOCK_WAIT)))
+            for name in names:
+                self._execute(SQL("drop table if exists {}").format(name))
 
     def _ensure_schema(self) -> None:
         # "if not exists" alone asks for the privilege to create even when there is nothing to create.

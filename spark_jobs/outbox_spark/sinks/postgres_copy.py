@@ -45,7 +45,7 @@ def copy_rows(
     try:
         copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
         observed = copied.observed().get(OBSERVATION)
-        sums = {} if observed is None else {name: observed.getAs(name) for name in observed.schema().fieldNames()}
+        sums = {} if observed is None else {each: observed.getAs(each) for each in observed.schema().fieldNames()}
         return {transaction: count for transaction, count in copied.tries()}, sums
     except (Py4JJavaError, PySparkException) as error:
         _, found, rest = str(error).partition(_REFUSED)

@@ -99,6 +99,14 @@ Loaded = Mapping[int, int]
 """What COPY reports: rows by the transaction that staged them. Empty after JDBC, which reports nothing."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where rows were sent."""
+
+    staging: Staging
+    loaded: Loaded
+
+
 def chosen_way(spark: SparkSession) -> Way:
     """COPY where executors can, unless a setting of Spark or a variable says otherwise.
 

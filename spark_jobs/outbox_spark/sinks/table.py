@@ -115,7 +115,7 @@ class LakeTable(BesideTables):
         return None
 
     @staticmethod
-    def discard(sent: Sent) -> None:
+    def discard(sent: Sent, *, for_good: bool) -> None:
         """Nothing was sent."""
 
     def versions(self) -> DataFrame:
