@@ -321,7 +321,7 @@ def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypat
 
 def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "PEEK_TIMEOUT_MS", 1)
-    monkeypatch.setattr(removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(commit)s")
+    monkeypatch.setattr(removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(after)s")
     with pytest.raises(RejectedError, match="was not read to its end") as caught:
         removal.undelivered_rows(database.connection, database.pipeline.source, removal.Delivered())
     assert "--drop-slot" in caught.value.hint

@@ -1,0 +1,45 @@
+"""A driver whose tasks may be tried again, as on a cluster: one of them fails in the middle of its rows, once.
+
+Run with the target as JSON and the name of the table; prints what COPY reports.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+from outbox_spark.model import PostgresTarget
+from outbox_spark.session import start_session
+from outbox_spark.sinks.postgres_copy import copy_rows
+from outbox_spark.spark_work import OBSERVATION
+
+ROWS, FAILING = 60_000, 45_000
+TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
+
+
+def once(number: int) -> str:
+    """The number as text, and at one of them an error in the first try: when most of its task's rows were sent."""
+    task = TaskContext.get()
+    if number == FAILING and task is not None and task.attemptNumber() == 0:
+        message = "the first try dies here"
+        raise RuntimeError(message)
+    return str(number)
+
+
+def main(target: str, table: str) -> None:
+    spark = start_session("outbox-retries")
+    key = F.udf(once)(F.col("id")).alias(KEY_COLUMN)
+    others = [F.lit("x" if name in TEXT else 1).alias(name) for name in [*METADATA_COLUMNS, *OUTCOME_COLUMNS]]
+    rows = spark.range(0, ROWS, 1, 2).select(key, *others)
+    observed = rows.observe(OBSERVATION, F.count(F.lit(1)).alias("rows"), F.sum("_offset").alias("offsets"))
+    tries, sums = copy_rows(observed, [], PostgresTarget(**json.loads(target)), table)
+    print(json.dumps({"tries": tries, "sums": sums}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

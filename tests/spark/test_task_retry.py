@@ -1,0 +1,44 @@
+"""What holds when Spark tries a task again. The session of the other tests does not: local[*] gives up at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import psycopg
+import retrying_driver
+from postgres_batches import fresh_schema
+from psycopg.sql import SQL, Identifier
+from retrying_driver import ROWS
+from tables import Target
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+from outbox_spark.model import PostgresTarget
+
+
+def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(
+    postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
+) -> None:
+    """The sums are what a batch is committed by: they must be of the tries that count, as the rows are."""
+    target = postgres_target.job.target
+    assert isinstance(target, PostgresTarget)
+    names = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
+    with fresh_schema(postgres, "retries") as connection:
+        fields = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in names)
+        connection.execute(SQL("create table retries.t ({})").format(fields))
+        command = [sys.executable, retrying_driver.__file__, json.dumps(asdict(target)), '"retries"."t"']
+        environment = {**os.environ, "SPARK_MASTER": "local[2,3]", "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "the first try dies here" in done.stderr, "no task failed"
+        said = json.loads(done.stdout.splitlines()[-1])
+        assert said["sums"] == {"rows": ROWS, "offsets": ROWS}
+        found = connection.execute("select xmin::text, count(*) from retries.t group by 1").fetchall()
+    assert said["tries"] == dict(found)
+    assert sum(said["tries"].values()) == ROWS
