@@ -88,10 +88,10 @@ class Merge:
 
         The two anti-joins keep a stale replay from locking rows, and cost it a third of the time; the guard after
         ON CONFLICT is what holds whatever happens. In the order of the keys, because the index is then filled from
-        left to right.
+        left to right; a table that has just been made gets its index afterwards.
         """
         if self.first:
-            return SQL("{insert} order by s.{key}").format(insert=self._insert(), key=Identifier(KEY_COLUMN))
+            return self._insert()
         newer = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
         sources = [self.tables.target, *([self.tables.tombstones] if self.ledger else [])]
         unless = [newer.format(t, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for t in sources]
