@@ -35,7 +35,8 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     # What is kept is read once or twice: finding out how its columns compress takes longer than writing them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.databricks.delta.snapshotPartitions": "4",
+    # Every commit puts the log together by so many tasks: the default of 50 is for tables of many thousands of files.
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"

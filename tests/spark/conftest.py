@@ -26,7 +26,6 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("outbox-tests")
     # Cold code on few rows: more tasks only cost.
     session.conf.set("spark.sql.shuffle.partitions", "2")
-    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     yield session
     session.stop()
 
