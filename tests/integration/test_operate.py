@@ -12,13 +12,12 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
-from tests.integration.test_records import book, send
+from tests.integration.test_records import book, send, send_within
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import positions
-from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -218,29 +217,15 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     """A row that was written before another transaction's commit is sent after it: its own lsn is the older one."""
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
-        late = emit(
-            connection,
-            aggregate_type="book",
-            aggregate_id=key,
-            event_type="book_changed",
-            payload=book(key),
-            table=TABLE,
-        )
+        late = send_within(connection, "book", key, book(key), table=TABLE)
         soon = write()
-    for event in (soon, str(late)):
+    for event in (soon, late):
         arrived(operate, TOPIC, 4, event)
     run("stop")
     found = document(run("offsets", "show", "--output", "json"))
     assert found["slot_confirmed_flush"]["number"] <= found["connector"]["number"]
     with psycopg.connect(source_dsn) as connection:
-        behind = emit(
-            connection,
-            aggregate_type="book",
-            aggregate_id=key,
-            event_type="book_changed",
-            payload=book(key),
-            table=TABLE,
-        )
+        behind = send_within(connection, "book", key, book(key), table=TABLE)
         write()
         written = server_position(source_dsn)
     source = operate.pipeline.source
@@ -248,7 +233,7 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
         after = {"after": written, "upto": server_position(source_dsn)}
         assert positions.undelivered_rows(connection, source, **after) == 1, "by its commit, not by its own position"
     run("resume")
-    arrived(operate, TOPIC, 4, str(behind))
+    arrived(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
     arrived(operate, TOPIC, 4, write())
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 from confluent_kafka import Message
+from psycopg.rows import TupleRow
 from tests.integration.support import Deploy, arrived, decode, headers, records
 
 from outbox_kit.connect import apply as connect_apply
@@ -43,15 +44,20 @@ def book(key: str, **changes: object) -> dict[str, object]:
 def send(dsn: str, kind: str, key: str, payload: object, *, table: str = "public.outbox_event") -> str:
     """One event in a transaction of its own."""
     with psycopg.connect(dsn) as connection:
-        event = emit(
-            connection,
-            aggregate_type=kind,
-            aggregate_id=key,
-            event_type=f"{kind}_changed",
-            payload=payload,  # type: ignore[arg-type]
-            headers={"traceparent": "00-1-2-01"},
-            table=table,
-        )
+        return send_within(connection, kind, key, payload, table=table)
+
+
+def send_within(connection: psycopg.Connection[TupleRow], kind: str, key: str, payload: object, *, table: str) -> str:
+    """One event in the transaction that the connection is in; its id."""
+    event = emit(
+        connection,
+        aggregate_type=kind,
+        aggregate_id=key,
+        event_type=f"{kind}_changed",
+        payload=payload,  # type: ignore[arg-type]
+        headers={"traceparent": "00-1-2-01"},
+        table=table,
+    )
     return str(event)
 
 

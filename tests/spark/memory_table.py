@@ -18,12 +18,13 @@ from outbox_spark.columns import KEY_COLUMN, Column
 from outbox_spark.model import Committed, MaterializeJob, Options, PostgresTarget, ReadRange, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks import Batch
+from outbox_spark.sinks.base import SendsNothingAhead
 
 JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 
 
 @dataclass
-class MemoryTable:
+class MemoryTable(SendsNothingAhead):
     """Rows by key; tombstones and poison by key with their versions; what went to quarantine."""
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -46,14 +47,6 @@ class MemoryTable:
     @staticmethod
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
-
-    @staticmethod
-    def send_ahead(*_: object) -> None:
-        """Takes what is kept."""
-
-    @staticmethod
-    def discard(*_: object, **__: object) -> None:
-        """Has taken nothing."""
 
     def write(self, batch: Batch) -> Written:
         rows = batch.rows.collect()

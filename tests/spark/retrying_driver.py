@@ -10,15 +10,14 @@ import sys
 
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
+from staged_rows import staged_row
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 from outbox_spark.model import PostgresTarget
 from outbox_spark.session import start_session
 from outbox_spark.sinks.postgres_copy import copy_rows
 from outbox_spark.spark_work import OBSERVATION
 
 ROWS, FAILING = 60_000, 45_000
-TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
 
 
 def once(number: int) -> str:
@@ -32,9 +31,7 @@ def once(number: int) -> str:
 
 def main(target: str, table: str) -> None:
     spark = start_session("outbox-retries")
-    key = F.udf(once)(F.col("id")).alias(KEY_COLUMN)
-    others = [F.lit("x" if name in TEXT else 1).alias(name) for name in [*METADATA_COLUMNS, *OUTCOME_COLUMNS]]
-    rows = spark.range(0, ROWS, 1, 2).select(key, *others)
+    rows = spark.range(0, ROWS, 1, 2).select(*staged_row(F.udf(once)(F.col("id"))))
     observed = rows.observe(OBSERVATION, F.count(F.lit(1)).alias("rows"), F.sum("_offset").alias("offsets"))
     tries, sums = copy_rows(observed, [], PostgresTarget(**json.loads(target)), table)
     print(json.dumps({"tries": tries, "sums": sums}))

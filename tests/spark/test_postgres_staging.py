@@ -10,12 +10,13 @@ import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
 from psycopg.sql import SQL, Identifier
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from staged_rows import create_table, staged_row
 from tables import Target
 
 from outbox_spark.class_path import has_class
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.model import PostgresTarget
 from outbox_spark.sinks import postgres_staging
@@ -33,7 +34,6 @@ THING = {
     ],
 }
 SCHEMAS = Schemas({1: THING}, newest=1)
-STAGED = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
 
 
 def value(note: str | None, ratio: float = 0.0, raw: bytes = b"", tags: list[str] | None = None) -> bytes:
@@ -74,9 +74,8 @@ def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
     assert isinstance(target, PostgresTarget)
     text = "\U0001f4da" * 1000
     with fresh_schema(postgres, "tasks") as connection:
-        fields = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in STAGED)
-        connection.execute(SQL("create table tasks.t ({})").format(fields))
-        rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*_row(F.concat("id", F.lit(text))))
+        create_table(connection, "tasks")
+        rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*staged_row(F.concat("id", F.lit(text))))
         reported, _ = copy_rows(rows, [], target, '"tasks"."t"')
         found = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
         lengths = connection.execute(SQL("select distinct length({}) from tasks.t").format(Identifier(KEY_COLUMN)))
@@ -142,7 +141,7 @@ def test_without_the_jar_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.M
 def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
-    rows = spark.range(1).select(*_row(F.lit("s3cret")))
+    rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
     with pytest.raises(MaterializeError, match=r"COPY was refused, SQLSTATE 3F000$") as caught:
         copy_rows(rows, [], target, '"nowhere"."thing"')
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
@@ -158,14 +157,8 @@ def test_a_row_that_the_server_refuses_is_not_quoted(
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "refusing") as connection:
-        fields = SQL(", ").join(SQL("{} integer").format(Identifier(name)) for name in STAGED)
-        connection.execute(SQL("create table refusing.t ({})").format(fields))
+        create_table(connection, "refusing", "int4")
         with pytest.raises(MaterializeError, match=r"SQLSTATE 22P02$") as caught:
-            copy_rows(spark.range(1).select(*_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
+            copy_rows(spark.range(1).select(*staged_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
         assert connection.execute("select count(*) from refusing.t").fetchone() == (0,)
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
-
-
-def _row(key: Column) -> list[Column]:
-    text = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
-    return [key.alias(KEY_COLUMN), *[F.lit("x" if name in text else 1).alias(name) for name in STAGED[1:]]]

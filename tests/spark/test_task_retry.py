@@ -12,11 +12,10 @@ from pathlib import Path
 import psycopg
 import retrying_driver
 from postgres_batches import fresh_schema
-from psycopg.sql import SQL, Identifier
 from retrying_driver import ROWS
+from staged_rows import create_table
 from tables import Target
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 from outbox_spark.model import PostgresTarget
 
 
@@ -26,10 +25,8 @@ def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(
     """The sums are what a batch is committed by: they must be of the tries that count, as the rows are."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
-    names = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
     with fresh_schema(postgres, "retries") as connection:
-        fields = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in names)
-        connection.execute(SQL("create table retries.t ({})").format(fields))
+        create_table(connection, "retries")
         command = [sys.executable, retrying_driver.__file__, json.dumps(asdict(target)), '"retries"."t"']
         environment = {**os.environ, "SPARK_MASTER": "local[2,3]", "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(

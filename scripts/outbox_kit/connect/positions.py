@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.reached import reached
 from outbox_kit.connect.writing import confirmed
 from outbox_kit.progress import Progress
+
+POSITIONS = ("lsn", "lsn_proc", "lsn_commit")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,16 @@ class Start:
 def own_offset(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
     """The offset under this prefix: one under another Debezium does not find."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
+
+
+def reached(offset: dict[str, Any] | None) -> int:
+    """The farthest LSN of an offset, in bytes; 0 without one.
+
+    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last message, which of concurrent transactions may
+    lie before another one's commit (PostgresStreamingChangeEventSource.commitOffset, 3.7): by it alone the slot would
+    seem to be beyond its connector.
+    """
+    return max((int((offset or {}).get(key) or 0) for key in POSITIONS), default=0)
 
 
 def ensure(client: ConnectClient, name: str, start: Start, progress: Progress, *, halted: bool = False) -> None:

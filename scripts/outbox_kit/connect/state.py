@@ -11,7 +11,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnector
 from outbox_kit.connect.comparing import FINGERPRINT_KEY, compare, different_keys, was_edited
 from outbox_kit.connect.neighbours import orphans
-from outbox_kit.connect.reached import reached
+from outbox_kit.connect.positions import reached
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 

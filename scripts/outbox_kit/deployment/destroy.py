@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from outbox_kit.changes import Change
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.reached import reached
+from outbox_kit.connect.positions import reached
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.guard import refuse_other_cluster
 from outbox_kit.deployment.model import SYSTEMS

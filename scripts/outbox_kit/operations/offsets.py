@@ -13,7 +13,7 @@ from typing import Any
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.reached import reached
+from outbox_kit.connect.positions import reached
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError

@@ -112,3 +112,16 @@ class TargetTable(Protocol):
 
     def maintain(self) -> str:
         """Compact files, expire what is no longer needed; returns a line about what was done."""
+
+
+class SendsNothingAhead:
+    """Of targets whose rows are written with the commit."""
+
+    @staticmethod
+    def send_ahead(rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:  # noqa: ARG004
+        """There is no such way."""
+        return None
+
+    @staticmethod
+    def discard(sent: Sent, *, for_good: bool) -> None:
+        """Nothing was sent."""

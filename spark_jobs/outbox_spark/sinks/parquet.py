@@ -33,7 +33,7 @@ from outbox_spark.errors import ConfigurationError, OverlapError, RefusedError, 
 from outbox_spark.model import Committed, Mode, ParquetTarget, Written
 from outbox_spark.parquet_reader import POINTERS, newest_pointer, pointer_name
 from outbox_spark.sinks import parquet_replace, parquet_rows, parquet_upkeep
-from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, Sent
+from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, SendsNothingAhead
 from outbox_spark.sinks.parquet_files import PENDING, Files
 from outbox_spark.sinks.parquet_upkeep import SNAPSHOT_PREFIX
 
@@ -68,7 +68,7 @@ class Pointer:
         return StructType.fromJson(self.schema)
 
 
-class ParquetTable:
+class ParquetTable(SendsNothingAhead):
     """One table, at <path>/<table>. Runs are kept apart by the numbers of their pointers, not by a lock."""
 
     def __init__(self, spark: SparkSession, target: ParquetTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
@@ -146,15 +146,6 @@ class ParquetTable:
             new, written = self._write_next(batch, before, new)
         self._publish(new)
         return written
-
-    @staticmethod
-    def send_ahead(rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:  # noqa: ARG004
-        """Files are written with the commit: there is no such way."""
-        return None
-
-    @staticmethod
-    def discard(sent: Sent, *, for_good: bool) -> None:
-        """Nothing was sent."""
 
     def versions(self) -> DataFrame:
         """Key and METADATA_COLUMNS of the rows that are there and not deleted."""

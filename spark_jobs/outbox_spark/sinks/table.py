@@ -28,7 +28,7 @@ from outbox_spark.json_text import JSON_OPTIONS
 from outbox_spark.model import Committed, Mode, Written
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks import history
-from outbox_spark.sinks.base import ANEW, TOMBSTONES_SUFFIX, Batch, Sent
+from outbox_spark.sinks.base import ANEW, TOMBSTONES_SUFFIX, Batch, SendsNothingAhead
 from outbox_spark.sinks.beside import LEDGER_ID, BesideTables
 from outbox_spark.sinks.lease import Lease
 from outbox_spark.sinks.merging import (
@@ -56,7 +56,7 @@ class Changes:
     deleted: int
 
 
-class LakeTable(BesideTables):
+class LakeTable(SendsNothingAhead, BesideTables):
     """One table, its ledger and its quarantine; held from `with` to its end by a lease, where there is one."""
 
     _renamed: Mapping[str, str] = {}
@@ -108,15 +108,6 @@ class LakeTable(BesideTables):
     def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         """The lake formats hold every value that Avro has."""
         return None
-
-    @staticmethod
-    def send_ahead(rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:  # noqa: ARG004
-        """Files are written with the commit: there is no such way."""
-        return None
-
-    @staticmethod
-    def discard(sent: Sent, *, for_good: bool) -> None:
-        """Nothing was sent."""
 
     def versions(self) -> DataFrame:
         """Key and METADATA_COLUMNS of the current rows."""

@@ -1,0 +1,25 @@
+"""Rows as staging takes them, of a table without columns of its own."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+
+STAGED = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
+TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]
+
+
+def staged_row(key: Column) -> list[Column]:
+    """Its columns, the same in every row but for the key."""
+    return [key.alias(KEY_COLUMN), *[F.lit("x" if name in TEXT else 1).alias(name) for name in STAGED[1:]]]
+
+
+def create_table(connection: psycopg.Connection[TupleRow], schema: str, kind: str = "text") -> None:
+    """Table `t`, every column of the one kind."""
+    fields = SQL(", ").join(SQL("{} {}").format(Identifier(name), Identifier(kind)) for name in STAGED)
+    connection.execute(SQL("create table {} ({})").format(Identifier(schema, "t"), fields))
