@@ -165,8 +165,6 @@ def settle(connection: psycopg.Connection[TupleRow], staging: Staging, loaded: L
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
     counts = _of_reported if staging.way is Way.COPY else _of_each_once
     rows, tombstones, quarantined = counts(connection, staging.name, loaded)
-    # The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told.
-    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staging.name, Identifier(KEY_COLUMN)))
     return Staged(staging, rows, tombstones, quarantined)
 
 
