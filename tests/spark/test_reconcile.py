@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import kafka_log
-import psycopg
 import pytest
+from damage import damage
 from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
-from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
@@ -24,7 +23,7 @@ from outbox_spark.command import Exit
 from outbox_spark.compare import Found, Kind, compare
 from outbox_spark.errors import RefusedError
 from outbox_spark.mend import mend, not_mended
-from outbox_spark.model import DeltaTarget, MaterializeJob, PostgresTarget, Written
+from outbox_spark.model import DeltaTarget, MaterializeJob, Written
 from outbox_spark.reconcile import exit_of
 from outbox_spark.reconcile_report import Reconciled, Result, SourceDifferences, as_json, as_table
 
@@ -57,17 +56,6 @@ def keys(found: Found) -> dict[str, list[str]]:
     return {kind.value: list(names) for kind, names in found.examples.items() if found.counts[kind]}
 
 
-def damage(target: Target, statement: str) -> None:
-    """Change the table behind the job's back; `{}` is the table."""
-    if isinstance(target.job.target, PostgresTarget):
-        assert target.dsn is not None
-        with psycopg.connect(**target.dsn) as connection:
-            name = Identifier(target.job.target.schema, target.job.table)
-            connection.execute(SQL(statement).format(name))
-        return
-    target.spark.sql(statement.format(f"delta.`{target.job.target.path}/{target.job.table}`")).collect()  # type: ignore[union-attr]
-
-
 def filled(spark: SparkSession, target: Target) -> LiveTopic:
     """A topic whose table is up to date: a..d live, `gone` deleted."""
     log = Log("test.thing", partitions=1)
@@ -85,10 +73,10 @@ def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
     live = filled(spark, target)
     before = target.committed()
     assert before is not None
-    damage(target, "delete from {} where aggregate_id = 'a'")
-    damage(target, f"update {{}} set _sequence = '{sequence(0)}', n = 0 where aggregate_id = 'b'")
-    damage(target, "update {} set aggregate_id = 'gone', _offset = 0 where aggregate_id = 'c'")
-    damage(target, f"update {{}} set _sequence = '{sequence(99)}' where aggregate_id = 'd'")
+    damage(target, "a")
+    damage(target, "b", _sequence=sequence(0), n=0)
+    damage(target, "c", aggregate_id="gone", _offset=0)
+    damage(target, "d", _sequence=sequence(99))
     found, written, left = mended(target, live)
     assert found == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
     assert set(left.values()) == {0}

@@ -74,11 +74,13 @@ def conform(current: DataFrame, schema: StructType, defaults: DataFrame | None) 
 
 def changes_of(good: DataFrame, rows: DataFrame, ledger: DataFrame) -> DataFrame:
     """Of a batch's readable rows those that are newer than row and ledger entry of their key; `_had_row` says
-    whether there is a row. Tombstones of keys without one are among them: they belong into the ledger."""
+    whether there is a row. Tombstones of keys without one are among them: they belong into the ledger. So is one that
+    the ledger knows and whose key has an older row nevertheless, which a repair brings."""
     found = rows.select(KEY_COLUMN, version().alias("_row"))
     buried = ledger.select(KEY_COLUMN, version().alias("_grave"))
+    known_of_a_row = F.col("_deleted") & F.col("_row").isNotNull() & (version() == F.col("_grave"))
     newer = (F.col("_row").isNull() | (version() > F.col("_row"))) & (
-        F.col("_grave").isNull() | (version() > F.col("_grave"))
+        F.col("_grave").isNull() | (version() > F.col("_grave")) | known_of_a_row
     )
     both = good.join(found, KEY_COLUMN, "left").join(buried, KEY_COLUMN, "left")
     return both.where(newer).select(*good.columns, F.col("_row").isNotNull().alias(HAD_ROW))
