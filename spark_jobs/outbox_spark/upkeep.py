@@ -92,6 +92,9 @@ class Upkeep:
         if not last:
             return stamped
         before = self.asked_at - self.job.options.tombstone_ttl
+        if self.previous is None:
+            # Old tombstones that the topic still had are forgotten with the first that grow old: looking costs a query.
+            return replace(stamped, ledger_since=before)
         if stamped.ledger_since is None or before - stamped.ledger_since >= FORGET_EVERY:
             self.forgotten = before
             return replace(stamped, ledger_since=before)

@@ -183,7 +183,10 @@ class LakeTable(SendsNothingAhead, BesideTables):
 
     def _source(self, batch: Batch, *, flag_others: bool) -> DataFrame:
         """The rows of a MERGE, see merging.py. `flag_others`: also keys of which there are only unreadable records."""
-        good = self._newer_than_ledger(batch.rows.where(F.col("_reason").isNull()))
+        good = batch.rows.where(F.col("_reason").isNull())
+        if batch.previous is not None:
+            # The ledger of a new table holds this batch's own tombstones only: of other keys than its rows.
+            good = self._newer_than_ledger(good)
         good = good.select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1], "_deleted").withColumn(
             GOOD, F.lit(True)
         )
