@@ -31,8 +31,8 @@ LIMIT_BYTES = 64 << 20
 PATIENCE_MILLIS = 120_000
 """How long a task waits for the broker without getting further: as long as Spark's own reader."""
 
-# Asks the broker for nothing around a poll, so small ones cost nothing; what large ones hold is copied by the collector
-# every time that it runs, which took a third of the time.
+# It asks the broker for nothing around a poll, so many small ones cost little; what a large one holds is copied by the
+# collector every time that it runs, which took a third of the time.
 _CONSUMER = {"max.poll.records": "500"}
 
 COLUMNS = [

@@ -41,7 +41,7 @@ class Upkeep:
     previous: Committed | None
     asked_at: datetime = field(default_factory=now)
     forgotten: datetime | None = None
-    """Set once the progress says that older deletions are forgotten."""
+    """Set once the progress says that older deletions are forgotten, and the ledger may still have them."""
 
     @property
     def since(self) -> datetime | None:

@@ -189,6 +189,9 @@ def test_a_quiet_topic_is_noted_before_it_looks_like_a_missed_one(
 
 
 def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: datetime) -> None:
+    first = owed(delta_target, None, tombstone_ttl=30 * DAY)
+    assert first.stamped(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
+    assert first.forgotten is None
     recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
     assert recent.stamped(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since

@@ -13,7 +13,7 @@ from outbox_spark.model import Mode
 from outbox_spark.sinks.postgres_history_sql import History
 from outbox_spark.sinks.postgres_merge_sql import Merge
 from outbox_spark.sinks.postgres_session import prepare_merge
-from outbox_spark.sinks.postgres_staging import settle
+from outbox_spark.sinks.postgres_staging import analyze, settle
 
 ROWS, BATCH = 60_000, 1000
 # Every fifth is a tombstone, every seventh poison; all keys are in the table.
@@ -47,6 +47,7 @@ def test_no_statement_of_a_small_batch_reads_the_whole_table(
             prepare_merge(connection)
             fill(table, version=10**9, mixed=True, rows=BATCH)
             settle(connection, table.staging, {})
+            analyze(connection, table.staging)
             for name, statement in statements(mode, table).items():
                 plan = "\n".join(row[0] for row in connection.execute(SQL("explain ") + statement).fetchall())
                 assert not re.search(r"Seq Scan on thing\b", plan), f"{name}:\n{plan}"

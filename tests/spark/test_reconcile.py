@@ -80,13 +80,29 @@ def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
     found, written, left = mended(target, live)
     assert found == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
     assert set(left.values()) == {0}
-    assert (written.upserts, written.deletes) == (3, 1)
+    assert (written.upserts, written.deletes, written.tombstones) == (3, 1, 0)
     assert target.state("n") == {key: {"n": n} for key, n in (("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 7))}
     after = target.committed()
     assert after is not None
     assert replace(after, run=before.run) == before
     assert after.run > before.run
     assert keys(compared(target, live)) == {"ahead": ["d"]}
+
+
+def test_a_row_that_is_older_than_its_deletion_goes_even_when_the_topic_has_forgotten_both(
+    spark: SparkSession, target: Target
+) -> None:
+    """The tombstone is compacted away, and the ledger's entry is newer than the one that the repair makes up."""
+    live = filled(spark, target)
+    live.compact("gone")
+    damage(target, "c", aggregate_id="gone", _offset=0)
+    before = target.rows("__tombstones")
+    found, written, left = mended(target, live)
+    assert found == {"missing": ["c"], "zombie": ["gone"]}
+    assert set(left.values()) == {0}
+    assert (written.upserts, written.deletes, written.tombstones) == (1, 1, 0)
+    assert target.rows("__tombstones") == before
+    assert keys(compared(target, live)) == {}
 
 
 def test_a_key_of_which_nothing_is_left_is_a_zombie_and_goes(spark: SparkSession, target: Target) -> None:

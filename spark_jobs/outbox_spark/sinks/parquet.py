@@ -325,6 +325,6 @@ def _counted(changes: DataFrame, batch: Batch) -> Written:
     counts = changes.agg(
         F.count_if(~F.col("_deleted")).alias("upserts"),
         F.count_if(F.col("_deleted") & F.col(parquet_rows.HAD_ROW)).alias("deletes"),
-        F.count_if(F.col("_deleted")).alias("tombstones"),
+        F.count_if(F.col("_deleted") & ~F.col(parquet_rows.BURIED)).alias("tombstones"),
     ).collect()[0]
     return Written(counts["upserts"], counts["deletes"], counts["tombstones"], batch.counts.quarantined)

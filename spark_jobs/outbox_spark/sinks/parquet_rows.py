@@ -15,6 +15,7 @@ from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.sinks.base import Batch
 
 HAD_ROW = "_had_row"
+BURIED = "_buried"
 _NEW = "_new_"
 _DEFAULT = "_default_"
 _OURS = {KEY_COLUMN, *METADATA_COLUMNS, STALE_COLUMN, DELETED_AT_COLUMN}
@@ -74,16 +75,14 @@ def conform(current: DataFrame, schema: StructType, defaults: DataFrame | None) 
 
 def changes_of(good: DataFrame, rows: DataFrame, ledger: DataFrame) -> DataFrame:
     """Of a batch's readable rows those that are newer than row and ledger entry of their key; `_had_row` says
-    whether there is a row. Tombstones of keys without one are among them: they belong into the ledger. So is one that
-    the ledger knows and whose key has an older row nevertheless, which a repair brings."""
+    whether there is a row. Tombstones of keys without one are among them: they belong into the ledger. So are those
+    that say nothing new to the ledger (`_buried`) where the key has an older row nevertheless, which a repair brings."""
     found = rows.select(KEY_COLUMN, version().alias("_row"))
-    buried = ledger.select(KEY_COLUMN, version().alias("_grave"))
-    known_of_a_row = F.col("_deleted") & F.col("_row").isNotNull() & (version() == F.col("_grave"))
-    newer = (F.col("_row").isNull() | (version() > F.col("_row"))) & (
-        F.col("_grave").isNull() | (version() > F.col("_grave")) | known_of_a_row
-    )
-    both = good.join(found, KEY_COLUMN, "left").join(buried, KEY_COLUMN, "left")
-    return both.where(newer).select(*good.columns, F.col("_row").isNotNull().alias(HAD_ROW))
+    graves = ledger.select(KEY_COLUMN, version().alias("_grave"))
+    had_row, buried = F.col("_row").isNotNull(), F.coalesce(F.col("_grave") >= version(), F.lit(False))
+    newer = (~had_row | (version() > F.col("_row"))) & (~buried | (F.col("_deleted") & had_row))
+    both = good.join(found, KEY_COLUMN, "left").join(graves, KEY_COLUMN, "left")
+    return both.where(newer).select(*good.columns, had_row.alias(HAD_ROW), buried.alias(BURIED))
 
 
 def projected(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -124,7 +123,7 @@ def with_stale(rows: DataFrame, poison: DataFrame | None, schema: StructType) ->
 
 def next_ledger(ledger: DataFrame, changes: DataFrame) -> DataFrame:
     """The ledger with the tombstones of a batch; of a key it holds the newest."""
-    new = changes.where("_deleted").select(*ledger.columns)
+    new = changes.where(F.col("_deleted") & ~F.col(BURIED)).select(*ledger.columns)
     return ledger.join(new.select(KEY_COLUMN), KEY_COLUMN, "left_anti").unionByName(new)
 
 

@@ -8,12 +8,11 @@ import psycopg
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
-from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.model import Mode, Written
 from outbox_spark.sinks.postgres_history_sql import History
 from outbox_spark.sinks.postgres_merge_sql import Merge
 from outbox_spark.sinks.postgres_sql import Statements
-from outbox_spark.sinks.postgres_staging import Staged
+from outbox_spark.sinks.postgres_staging import Staged, analyze
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -21,10 +20,8 @@ Connection = psycopg.Connection[TupleRow]
 def apply_staged(connection: Connection, tables: Statements, staged: Staged, topic_id: str, *, first: bool) -> Written:
     """Quarantine, deletions, rows, flags. `first`: the table has just been made, and has no key yet."""
     quarantined = 0
-    if staged.quarantined or not first:
-        # The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told. A new table
-        # is filled without a join.
-        connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staged.name, Identifier(KEY_COLUMN)))
+    if staged.quarantined or not first:  # a new table is filled without a join of the staged rows
+        analyze(connection, staged.staging)
     if staged.quarantined:
         plain = Merge(tables, staged.staging, topic_id, first, ledger=False, poison=False)
         quarantined = connection.execute(plain.merge_quarantine()).rowcount

@@ -168,6 +168,11 @@ def settle(connection: psycopg.Connection[TupleRow], staging: Staging, loaded: L
     return Staged(staging, rows, tombstones, quarantined)
 
 
+def analyze(connection: psycopg.Connection[TupleRow], staging: Staging) -> None:
+    """The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told."""
+    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staging.name, Identifier(KEY_COLUMN)))
+
+
 def _of_reported(connection: psycopg.Connection[TupleRow], name: Identifier, loaded: Loaded) -> tuple[int, int, int]:
     """Rows are of one transaction of one try of one task, which xmin names: Spark says which tries count."""
     count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, name)
