@@ -60,6 +60,8 @@ class Log:
     partitions: int = 2
     topic_id: str = "topic-1"
     records: list[Record] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    """By partition: the offset behind what was ever appended. It stays when the cleaner takes the last record."""
 
     def append(
         self,
@@ -75,11 +77,12 @@ class Log:
         number = sum(raw or b"") % self.partitions if partition is None else partition
         record = Record(number, self.end()[number], raw, value, sequence, state, headers or {})
         self.records.append(record)
+        self.ends[number] = record.offset + 1
         return record
 
     def end(self) -> dict[int, int]:
         """By partition: the next offset."""
-        ends = dict.fromkeys(range(self.partitions), 0)
+        ends = {number: self.ends.get(number, 0) for number in range(self.partitions)}
         for record in self.records:
             ends[record.partition] = max(ends[record.partition], record.offset + 1)
         return ends
