@@ -334,7 +334,7 @@ def run(factory: Callable[[], Machine], examples: int, steps: int) -> None:
         return
     long = settings(
         quick,
-        max_examples=int(os.environ.get("OUTBOX_FUZZ_EXAMPLES", "20")),
+        max_examples=int(os.environ.get("OUTBOX_FUZZ_EXAMPLES", "5")),
         stateful_step_count=30,
         derandomize=False,
         phases=[Phase.generate, Phase.shrink],
