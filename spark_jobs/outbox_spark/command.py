@@ -37,7 +37,7 @@ class Exit(IntEnum):
 
 
 EXIT_CODES = """exit codes:
-  0  done: every selected table is at the end of its topic
+  0  done: outbox-materialize has brought every selected table to the end of its topic
   1  at least one table is not; trying again later may help: let the scheduler retry
   2  the command line is wrong
   3  something was found: --dry-run has something to read, outbox-reconcile has differences

@@ -14,7 +14,6 @@ from outbox_spark.against_source import Sources, against_source
 from outbox_spark.command import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.compare import DIFFERENCES, Kind, compare
 from outbox_spark.each import for_each
-from outbox_spark.errors import ConfigurationError
 from outbox_spark.mend import mend, not_mended
 from outbox_spark.model import MaterializeJob, MissedTombstones
 from outbox_spark.ranges import resolve
@@ -87,7 +86,10 @@ def _settle_debt(spark: SparkSession, job: MaterializeJob, topic: Topic, tell: T
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Result on stdout, words on stderr. Returns one of command.Exit."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.job is not None and options.against_source:
+        parser.error("--job and --against-source: a job file knows nothing of the source; give the pipeline file")
     return guarded(lambda: _main(options), debug=options.debug)
 
 
@@ -117,9 +119,6 @@ def exit_of(results: Sequence[Reconciled]) -> Exit:
 
 
 def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Sources:
-    if options.job is not None:
-        message = f"--job {options.job} and --against-source: a job file knows nothing of the source"
-        raise ConfigurationError(message, "give the pipeline file and the environment")
     # Here, because with a job file the driver need not have the deploy tool and its packages.
     from outbox_spark.configuration import load_sources  # noqa: PLC0415
 

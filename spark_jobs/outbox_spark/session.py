@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -100,11 +101,18 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise versions.not_started() from error
         raise
+    _keep_java_off_stdout(session)
     _check_jars(session)
     versions.check_session(session, _CLASSES)
     for key, value in RUNTIME_SETTINGS.items():
         session.conf.set(key, value)
     return session
+
+
+def _keep_java_off_stdout(session: SparkSession) -> None:
+    """stdout is for the result: Delta's VACUUM, for one, prints what it has removed."""
+    jvm: Any = session.sparkContext._jvm
+    jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
 
 def _own_master() -> str:

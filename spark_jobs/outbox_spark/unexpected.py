@@ -13,7 +13,8 @@ from outbox_spark.errors import MaterializeError
 
 _LONGEST = 200
 _LOST = "KeptRows$LostException"
-_HINT = "run again with --debug for the traceback"
+_HINT = "run again; where it stays, once with --debug for the traceback"
+_READ_AGAIN = "what was not committed is read again by the next run: run again"
 
 
 def explained(error: Exception) -> MaterializeError:
@@ -22,9 +23,11 @@ def explained(error: Exception) -> MaterializeError:
         return error
     if _says_lost(error):
         message = "rows that a batch kept were lost, as with an executor, and the topic may have changed since"
-        return MaterializeError(message, "what was not committed is read again by the next run: run again")
+        return MaterializeError(message, _READ_AGAIN)
     detail = _detail(error)
     name = type(error).__name__
+    if isinstance(error, psycopg.OperationalError):
+        return MaterializeError(f"PostgreSQL: {name}: {detail}", _READ_AGAIN)
     return MaterializeError(f"{name}: {detail}" if detail else name, _HINT)
 
 

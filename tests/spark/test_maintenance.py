@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,18 @@ def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
 def test_a_lease_keeps_maintenance_and_runs_apart(delta_target: Target, spark: SparkSession) -> None:
     with delta_target.open(), pytest.raises(OverlapError, match="another run holds"):
         maintain(spark, delta_target.job, lambda _: None)
+
+
+def test_what_java_prints_is_not_in_the_result(tmp_path: Path) -> None:
+    """Delta's VACUUM prints what it has removed."""
+    program = f"""
+from outbox_spark.session import start_session
+spark = start_session("test-stdout")
+spark.range(1).write.format("delta").save("{tmp_path}/t")
+spark.sql("VACUUM delta.`{tmp_path}/t`")
+print("the result")
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "the result\n"
+    assert "Deleted 0 files" in done.stderr

@@ -68,3 +68,10 @@ def test_python() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff".decode()
     assert said(caught.value) == "UnicodeDecodeError"
+
+
+def test_a_connection_that_is_lost_says_that_nothing_else_is() -> None:
+    found = explained(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
+    assert found.message.startswith("PostgreSQL: AdminShutdown")
+    assert found.hint == "what was not committed is read again by the next run: run again"
+    assert found.transient

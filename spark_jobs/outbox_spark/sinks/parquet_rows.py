@@ -76,7 +76,7 @@ def conform(current: DataFrame, schema: StructType, defaults: DataFrame | None) 
 def changes_of(good: DataFrame, rows: DataFrame, ledger: DataFrame) -> DataFrame:
     """Of a batch's readable rows those that are newer than row and ledger entry of their key; `_had_row` says
     whether there is a row. Tombstones of keys without one are among them: they belong into the ledger. So are those
-    that say nothing new to the ledger (`_buried`) where the key has an older row nevertheless, which a repair brings."""
+    that tell the ledger nothing new (`_buried`) where the key has an older row nevertheless: a repair brings them."""
     found = rows.select(KEY_COLUMN, version().alias("_row"))
     graves = ledger.select(KEY_COLUMN, version().alias("_grave"))
     had_row, buried = F.col("_row").isNotNull(), F.coalesce(F.col("_grave") >= version(), F.lit(False))
