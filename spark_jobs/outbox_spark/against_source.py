@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -24,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.columns import KEY_COLUMN
 from outbox_spark.command import Tell
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.model import MaterializeJob
+from outbox_spark.model import MaterializeJob, Source
 from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.reconcile_report import SourceDifferences
 from outbox_spark.runs import materialize
@@ -36,20 +35,6 @@ CONFIRM_SECONDS = 120.0
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source table: one row per aggregate, whose key as text is the aggregate_id."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password: str = field(repr=False)
-    table: str
-    key: str
-    slot: str
 
 
 Sources = Mapping[str, Source]

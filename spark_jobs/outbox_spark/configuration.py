@@ -24,7 +24,6 @@ from outbox_kit.pipeline import IcebergTarget as IcebergTargetModel
 from outbox_kit.pipeline import ParquetTarget as ParquetTargetModel
 from outbox_kit.pipeline import PostgresTarget as PostgresTargetModel
 from outbox_kit.pipeline.loading import environment_values
-from outbox_spark.against_source import Source
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.job_file import REFERENCE, reference
 from outbox_spark.model import (
@@ -38,6 +37,7 @@ from outbox_spark.model import (
     ParquetTarget,
     PostgresTarget,
     Registry,
+    Source,
     Target,
 )
 

@@ -58,6 +58,20 @@ class Ordering(StrEnum):
 
 
 @dataclass(frozen=True)
+class Source:
+    """A source table: one row per aggregate, whose key as text is the aggregate_id."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False)
+    table: str
+    key: str
+    slot: str
+
+
+@dataclass(frozen=True)
 class Registry:
     """A registry with the Confluent REST API."""
 

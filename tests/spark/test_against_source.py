@@ -11,9 +11,10 @@ import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
 
-from outbox_spark.against_source import Source, against_source, wait_confirmed
+from outbox_spark.against_source import against_source, wait_confirmed
 from outbox_spark.configuration import load_sources
 from outbox_spark.errors import ConfigurationError
+from outbox_spark.model import Source
 from outbox_spark.reconcile_report import SourceDifferences
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
