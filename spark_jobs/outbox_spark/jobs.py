@@ -186,7 +186,13 @@ def _write_job(options: argparse.Namespace) -> Exit:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Bring tables to the newest state of their topics.")
     add = parser.add_argument
-    add("--batch-records", type=_count, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
+    add(
+        "--batch-records",
+        type=_count,
+        default=BATCH_RECORDS,
+        metavar="N",
+        help="records of one batch, about; default %(default)s",
+    )
     add("--replay-from", metavar="TIME", help=f"read again from then on: ISO 8601, or {BEGINNING}")
     add("--export", type=Path, metavar="DIR", help="afterwards write rows of Delta and Iceberg tables there, as JSON")
     metrics_help = "append a JSON line for every batch and every run of a table; - is stderr"

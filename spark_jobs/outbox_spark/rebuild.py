@@ -122,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
         "outbox-rebuild", "Make tables anew from their topics; readers see the old ones until then."
     )
     add = parser.add_argument
-    add("--batch-records", type=int, default=BATCH_RECORDS, metavar="N", help="records of one batch, about")
+    add(
+        "--batch-records",
+        type=int,
+        default=BATCH_RECORDS,
+        metavar="N",
+        help="records of one batch, about; default %(default)s",
+    )
     add("--restart", action="store_true", help="drop what a rebuild that was stopped has done")
     return parser

@@ -34,7 +34,7 @@ def quarantine_warning(outcome: Outcome) -> str:
     count = outcome.quarantined
     records = "1 record" if count == 1 else f"{count} records"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and went to {outcome.table}__quarantine; "
+        f"warning: {outcome.topic}: {records} could not be read and went to {outcome.target}.{outcome.table}__quarantine; "
         "their keys show an older state until a newer record arrives"
     )
 
