@@ -33,8 +33,9 @@ def quarantine_warning(outcome: Outcome) -> str:
     """What a person is told when records were set apart."""
     count = outcome.quarantined
     records = "1 record" if count == 1 else f"{count} records"
+    place = f"{outcome.target}.{outcome.table}__quarantine"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and went to {outcome.target}.{outcome.table}__quarantine; "
+        f"warning: {outcome.topic}: {records} could not be read and went to {place}; "
         "their keys show an older state until a newer record arrives"
     )
 
