@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from tests.integration.support import Deploy, Finished, Outbox, arrived, decode
 from tests.integration.test_records import book, send
 
 from outbox_kit.deployment import Deployment
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.mutex import exclusive
 from outbox_kit.stack import StackState
 
@@ -191,6 +193,19 @@ def test_two_applies_at_once(outbox: Outbox, steady: Deployment, source_dsn: str
     assert row == (0,)
     after = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
     assert after.code == 0, after.words
+
+
+def test_the_next_command_need_not_wait_for_the_server_to_end_a_session(
+    steady: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = steady.environment.source
+    with postgres_client.connected(database) as still_there:
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres_client, "connected", lambda _: nullcontext(still_there))
+            with exclusive(database, "steady"):
+                pass
+        with exclusive(database, "steady"):
+            pass
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import LiteralString
+
+import psycopg
 
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import SourceDatabase
@@ -15,6 +17,7 @@ CLASS = 0x6F757462
 """The first key of every advisory lock of the kit ("outb"); the second is the pipeline's name, hashed."""
 
 TAKE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as taken"
+RELEASE: LiteralString = "select pg_advisory_unlock(%s, hashtext(%s))"
 # The lock ends with the session: so nothing on the server may end an idle one (PostgreSQL 14 and later).
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', '0', false)"""
@@ -50,7 +53,12 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
                     f"another apply of {pipeline!r} is under way: {first.text}",
                     "wait for it, or give --wait SECONDS; a dead one's session: select pg_terminate_backend(PID)",
                 )
-        yield
+        try:
+            yield
+        finally:
+            # The server ends a session some time after it was closed; until then the next command would be refused.
+            with suppress(psycopg.Error):
+                connection.execute(RELEASE, (CLASS, pipeline))
 
 
 def _holder(connection: client.Connection, pipeline: str) -> str:
