@@ -36,7 +36,6 @@ _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
 
-
 Sources = Mapping[str, Source]
 
 

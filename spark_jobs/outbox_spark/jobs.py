@@ -186,13 +186,7 @@ def _write_job(options: argparse.Namespace) -> Exit:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Bring tables to the newest state of their topics.")
     add = parser.add_argument
-    add(
-        "--batch-records",
-        type=_count,
-        default=BATCH_RECORDS,
-        metavar="N",
-        help="records of one batch, about; default %(default)s",
-    )
+    batch_option(parser)
     add("--replay-from", metavar="TIME", help=f"read again from then on: ISO 8601, or {BEGINNING}")
     add("--export", type=Path, metavar="DIR", help="afterwards write rows of Delta and Iceberg tables there, as JSON")
     metrics_help = "append a JSON line for every batch and every run of a table; - is stderr"
@@ -207,6 +201,17 @@ def _parser() -> argparse.ArgumentParser:
     fast = "end at the first error that trying again cannot mend, instead of leaving the table out"
     rounds.add_argument("--fail-fast", action="store_true", help=fast)
     return parser
+
+
+def batch_option(parser: argparse.ArgumentParser) -> None:
+    """`--batch-records`, of the commands that read in batches."""
+    parser.add_argument(
+        "--batch-records",
+        type=_count,
+        default=BATCH_RECORDS,
+        metavar="N",
+        help="records of one batch, about; default %(default)s",
+    )
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from outbox_spark.command import Tell, command_parser, guarded, jobs_of, tell
 from outbox_spark.each import for_each
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.jobs import exit_of
+from outbox_spark.jobs import batch_option, exit_of
 from outbox_spark.model import MaterializeJob, MissedTombstones, Outcome, Status
 from outbox_spark.ranges import resolve
 from outbox_spark.report import as_json, as_table, failed
@@ -121,13 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "outbox-rebuild", "Make tables anew from their topics; readers see the old ones until then."
     )
-    add = parser.add_argument
-    add(
-        "--batch-records",
-        type=int,
-        default=BATCH_RECORDS,
-        metavar="N",
-        help="records of one batch, about; default %(default)s",
-    )
-    add("--restart", action="store_true", help="drop what a rebuild that was stopped has done")
+    batch_option(parser)
+    parser.add_argument("--restart", action="store_true", help="drop what a rebuild that was stopped has done")
     return parser
