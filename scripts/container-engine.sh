@@ -1,0 +1,166 @@
+#!/bin/sh
+# A container engine for compose/: one that runs already, or one that this script starts.
+#   scripts/container-engine.sh up       engine, `docker compose`, base image; install and start what is missing
+#   scripts/container-engine.sh status   say what is there; exit 1 when something is missing
+#   scripts/container-engine.sh down     stop the engine that `up` started; one that ran before goes on
+# Installing needs root on Debian or Ubuntu; elsewhere the script says what is missing. The base image comes from the
+# image registry, or, where none is reached, from Debian's packages.
+set -eu
+
+base_image=${OUTBOX_BASE_IMAGE:-debian:bookworm-slim}
+compose_version=v2.40.3
+repository=$(cd "$(dirname "$0")/.." && pwd)
+work="$repository/build/engine"
+pid_file="$work/dockerd.pid"
+log="$work/dockerd.log"
+start_seconds=60
+stop_seconds=60
+pull_seconds=60
+
+say() { echo "container engine: $*" >&2; }
+
+fail() { # WHAT HINT
+  echo "error: $1" >&2
+  echo "hint:  $2" >&2
+  exit 1
+}
+
+answers() { timeout 10 docker info >/dev/null 2>&1; }
+
+has_compose() { docker compose version >/dev/null 2>&1; }
+
+has_base_image() { docker image inspect "$base_image" >/dev/null 2>&1; }
+
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
+
+install_packages() { # PACKAGE...
+  say "installing $*"
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } \
+    >"$work/apt.log" 2>&1 || fail "apt-get could not install $*" "see $work/apt.log"
+}
+
+started_here() { # is the engine of the pid file alive, and still an engine?
+  [ -f "$pid_file" ] && [ "$(cat "/proc/$(cat "$pid_file")/comm" 2>/dev/null)" = dockerd ]
+}
+
+start_engine() {
+  answers && return 0
+  can_install || fail "no container engine answers (docker info)" "start Docker, or install it: https://docs.docker.com/engine/install/"
+  missing=""
+  command -v docker >/dev/null 2>&1 && command -v dockerd >/dev/null 2>&1 || missing="docker.io"
+  command -v iptables >/dev/null 2>&1 || missing="$missing iptables"
+  # shellcheck disable=SC2086
+  [ -z "$missing" ] || install_packages $missing
+  answers && return 0 # the package's own service has started it
+  if ! started_here; then
+    say "starting dockerd (log: $log)"
+    rm -f "$pid_file"
+    setsid dockerd --pidfile "$pid_file" >"$log" 2>&1 </dev/null &
+  fi
+  wait_for_engine
+}
+
+wait_for_engine() {
+  waited=0
+  while ! answers; do
+    [ "$waited" -lt "$start_seconds" ] || fail "dockerd did not answer within $start_seconds s; its last line: $(tail -n 1 "$log")" "see $log"
+    sleep 1
+    waited=$((waited + 1))
+  done
+}
+
+compose_plugin() {
+  has_compose && return 0
+  command -v go >/dev/null 2>&1 || fail "there is no \`docker compose\` (version 2)" \
+    "install it: https://docs.docker.com/compose/install/linux/; with Go 1.24 or later on the PATH this script builds it"
+  say "building the plugin docker compose $compose_version (about 2 minutes)"
+  # `go install` refuses a module that excludes others, so a module of its own requires it.
+  mkdir -p "$work/compose" && cd "$work/compose"
+  cat >go.mod <<MODULE
+module outbox-kit/compose
+
+go 1.24
+
+require github.com/docker/compose/v2 $compose_version
+MODULE
+  cat >tools.go <<'TOOLS'
+//go:build tools
+
+package tools
+
+import _ "github.com/docker/compose/v2/cmd"
+TOOLS
+  version="github.com/docker/compose/v2/internal.Version=$compose_version"
+  { go mod tidy && go build -ldflags "-s -w -X $version" -o docker-compose github.com/docker/compose/v2/cmd; } \
+    >"$work/compose.log" 2>&1 || fail "the compose plugin could not be built" "see $work/compose.log"
+  cd "$repository"
+  plugins="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
+  mkdir -p "$plugins"
+  mv "$work/compose/docker-compose" "$plugins/docker-compose"
+  has_compose || fail "docker does not find the plugin in $plugins" "try \`docker compose version\`"
+}
+
+import_base_image() {
+  has_base_image && return 0
+  say "pulling $base_image"
+  if timeout "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
+  say "no image registry gives $base_image ($(tail -n 1 "$work/pull.log"))"
+  [ "$base_image" = debian:bookworm-slim ] && can_install || fail "the base image $base_image is not here" \
+    "docker pull $base_image, or set OUTBOX_BASE_IMAGE to an image like it that is here"
+  command -v debootstrap >/dev/null 2>&1 || install_packages debootstrap
+  say "making it of Debian's packages (about 30 s)"
+  tree="$work/bookworm"
+  rm -rf "$tree"
+  debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
+    fail "debootstrap did not get through" "see $work/debootstrap.log"
+  slim_down "$tree"
+  tar -C "$tree" -c . | docker import --change 'CMD ["bash"]' - "$base_image" >/dev/null
+  rm -rf "$tree"
+}
+
+slim_down() { # TREE: what Debian's own slim image leaves out too
+  rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/* \
+    "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/log/*.log
+  printf 'path-exclude /usr/share/doc/*\npath-exclude /usr/share/man/*\npath-exclude /usr/share/locale/*\n' \
+    >"$1/etc/dpkg/dpkg.cfg.d/slim"
+}
+
+up() {
+  mkdir -p "$work"
+  start_engine
+  compose_plugin
+  import_base_image
+  status
+}
+
+status() {
+  answers || fail "no container engine answers (docker info)" "scripts/container-engine.sh up"
+  has_compose || fail "there is no \`docker compose\` (version 2)" "scripts/container-engine.sh up"
+  has_base_image || fail "the base image $base_image is not here" "scripts/container-engine.sh up"
+  say "docker $(docker version --format '{{.Server.Version}}'), compose $(docker compose version --short), $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
+}
+
+down() {
+  if ! started_here; then
+    say "none that this script started"
+    return 0
+  fi
+  pid=$(cat "$pid_file")
+  kill "$pid"
+  waited=0
+  while [ -d "/proc/$pid" ]; do
+    [ "$waited" -lt "$stop_seconds" ] || fail "dockerd (pid $pid) did not stop within $stop_seconds s" "see $log"
+    sleep 1
+    waited=$((waited + 1))
+  done
+  rm -f "$pid_file"
+  say "stopped"
+}
+
+case "${1:-}" in
+up | down | status) "$1" ;;
+*)
+  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+  ;;
+esac
