@@ -4,17 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
+COMPOSE := docker compose -f compose/compose.yaml
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
+PYTHON_SOURCES := $(shell find scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo dist-spark check lint format unit test test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
+.PHONY: help setup demo images up down logs ps dist-spark check lint format unit test test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -61,6 +63,32 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
+
+images: $(STAMPS)/image-python compose/.env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
+	@scripts/container-engine.sh up
+	@$(COMPOSE) --profile spark build -q
+
+$(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh pyproject.toml constraints.txt $(STAMPS)/venv
+	@echo "resolving the images' Python packages into build/images (about 500 MB)"
+	@scripts/image-python.sh $(BIN)/python
+	@mkdir -p $(STAMPS) && touch $@
+
+compose/.env: | compose/.env.example
+	@scripts/compose-env.sh
+
+up: images ## The whole stack in containers; returns when every service is healthy. See docs/containers.md.
+	@$(COMPOSE) up -d --wait --wait-timeout 180 --quiet-pull
+	@echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"
+
+down: ## Stop the containers; PURGE=1 deletes their data too.
+	@$(COMPOSE) --profile spark down --remove-orphans $(if $(PURGE),--volumes)
+	@$(if $(PURGE),rm -rf build/compose)
+
+logs: ## What the containers log; SERVICE=kafka for one of them.
+	@$(COMPOSE) logs --tail 100 --follow $(SERVICE)
+
+ps: ## The containers and their health.
+	@$(COMPOSE) ps --all
 
 dist-spark: setup ## What spark-submit needs, into build/spark: zip, launchers, jars, the driver's requirements.
 	@$(BIN)/python -m outbox_spark.package build/spark --jars build/runtime/spark/jars

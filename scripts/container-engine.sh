@@ -105,21 +105,32 @@ import_base_image() {
   say "pulling $base_image"
   if timeout "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
   say "no image registry gives $base_image ($(tail -n 1 "$work/pull.log"))"
-  [ "$base_image" = debian:bookworm-slim ] && can_install || fail "the base image $base_image is not here" \
-    "docker pull $base_image, or set OUTBOX_BASE_IMAGE to an image like it that is here"
+  if [ "$base_image" != debian:bookworm-slim ] || ! can_install; then
+    fail "the base image $base_image is not here" \
+      "docker pull $base_image, or set OUTBOX_BASE_IMAGE to an image like it that is here"
+  fi
   command -v debootstrap >/dev/null 2>&1 || install_packages debootstrap
   say "making it of Debian's packages (about 30 s)"
   tree="$work/bookworm"
   rm -rf "$tree"
   debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
     fail "debootstrap did not get through" "see $work/debootstrap.log"
+  take_updates "$tree"
   slim_down "$tree"
   tar -C "$tree" -c . | docker import --change 'CMD ["bash"]' - "$base_image" >/dev/null
   rm -rf "$tree"
 }
 
+take_updates() { # TREE: debootstrap knows the release only, this machine's list also its security updates
+  list=/etc/apt/sources.list.d/debian.sources
+  grep -q bookworm-security $list 2>/dev/null || return 0
+  cp $list "$1/etc/apt/sources.list.d/" && rm -f "$1/etc/apt/sources.list"
+  chroot "$1" sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq' \
+    >"$work/upgrade.log" 2>&1 || fail "the base image does not get its security updates" "see $work/upgrade.log"
+}
+
 slim_down() { # TREE: what Debian's own slim image leaves out too
-  rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/* \
+  rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/* \
     "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/log/*.log
   printf 'path-exclude /usr/share/doc/*\npath-exclude /usr/share/man/*\npath-exclude /usr/share/locale/*\n' \
     >"$1/etc/dpkg/dpkg.cfg.d/slim"

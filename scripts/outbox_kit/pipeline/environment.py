@@ -143,6 +143,11 @@ class Environment(Model):
     """One place that a pipeline is deployed to."""
 
     name: TopicPart = Field(description="Name of the environment, as the file is called.")
+    env_file: Path | None = Field(
+        default=None,
+        description="Variables for {{ env.NAME }} that the process's own environment does not have: NAME=value lines, "
+        "as Docker Compose's .env; relative to the project folder.",
+    )
     source: SourceDatabase = Field(description="The database with the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
     registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
 from jinja2 import Environment as JinjaEnvironment
 from jinja2 import StrictUndefined, TemplateError
 
@@ -58,6 +60,8 @@ class Filling:
     excused: Collection[str]
     """Sections that the caller does not need."""
     needs: Collection[str]
+    file: Path | None = None
+    """Where variables are looked for that the process's environment does not have."""
     unset: set[str] = field(default_factory=set)
     """Sections in which a variable is not set that need not be."""
     _missing: list[tuple[str, str]] = field(default_factory=list)
@@ -72,11 +76,13 @@ class Filling:
             return
         names = dict.fromkeys(name for name, _ in self._missing)
         hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
+        if self.file is not None:
+            hint += f"; {self.file} may have them too" + ("" if self.file.is_file() else ", and is not there")
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
         """The value of an environment variable, for the key at `location`."""
-        value = self.overrides.environ.get(name)
+        value = self.overrides.environ.get(name) or self._in_file.get(name)
         if value:
             return value
         section = str(location[0])
@@ -87,6 +93,15 @@ class Filling:
             problem = f"{self.values.origin(location)}: {where}: environment variable {name} is not set"
             self._missing.append((name, problem))
         return UNSET
+
+    @cached_property
+    def _in_file(self) -> dict[str, str | None]:
+        if self.file is None or not self.file.is_file():
+            return {}
+        try:
+            return dotenv_values(self.file, interpolate=False)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"cannot read {self.file}: {type(error).__name__}", "env_file names it") from None
 
     def _fill(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
         """Expand the expressions in values, after the YAML is parsed: a secret can hold any character."""

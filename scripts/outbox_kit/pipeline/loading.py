@@ -92,7 +92,7 @@ def load_environment(
     overrides = overrides or Overrides()
     root = project_folder(pipeline_file)
     values = environment_values(name, pipeline_file, overrides)
-    filling = Filling(values, root, overrides, EMPTY, needs)
+    filling = Filling(values, root, overrides, EMPTY, needs, _env_file(values, root))
     filled = {key: value if key == OVERLAY else _section(key, filling) for key, value in values.data.items()}
     filling.raise_missing()
     try:
@@ -112,6 +112,11 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
     values = read_mapping(path)
     overrides.put_over_environment(Environment, values)
     return values
+
+
+def _env_file(values: Values, root: Path) -> Path | None:
+    file = values.data.get("env_file")
+    return root / file if isinstance(file, str) else None
 
 
 def _with_files(aggregate: Aggregate, root: Path) -> Aggregate:

@@ -1,26 +1,41 @@
-"""The roles and databases of the stack's PostgreSQL."""
+"""The roles and databases of a stack's PostgreSQL, embedded or in containers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from outbox_kit.stack.state import StackState
+
+@dataclass(frozen=True, kw_only=True)
+class Logins:
+    """Who logs in to a stack's server, and which databases there are."""
+
+    connector_password: str = field(repr=False)
+    materializer_password: str = field(repr=False)
+    registry_password: str = field(repr=False)
+    admin_user: str = "outbox_admin"
+    connector_user: str = "outbox_connector"
+    materializer_user: str = "outbox_materializer"
+    registry_user: str = "outbox_registry"
+    source_database: str = "library"
+    target_database: str = "warehouse"
+    registry_database: str = "registry"
 
 
-def create_databases(connection: psycopg.Connection[Any], state: StackState) -> None:
+def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
     """Make the roles and databases that are missing; what is there keeps its settings, its password aside.
 
     The connection is the administrator's, in autocommit (create database takes no transaction).
     """
-    set_role(connection, state.connector_user, state.connector_password, "replication")
-    set_role(connection, state.materializer_user, state.materializer_password, "noreplication")
-    set_role(connection, state.registry_user, state.registry_password, "noreplication")
-    create_database(connection, state.source_database, state.admin_user)
-    create_database(connection, state.target_database, state.materializer_user)
-    create_database(connection, state.registry_database, state.registry_user)
+    set_role(connection, logins.connector_user, logins.connector_password, "replication")
+    set_role(connection, logins.materializer_user, logins.materializer_password, "noreplication")
+    set_role(connection, logins.registry_user, logins.registry_password, "noreplication")
+    create_database(connection, logins.source_database, logins.admin_user)
+    create_database(connection, logins.target_database, logins.materializer_user)
+    create_database(connection, logins.registry_database, logins.registry_user)
 
 
 def set_role(connection: psycopg.Connection[Any], name: str, password: str, attribute: str) -> None:

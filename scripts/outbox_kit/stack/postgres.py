@@ -153,7 +153,7 @@ class Postgres:
         dsn = state.dsn(state.admin_user, state.admin_password, "postgres")
         try:
             with psycopg.connect(dsn, connect_timeout=LOOK_SECONDS, autocommit=True) as connection:
-                create_databases(connection, state)
+                create_databases(connection, state.logins())
         except psycopg.OperationalError as error:
             return Seen(None, str(error).strip() or type(error).__name__)
         except psycopg.Error as error:

@@ -8,6 +8,7 @@ import os
 import secrets
 import tempfile
 import uuid
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_kit import __version__
 from outbox_kit.errors import StackError
+from outbox_kit.stack.databases import Logins
 from outbox_kit.stack.ports import HOST
 
 START_OVER = "`outbox stack down --purge` deletes the stack's data and lets it start over"
@@ -114,6 +116,10 @@ class StackState(BaseModel):
             "registry": ("registry", self.registry),
         }
         return {name: text for name, (part, text) in everything.items() if part in self.parts}
+
+    def logins(self) -> Logins:
+        """Return who logs in to the server."""
+        return Logins(**{field.name: getattr(self, field.name) for field in fields(Logins)})
 
     def template_values(self) -> dict[str, str | int]:
         """Return what an environment file can name as `stack.NAME`."""

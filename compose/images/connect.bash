@@ -1,0 +1,11 @@
+#!/bin/bash
+# A Connect worker in distributed mode: CONNECT_... become its properties, CONNECT_GROUP_ID group.id and so on.
+set -euo pipefail
+. /opt/outbox/properties.bash
+
+settings=/tmp/connect.properties
+umask 077
+properties CONNECT_ >"$settings"
+# shellcheck disable=SC2086
+exec java ${KAFKA_HEAP_OPTS:--Xmx768m} "${jvm_options[@]}" "${log4j_options[@]}" ${KAFKA_OPTS:-} -cp '/opt/kafka/libs/*' \
+  org.apache.kafka.connect.cli.ConnectDistributed "$settings"

@@ -1,0 +1,21 @@
+#!/bin/bash
+# A broker, a controller or both: KAFKA_PROCESS_ROLES=..., KAFKA_... as in apache/kafka; CLUSTER_ID as well.
+set -euo pipefail
+. /opt/outbox/properties.bash
+
+settings=/tmp/server.properties
+umask 077
+properties KAFKA_ KAFKA_HEAP_OPTS KAFKA_OPTS >"$settings"
+java_for() { # MAIN ARGUMENT...: options are one word each
+  # shellcheck disable=SC2206
+  command=(java ${KAFKA_HEAP_OPTS:--Xmx512m} "${jvm_options[@]}" "${log4j_options[@]}" ${KAFKA_OPTS:-} -cp '/opt/kafka/libs/*' "$@")
+}
+
+if [ ! -f "${KAFKA_LOG_DIRS%%,*}/meta.properties" ]; then
+  : "${CLUSTER_ID:?is not set: a UUID as 22 characters of base64, the same for all nodes}"
+  KAFKA_HEAP_OPTS='-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC' KAFKA_OPTS='' \
+    java_for kafka.tools.StorageTool format --ignore-formatted --config "$settings" --cluster-id "$CLUSTER_ID"
+  "${command[@]}"
+fi
+java_for kafka.Kafka "$settings"
+exec "${command[@]}"

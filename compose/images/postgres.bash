@@ -1,0 +1,27 @@
+#!/bin/bash
+# PostgreSQL: POSTGRES_USER, POSTGRES_PASSWORD (or POSTGRES_PASSWORD_FILE) and POSTGRES_DB make the cluster the first
+# time, as in the official image; arguments go to the server: `postgres -c wal_level=logical`.
+set -euo pipefail
+[ "${1:-}" != postgres ] || shift
+
+initialise() {
+  local user=${POSTGRES_USER:-postgres} unfinished="$PGDATA.unfinished" password
+  if [ -n "${POSTGRES_PASSWORD_FILE:-}" ]; then password=$(<"$POSTGRES_PASSWORD_FILE"); else password=${POSTGRES_PASSWORD:-}; fi
+  [ -n "$password" ] || { echo "POSTGRES_PASSWORD is not set: the password of $user" >&2; exit 1; }
+  # Under another name, so that an interrupted initdb is never taken for done.
+  rm -rf "$unfinished"
+  mkdir -p -m 700 "$unfinished"
+  initdb --pgdata="$unfinished" --username="$user" --pwfile=<(printf '%s\n' "$password") --auth=scram-sha-256 \
+    --encoding=UTF8 --locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C
+  printf 'host all all all scram-sha-256\nhost replication all all scram-sha-256\n' >"$unfinished/pg_hba.conf"
+  if [ "${POSTGRES_DB:-postgres}" != postgres ]; then
+    printf 'create database "%s";\n' "${POSTGRES_DB//\"/\"\"}" | postgres --single -D "$unfinished" postgres >/dev/null
+  fi
+  mv "$unfinished" "$PGDATA"
+}
+
+[ -s "$PGDATA/PG_VERSION" ] || initialise
+unset POSTGRES_PASSWORD
+# Written by a server that was killed: its pid is another program's now, or nobody's.
+rm -f "$PGDATA/postmaster.pid"
+exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories='' "$@"

@@ -1,0 +1,24 @@
+# Settings by environment variables, as the official images of Kafka take them.
+
+# properties PREFIX EXCLUDED...: the variables that begin with PREFIX as a Java properties file on stdout.
+# PREFIX_A_B is a.b; two underscores are one, three a dash. EXCLUDED are names for the JVM, not for the program.
+properties() {
+  local prefix=$1 name value key excluded
+  excluded=" ${*:2} "
+  while IFS='=' read -r -d '' name value; do
+    [[ $name == "$prefix"* && $excluded != *" $name "* ]] || continue
+    key=${name#"$prefix"}
+    key=${key//___/-}
+    key=${key//__/$'\x01'}
+    key=${key//_/.}
+    key=${key//$'\x01'/_}
+    value=${value//\\/\\\\}
+    value=${value//$'\n'/\\n}
+    [[ $value != [[:blank:]]* ]] || value=\\$value
+    printf '%s=%s\n' "${key,,}" "$value"
+  done < <(env -0 | LC_ALL=C sort -z)
+}
+
+# What every JVM of the kit runs with. One that ran out of memory ends; the engine starts it again.
+jvm_options=(-XX:+ExitOnOutOfMemoryError -Dfile.encoding=UTF-8 -Djava.awt.headless=true)
+log4j_options=(-Dlog4j2.configurationFile=file:/opt/outbox/log4j2.properties)

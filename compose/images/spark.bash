@@ -1,0 +1,8 @@
+#!/bin/bash
+# A job by name and its options: `outbox-materialize -p connectors/library.yaml -e compose`; options alone are
+# outbox-materialize's.
+set -euo pipefail
+case "${1:-}" in
+outbox-*) exec "$@" ;;
+*) exec outbox-materialize "$@" ;;
+esac

@@ -1,0 +1,66 @@
+"""Variables of an environment file that stand in a file of their own: `env_file`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Overrides, load_environment
+
+VARIABLES = """\
+# as compose/.env
+POSTGRES_PORT=25432
+KAFKA_PORT=29092
+REGISTRY_PORT=28080
+CONNECT_1_PORT=28083
+CONNECT_2_PORT=28084
+ADMIN_PASSWORD="with # and $dollar"
+MATERIALIZER_PASSWORD=m
+"""
+
+
+def compose(workspace: Path, **environ: str) -> Environment:
+    return load_environment("compose", workspace / "connectors" / "library.yaml", Overrides(environ=environ))
+
+
+def write(workspace: Path, text: str) -> Path:
+    file = workspace / "compose" / ".env"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_variables_come_from_the_file_as_they_are_written(workspace: Path) -> None:
+    write(workspace, VARIABLES)
+    found = compose(workspace)
+    assert found.source.port == 25432
+    assert found.source.admin.password.get_secret_value() == "with # and $dollar"
+    assert found.kafka.bootstrap_servers == "127.0.0.1:29092"
+    assert found.connect.workers == ["http://127.0.0.1:28083", "http://127.0.0.1:28084"]
+
+
+def test_the_processs_own_variables_win(workspace: Path) -> None:
+    write(workspace, VARIABLES)
+    assert compose(workspace, POSTGRES_PORT="1234").source.port == 1234
+
+
+def test_a_variable_that_is_nowhere_names_the_file(workspace: Path) -> None:
+    file = write(workspace, VARIABLES.replace("ADMIN_PASSWORD", "ADMIN_PASSWORT"))
+    with pytest.raises(ConfigurationError, match=r"environment variable ADMIN_PASSWORD is not set$") as caught:
+        compose(workspace)
+    assert caught.value.hint == f"export ADMIN_PASSWORD=... and run again; {file} may have them too"
+
+
+def test_a_file_that_is_not_there_is_told(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        compose(workspace)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(f"{workspace / 'compose' / '.env'} may have them too, and is not there")
+
+
+def test_a_file_that_is_no_text(workspace: Path) -> None:
+    write(workspace, "").write_bytes(b"A=\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"^cannot read .*\.env: UnicodeDecodeError$"):
+        compose(workspace)
