@@ -1,7 +1,7 @@
 """Plan, apply and destroy: from the files to a running pipeline, and back."""
 
 from outbox_kit.deployment.apply import apply, prepare
-from outbox_kit.deployment.context import Deployment, open_deployment, render_files, render_sql
+from outbox_kit.deployment.context import Deployment, deployment_of, open_deployment, render_files, render_sql
 from outbox_kit.deployment.destroy import Flags, Removal, destroy, plan_destroy
 from outbox_kit.deployment.document import read_plan, to_document
 from outbox_kit.deployment.model import SYSTEMS, Plan, RollOut
@@ -16,6 +16,7 @@ __all__ = [
     "Removal",
     "RollOut",
     "apply",
+    "deployment_of",
     "destroy",
     "make_plan",
     "open_deployment",

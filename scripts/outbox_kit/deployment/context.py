@@ -101,8 +101,15 @@ class Deployment:
 def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> Iterator[Deployment]:
     """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
     pipeline, found = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
+    with deployment_of(pipeline, found, templates(pipeline_file)) as deployment:
+        yield deployment
+
+
+@contextmanager
+def deployment_of(pipeline: Pipeline, found: Environment, folder: Path) -> Iterator[Deployment]:
+    """A pipeline in an environment that no file describes; `folder` holds the templates."""
     with (
         closing(RegistryClient(found.registry)) as registry,
         closing(ConnectClient(found.connect)) as connect,
     ):
-        yield Deployment(pipeline, found, templates(pipeline_file), registry, connect)
+        yield Deployment(pipeline, found, folder, registry, connect)

@@ -24,10 +24,12 @@ def render_connector(
 ) -> dict[str, str]:
     """The connector's config: every value text, placeholders of the worker intact, sorted by key.
 
-    Before the first apply schema ids are not known and stand as UNKNOWN. Raises ConfigurationError.
+    A template that is not in the folder `templates` is the kit's own. Before the first apply schema ids are not known
+    and stand as UNKNOWN. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
-    loader = FileSystemLoader(templates)
+    folders = [templates, own_templates()]
+    loader = FileSystemLoader(folders)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
     jinja.filters["tojson"] = _to_json
@@ -35,7 +37,8 @@ def render_connector(
     try:
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
     except TemplateNotFound:
-        known = ", ".join(sorted(path.name.removesuffix(".json.j2") for path in templates.glob("*.json.j2")))
+        files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
+        known = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
         raise ConfigurationError(f"no template {templates / name}", f"templates here: {known}") from None
     except _RefusedPipelineError as error:
         hint = "take it out of the pipeline file, or choose another connector.template"
@@ -43,6 +46,13 @@ def render_connector(
     except (TemplateError, TypeError) as error:  # tojson of something undefined, or of a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
+
+
+def own_templates() -> Path:
+    """The folder of the kit's own templates: in the installed package, or in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "templates"
+    return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
 
 
 def _to_json(value: object) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import requests
-
 from outbox_kit.errors import StackError
+from outbox_kit.stack import looks
 from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.options import Options
 from outbox_kit.stack.part import Context, Program
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.state import StackState
-from outbox_kit.stack.web import get
 from outbox_kit.waiting import Seen
 
 PASSWORD_VARIABLE = "OUTBOX_CONNECTOR_PASSWORD"  # noqa: S105 - a name
@@ -27,12 +25,22 @@ def worker_settings(
     """Return connect.properties."""
     return {
         "bootstrap.servers": state.kafka,
-        "group.id": "outbox-connect",
         "listeners": f"http://{HOST}:{state.ports['connect']}",
         "rest.advertised.host.name": HOST,
         "rest.advertised.port": state.ports["connect"],
         "plugin.path": ",".join(map(str, plugins)),
         "plugin.discovery": discovery,
+        **common_settings(),
+        "config.providers": "env,file",
+        "config.providers.file.class": f"{PROVIDERS}.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(secrets),
+    }
+
+
+def common_settings() -> dict[str, str | int | bool]:
+    """Return what a worker is told, wherever it runs."""
+    return {
+        "group.id": "outbox-connect",
         "key.converter": JSON,
         "value.converter": JSON,
         **internal_topics(),
@@ -45,11 +53,9 @@ def worker_settings(
         "heartbeat.interval.ms": 2000,
         "scheduled.rebalance.max.delay.ms": 1000,
         "offset.flush.interval.ms": 5000,
-        "config.providers": "env,file",
+        "config.providers": "env",
         "config.providers.env.class": f"{PROVIDERS}.EnvVarConfigProvider",
         "config.providers.env.param.allowlist.pattern": "OUTBOX_.*",
-        "config.providers.file.class": f"{PROVIDERS}.FileConfigProvider",
-        "config.providers.file.param.allowed.paths": str(secrets),
     }
 
 
@@ -113,14 +119,4 @@ class Connect:
 
     def look(self) -> Seen[bool]:
         """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
-        try:
-            health = get(f"{self.context.state.connect}/health")
-            if not health.ok:
-                return Seen(None, f"GET /health answered {health.status_code}")
-            listing = get(f"{self.context.state.connect}/connector-plugins?connectorsOnly=false")
-            listing.raise_for_status()
-            classes = {plugin["class"] for plugin in listing.json()}
-        except requests.RequestException as error:
-            return Seen(None, f"no answer ({type(error).__name__})")
-        missing = [name for name in self.context.options.required_plugins if name not in classes]
-        return Seen(None if missing else True, f"plugins not found: {', '.join(missing) or 'none'}")
+        return looks.connect(self.context.state.connect, self.context.options.required_plugins)

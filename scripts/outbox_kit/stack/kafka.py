@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
+from outbox_kit.stack import looks
 from outbox_kit.stack.commands import run_tool
 from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
-from outbox_kit.stack.part import LOOK_SECONDS, Context, Program
-from outbox_kit.stack.ports import HOST, is_free
+from outbox_kit.stack.part import Context, Program
+from outbox_kit.stack.ports import HOST
 from outbox_kit.waiting import Seen
 
 NODE_ID = 1
 FORMAT_SECONDS = 60
-# librdkafka would print every refused connection on stderr.
-QUIET = logging.getLogger("outbox_kit.stack.kafka")
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
 
 
 def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str | int | bool]:
-    """Return server.properties.
-
-    Few partitions for the internal topics: fifty each, the default, costs a single node seconds at start.
-    """
+    """Return server.properties."""
     listener, controller = f"{HOST}:{ports['kafka']}", f"{HOST}:{ports['controller']}"
     return {
         "process.roles": "broker,controller",
@@ -39,6 +29,16 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
         "advertised.listeners": f"PLAINTEXT://{listener}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(log_directory),
+        **single_node_settings(),
+    }
+
+
+def single_node_settings() -> dict[str, str | int | bool]:
+    """Return what a broker that is alone is told, wherever it runs.
+
+    Few partitions for the internal topics: fifty each, the default, costs a single node seconds at start.
+    """
+    return {
         # A topic that nobody declared is a mistake to be seen, not to be made up for.
         "auto.create.topics.enable": False,
         "num.partitions": 1,
@@ -119,11 +119,4 @@ class Kafka:
 
     def look(self) -> Seen[bool]:
         """Ask for the cluster's description."""
-        if is_free(self.context.state.ports["kafka"]):  # spares a client that only fails to connect
-            return Seen(None, "nothing listens")
-        admin = AdminClient({"bootstrap.servers": self.context.state.kafka}, logger=QUIET)
-        try:
-            cluster = admin.describe_cluster(request_timeout=LOOK_SECONDS).result(timeout=LOOK_SECONDS + 1)
-        except (KafkaException, TimeoutError) as error:
-            return Seen(None, f"no answer to describe_cluster ({error})")
-        return Seen(True if cluster.nodes else None, f"{len(cluster.nodes)} brokers")
+        return looks.kafka(self.context.state.ports["kafka"], self.context.state.kafka)

@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 
 from outbox_kit.errors import StackError
+from outbox_kit.stack import looks
 from outbox_kit.stack.commands import run_tool
-from outbox_kit.stack.databases import create_databases
-from outbox_kit.stack.part import LOOK_SECONDS, Context, Program
+from outbox_kit.stack.part import Context, Program
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.postgres_home import create_home, give_to, unpack
 from outbox_kit.stack.processes import command_lines, mark
@@ -25,6 +25,15 @@ host all all 127.0.0.1/32 scram-sha-256
 host replication all 127.0.0.1/32 scram-sha-256
 """
 
+REPLICATION = {
+    "wal_level": "logical",
+    "max_replication_slots": "60",
+    "max_wal_senders": "60",
+    # For sinks that prepare transactions; 0, the default, refuses them.
+    "max_prepared_transactions": "64",
+}
+"""What logical replication needs of a server, wherever it runs."""
+
 
 def server_settings(port: int, cluster_name: str) -> dict[str, str]:
     """Return postgresql.conf. Durability is left as it is: the kit proves what survives a crash."""
@@ -34,11 +43,7 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
         # No socket: its path could be too long, and nobody needs one.
         "unix_socket_directories": "''",
         "cluster_name": f"'{cluster_name}'",
-        "wal_level": "logical",
-        "max_replication_slots": "60",
-        "max_wal_senders": "60",
-        # For sinks that prepare transactions; 0, the default, refuses them.
-        "max_prepared_transactions": "64",
+        **REPLICATION,
         "max_connections": "100",
         "password_encryption": "'scram-sha-256'",
         "shared_buffers": "'128MB'",
@@ -150,13 +155,8 @@ class Postgres:
     def look(self) -> Seen[bool]:
         """Run a query; the first that answers also makes the roles and databases that are missing."""
         state = self.context.state
-        dsn = state.dsn(state.admin_user, state.admin_password, "postgres")
         try:
-            with psycopg.connect(dsn, connect_timeout=LOOK_SECONDS, autocommit=True) as connection:
-                create_databases(connection, state.logins())
-        except psycopg.OperationalError as error:
-            return Seen(None, str(error).strip() or type(error).__name__)
+            return looks.postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins())
         except psycopg.Error as error:
             message = f"the stack's roles and databases could not be made: {error}"
             raise StackError(message, f"see {self.context.layout.log(self.name)}") from error
-        return Seen(True, "a query was answered")

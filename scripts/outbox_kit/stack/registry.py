@@ -7,28 +7,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import requests
-
 from outbox_kit.errors import StackError
+from outbox_kit.stack import looks
+from outbox_kit.stack.databases import Logins
 from outbox_kit.stack.jvm import jvm_command
 from outbox_kit.stack.part import Context, Program
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.state import StackState
-from outbox_kit.stack.web import get
 from outbox_kit.waiting import Seen
 
 
 def registry_environment(state: StackState) -> dict[str, str]:
     """Return what the registry is told through its environment."""
-    database = f"jdbc:postgresql://{HOST}:{state.postgres_port}/{state.registry_database}"
     return {
         "QUARKUS_HTTP_HOST": HOST,
         "QUARKUS_HTTP_PORT": str(state.ports["registry"]),
+        **storage(f"{HOST}:{state.postgres_port}", state.logins()),
+    }
+
+
+def storage(address: str, logins: Logins) -> dict[str, str]:
+    """Return where the registry stores: the PostgreSQL server at `address`, host:port."""
+    return {
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "postgresql",
-        "APICURIO_DATASOURCE_URL": database,
-        "APICURIO_DATASOURCE_USERNAME": state.registry_user,
-        "APICURIO_DATASOURCE_PASSWORD": state.registry_password,
+        "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://{address}/{logins.registry_database}",
+        "APICURIO_DATASOURCE_USERNAME": logins.registry_user,
+        "APICURIO_DATASOURCE_PASSWORD": logins.registry_password,
         # Its defaults, 20 and up to 100, would leave none of the server's connections to others.
         "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "2",
         "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "2",
@@ -73,8 +78,4 @@ class Registry:
 
     def look(self) -> Seen[bool]:
         """Ask for the list of subjects."""
-        try:
-            answer = get(f"{self.context.state.registry}/subjects")
-        except requests.RequestException as error:
-            return Seen(None, f"no answer to GET /subjects ({type(error).__name__})")
-        return Seen(True if answer.ok else None, f"GET /subjects answered {answer.status_code}")
+        return looks.registry(self.context.state.registry)

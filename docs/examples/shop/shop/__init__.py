@@ -1,0 +1,1 @@
+"""A small service that sends and receives through an outbox."""

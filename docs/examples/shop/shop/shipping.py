@@ -1,0 +1,87 @@
+"""Receiving: every order is shipped once, however often its event arrives."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from outbox_kit.sending import emit
+
+TOPIC = "shop.order"
+PER_PARCEL = 2
+
+
+class Shipping:
+    """A consumer of shop.order that writes shipments and announces them through the outbox."""
+
+    def __init__(self, dsn: str, bootstrap_servers: str, registry_url: str, group: str = "shipping") -> None:
+        self.dsn = dsn
+        self.decode = AvroDeserializer(SchemaRegistryClient({"url": registry_url}))
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                # After the database has committed, and not before: what dies in between comes again.
+                "enable.auto.commit": False,
+                # A connector with exactly-once support writes in transactions; the default would show aborted ones.
+                "isolation.level": "read_committed",
+            }
+        )
+        self.consumer.subscribe([TOPIC])
+
+    def poll(self, seconds: float = 1.0) -> int:
+        """Process at most one record; returns how many there were."""
+        message = self.consumer.poll(seconds)
+        if message is None:
+            return 0
+        if message.error():
+            raise KafkaException(message.error())
+        with psycopg.connect(self.dsn) as connection:
+            self.handle(connection, message)
+        self.commit(message)
+        return 1
+
+    def commit(self, message: Message) -> None:
+        """Tell Kafka that the record is done, once the database knows it."""
+        self.consumer.commit(message=message, asynchronous=False)
+
+    def handle(self, connection: psycopg.Connection[Any], message: Message) -> bool:
+        """Process one record in the open transaction; False for one that was processed before.
+
+        The row of processed_events comes first: a second delivery that runs at the same time waits on its key until
+        this transaction has ended, and then either is the duplicate or does the work.
+        """
+        headers = dict(message.headers() or [])
+        event_id = UUID(headers["event_id"].decode())
+        inserted = connection.execute(
+            "insert into processed_events (event_id) values (%s) on conflict do nothing", [event_id]
+        )
+        if not inserted.rowcount:
+            return False
+        value = message.value()
+        if value is not None:  # a tombstone: the order is gone, and nothing is to be shipped
+            self.ship(connection, self.decode(value, SerializationContext(TOPIC, MessageField.VALUE)))
+        return True
+
+    def ship(self, connection: psycopg.Connection[Any], order: dict[str, Any]) -> None:
+        """Write the shipment, and announce it in the same transaction."""
+        shipment = {"id": uuid4(), "order_id": order["id"], "parcels": -(-len(order["items"]) // PER_PARCEL)}
+        connection.execute("insert into shipments values (%(id)s, %(order_id)s, %(parcels)s)", shipment)
+        emit(
+            connection,
+            aggregate_type="shipment",
+            aggregate_id=shipment["id"],
+            event_type="shipment_prepared",
+            payload=shipment,
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.consumer.close()

@@ -1,0 +1,37 @@
+"""The real stack for the service's tests: PostgreSQL, Kafka, Connect with Debezium, registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from shop.shipping import Shipping
+from shop.tables import TABLES
+
+from outbox_kit.testing import OutboxStack
+
+pytest_plugins = ["outbox_kit.testing.fixtures"]
+
+
+@pytest.fixture(scope="session")
+def outbox_pipeline() -> Path:
+    """What the fixture `outbox_stack` applies."""
+    return Path(__file__).parents[1] / "connectors" / "shop.yaml"
+
+
+@pytest.fixture(scope="session")
+def dsn(outbox_stack: OutboxStack) -> str:
+    """The service's database, its tables made."""
+    with psycopg.connect(outbox_stack.source_dsn) as connection:
+        connection.execute(TABLES)
+    return outbox_stack.source_dsn
+
+
+@pytest.fixture
+def shipping(dsn: str, outbox_stack: OutboxStack) -> Iterator[Shipping]:
+    """The consumer, as the service runs it."""
+    consumer = Shipping(dsn, outbox_stack.bootstrap_servers, outbox_stack.registry_url)
+    yield consumer
+    consumer.close()

@@ -1,0 +1,63 @@
+"""A Connect worker with Debezium and the kit's transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from testcontainers.core.network import Network
+
+from outbox_kit.stack import looks
+from outbox_kit.stack.connect import PASSWORD_VARIABLE, common_settings
+from outbox_kit.stack.options import Options
+from outbox_kit.stack.ports import HOST
+from outbox_kit.testing.container import StackContainer, variables
+from outbox_kit.testing.images import Images
+from outbox_kit.testing.kafka import KafkaContainer
+from outbox_kit.waiting import Seen
+
+
+class ConnectContainer(StackContainer):
+    """One worker in distributed mode; workers of the same Kafka share their connectors."""
+
+    inner_port = 8083
+
+    def __init__(
+        self,
+        images: Images,
+        *,
+        kafka: KafkaContainer,
+        connector_password: str,
+        network: Network,
+        name: str = "connect",
+        required_plugins: Iterable[str] = Options.required_plugins,
+    ) -> None:
+        super().__init__(images.connect, name=name, network=network)
+        self.required_plugins = tuple(required_plugins)
+        settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": kafka.inner_bootstrap_servers,
+            "listeners": f"http://0.0.0.0:{self.inner_port}",
+            "rest.advertised.host.name": name,
+            **common_settings(),
+        }
+        self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **variables("CONNECT_", settings))
+        # Debezium's image takes these under names of their own, and its defaults for them win.
+        self.with_envs(
+            BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
+            GROUP_ID=str(settings["group.id"]),
+            **{
+                f"{store}_STORAGE_TOPIC": str(settings[f"{store.lower()}.storage.topic"])
+                for store in ("CONFIG", "OFFSET", "STATUS")
+            },
+        )
+        self.with_env(PASSWORD_VARIABLE, connector_password)
+        for folder, place in images.connect_plugins.items():
+            self.with_volume_mapping(folder.resolve(), place)
+
+    @property
+    def url(self) -> str:
+        """The worker's REST API, as this machine sees it."""
+        return f"http://{HOST}:{self.port}"
+
+    def look(self) -> Seen[bool]:
+        """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
+        return looks.connect(self.url, self.required_plugins)

@@ -1,0 +1,35 @@
+"""Fixtures for your conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]`.
+
+Override `outbox_images` for images of your own, `outbox_pipeline` to have a pipeline applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.testing.images import Images
+from outbox_kit.testing.stack import OutboxStack
+
+
+@pytest.fixture(scope="session")
+def outbox_images() -> Images:
+    """The images of the stack; the default are those of `make images`."""
+    return Images()
+
+
+@pytest.fixture(scope="session")
+def outbox_pipeline() -> Path | None:
+    """The pipeline file to apply when the stack is up; None for none."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def outbox_stack(outbox_images: Images, outbox_pipeline: Path | None) -> Iterator[OutboxStack]:
+    """The stack, once for the whole run."""
+    with OutboxStack(outbox_images) as stack:
+        if outbox_pipeline is not None:
+            stack.apply(outbox_pipeline)
+        yield stack

@@ -1,0 +1,53 @@
+"""Kafka in KRaft mode: one node that is broker and controller."""
+
+from __future__ import annotations
+
+from testcontainers.core.network import Network
+
+from outbox_kit.stack import looks
+from outbox_kit.stack.kafka import single_node_settings
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.state import kafka_cluster_id
+from outbox_kit.testing.container import StackContainer, variables
+from outbox_kit.testing.images import Images
+from outbox_kit.waiting import Seen
+
+INNER = 9092
+CONTROLLER = 9093
+
+
+class KafkaContainer(StackContainer):
+    """A broker: `bootstrap_servers` for this machine, `name:9092` for containers of its network."""
+
+    inner_port = 19092
+
+    def __init__(self, image: str = Images.kafka, *, network: Network | None = None, name: str = "kafka") -> None:
+        super().__init__(image, name=name, network=network)
+        host = name if network is not None else "localhost"  # without a network nobody resolves the name
+        settings: dict[str, str | int | bool] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{host}:{CONTROLLER}",
+            "controller.listener.names": "CONTROLLER",
+            # Containers come by INTERNAL, this machine by EXTERNAL: each is told an address that it can reach.
+            "listeners": f"INTERNAL://:{INNER},EXTERNAL://:{self.inner_port},CONTROLLER://:{CONTROLLER}",
+            "advertised.listeners": f"INTERNAL://{host}:{INNER},EXTERNAL://{self.bootstrap_servers}",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            **single_node_settings(),
+        }
+        self.with_envs(CLUSTER_ID=kafka_cluster_id(), KAFKA_HEAP_OPTS="-Xmx512m", **variables("KAFKA_", settings))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker as this machine sees it."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def inner_bootstrap_servers(self) -> str:
+        """The broker as containers of its network see it."""
+        return f"{self.alias}:{INNER}"
+
+    def look(self) -> Seen[bool]:
+        """Ask for the cluster's description."""
+        return looks.kafka(self.port, self.bootstrap_servers)

@@ -1,0 +1,59 @@
+"""PostgreSQL with logical replication."""
+
+from __future__ import annotations
+
+from testcontainers.core.network import Network
+
+from outbox_kit.stack import looks
+from outbox_kit.stack.databases import Logins
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.postgres import REPLICATION
+from outbox_kit.stack.state import password
+from outbox_kit.testing.container import StackContainer
+from outbox_kit.testing.images import Images
+from outbox_kit.waiting import Seen
+
+
+class PostgresContainer(StackContainer):
+    """A server with wal_level=logical and the stack's roles and databases."""
+
+    inner_port = 5432
+
+    def __init__(
+        self,
+        image: str = Images.postgres,
+        *,
+        network: Network | None = None,
+        name: str = "postgres",
+        source_database: str = "library",
+        target_database: str = "warehouse",
+    ) -> None:
+        super().__init__(image, name=name, network=network)
+        self.admin_password = password()
+        self.logins = Logins(
+            connector_password=password(),
+            materializer_password=password(),
+            registry_password=password(),
+            source_database=source_database,
+            target_database=target_database,
+        )
+        self.with_envs(POSTGRES_USER=self.logins.admin_user, POSTGRES_PASSWORD=self.admin_password)
+        self.with_command(["postgres", *(f"-c{key}={value}" for key, value in REPLICATION.items())])
+
+    @property
+    def source_dsn(self) -> str:
+        """The source database, as administrator; holds the password."""
+        return self.dsn(self.logins.admin_user, self.admin_password, self.logins.source_database)
+
+    @property
+    def target_dsn(self) -> str:
+        """The target database, as the owner of its tables; holds the password."""
+        return self.dsn(self.logins.materializer_user, self.logins.materializer_password, self.logins.target_database)
+
+    def dsn(self, user: str, secret: str, database: str) -> str:
+        """A libpq URI for one login, as this machine sees the server."""
+        return f"postgresql://{user}:{secret}@{HOST}:{self.port}/{database}"
+
+    def look(self) -> Seen[bool]:
+        """Run a query; the first that answers also makes roles and databases."""
+        return looks.postgres(self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins)

@@ -1,0 +1,37 @@
+"""The schema registry: Apicurio with its Confluent API, stored in PostgreSQL."""
+
+from __future__ import annotations
+
+from testcontainers.core.network import Network
+
+from outbox_kit.stack import looks
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.registry import storage
+from outbox_kit.testing.container import StackContainer
+from outbox_kit.testing.images import Images
+from outbox_kit.testing.postgres import PostgresContainer
+from outbox_kit.waiting import Seen
+
+API = "/apis/ccompat/v7"
+
+
+class RegistryContainer(StackContainer):
+    """A registry that keeps its schemas, and their ids, over a restart."""
+
+    inner_port = 8080
+
+    def __init__(
+        self, image: str = Images.registry, *, postgres: PostgresContainer, network: Network, name: str = "registry"
+    ) -> None:
+        super().__init__(image, name=name, network=network)
+        address = f"{postgres.alias}:{postgres.inner_port}"
+        self.with_envs(QUARKUS_HTTP_HOST="0.0.0.0", **storage(address, postgres.logins))  # noqa: S104 - in a container
+
+    @property
+    def url(self) -> str:
+        """The Confluent API, as this machine sees it."""
+        return f"http://{HOST}:{self.port}{API}"
+
+    def look(self) -> Seen[bool]:
+        """Ask for the list of subjects."""
+        return looks.registry(self.url)

@@ -1,0 +1,196 @@
+"""The whole stack in containers: PostgreSQL, Kafka, registry, Connect."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+from pydantic import SecretStr
+from testcontainers.core.network import Network
+
+from outbox_kit.deployment import Deployment, apply, deployment_of
+from outbox_kit.errors import ConfigurationError, OutboxKitError
+from outbox_kit.pipeline import Environment, load_pipeline
+from outbox_kit.pipeline.environment import (
+    Connect,
+    ConnectorLogin,
+    ConnectorSettings,
+    HttpService,
+    Kafka,
+    Login,
+    PostgresTarget,
+    SourceDatabase,
+)
+from outbox_kit.progress import Progress, silent
+from outbox_kit.stack.connect import PASSWORD_VARIABLE
+from outbox_kit.stack.ports import HOST
+from outbox_kit.testing.connect import ConnectContainer
+from outbox_kit.testing.container import StackContainer
+from outbox_kit.testing.images import Images, provide
+from outbox_kit.testing.kafka import KafkaContainer
+from outbox_kit.testing.postgres import PostgresContainer
+from outbox_kit.testing.registry import RegistryContainer
+
+Part = TypeVar("Part", bound=StackContainer)
+
+
+class OutboxStack:
+    """Containers of one network, started together and removed together; nothing of it outlives the `with`."""
+
+    def __init__(
+        self,
+        images: Images | None = None,
+        *,
+        workers: int = 1,
+        source_database: str = "library",
+        target_database: str = "warehouse",
+        progress: Progress = silent,
+    ) -> None:
+        """Choose images, how many Connect workers, and the names of the databases; nothing is started yet."""
+        if workers < 1:
+            raise ConfigurationError(f"workers={workers}", "at least one Connect worker runs the connector")
+        self.images = images or Images()
+        self.workers = workers
+        self.source_database = source_database
+        self.target_database = target_database
+        self.progress = progress
+        self.postgres: PostgresContainer
+        self.kafka: KafkaContainer
+        self.registry: RegistryContainer
+        self.connects: list[ConnectContainer]
+        """One for each worker."""
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything; return when every part answers.
+
+        Raises StackError (no engine, no image, a part that ended) and WaitTimeoutError.
+        """
+        try:
+            self._start()
+        except BaseException as error:
+            self._cleanup.close()
+            if isinstance(error, OutboxKitError) and error.hint:
+                error.add_note(f"hint: {error.hint}")  # a test run shows the exception, not the command line's words
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove the containers, their data and their network."""
+        self._cleanup.close()
+
+    @property
+    def source_dsn(self) -> str:
+        """The source database, as administrator and owner of the outbox table; holds the password."""
+        return self.postgres.source_dsn
+
+    @property
+    def target_dsn(self) -> str:
+        """The target database, as the owner of its tables; holds the password."""
+        return self.postgres.target_dsn
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka, as this machine sees it."""
+        return self.kafka.bootstrap_servers
+
+    @property
+    def registry_url(self) -> str:
+        """The registry's Confluent API."""
+        return self.registry.url
+
+    @property
+    def connect_url(self) -> str:
+        """The REST API of the first worker."""
+        return self.connects[0].url
+
+    def apply(self, pipeline_file: Path) -> None:
+        """Deploy a pipeline, as `outbox apply` does; return when its connector runs. Raises OutboxKitError."""
+        with self.deployment(pipeline_file) as deployment:
+            apply(deployment, self.progress)
+
+    @contextmanager
+    def deployment(self, pipeline_file: Path) -> Iterator[Deployment]:
+        """A pipeline in this stack, for the functions of outbox_kit.deployment, .verification, ..."""
+        pipeline = load_pipeline(pipeline_file)
+        with deployment_of(pipeline, self.environment(), pipeline_file.resolve().parent / "templates") as deployment:
+            yield deployment
+
+    def environment(self) -> Environment:
+        """This stack as an environment file would describe it; its target `warehouse` is the target database."""
+        logins = self.postgres.logins
+        return Environment(
+            name="testing",
+            source=SourceDatabase(
+                host=HOST,
+                port=self.postgres.port,
+                database=logins.source_database,
+                admin=Login(user=logins.admin_user, password=SecretStr(self.postgres.admin_password)),
+                connector=ConnectorLogin(
+                    host=self.postgres.alias,
+                    port=self.postgres.inner_port,
+                    user=logins.connector_user,
+                    password=f"${{env:{PASSWORD_VARIABLE}}}",
+                ),
+            ),
+            kafka=Kafka(bootstrap_servers=self.bootstrap_servers, replication_factor=1, min_insync_replicas=1),
+            registry=HttpService(url=self.registry_url),
+            connect=Connect(url=self.connect_url, workers=[worker.url for worker in self.connects]),
+            connector=ConnectorSettings(heartbeat_interval_ms=1000, stability_seconds=1.0),
+            targets={
+                "warehouse": PostgresTarget(
+                    kind="postgres",
+                    host=HOST,
+                    port=self.postgres.port,
+                    database=logins.target_database,
+                    user=logins.materializer_user,
+                    password=SecretStr(logins.materializer_password),
+                )
+            },
+            lock_folder=self._folder,
+        )
+
+    def _start(self) -> None:
+        images = self.images
+        # All before the first container: a missing one is told at once.
+        for image in (images.postgres, images.kafka, images.registry, images.connect):
+            provide(image)
+        self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="outbox-stack-")))
+        network = self._cleanup.enter_context(Network())
+        self.progress("starting postgres, kafka")
+        self.postgres = self._begin(
+            PostgresContainer(
+                images.postgres,
+                network=network,
+                source_database=self.source_database,
+                target_database=self.target_database,
+            )
+        )
+        self.kafka = self._begin(KafkaContainer(images.kafka, network=network))
+        self.postgres.wait_ready()
+        self.progress("starting registry")
+        self.registry = self._begin(RegistryContainer(images.registry, postgres=self.postgres, network=network))
+        self.kafka.wait_ready()
+        self.progress(f"starting connect ({self.workers})")
+        self.connects = [
+            self._begin(
+                ConnectContainer(
+                    images,
+                    kafka=self.kafka,
+                    connector_password=self.postgres.logins.connector_password,
+                    network=network,
+                    name=f"connect-{number}",
+                )
+            )
+            for number in range(1, self.workers + 1)
+        ]
+        for container in (self.registry, *self.connects):
+            container.wait_ready()
+
+    def _begin(self, container: Part) -> Part:
+        # Registered first: a container that was created and could not be started has to go, too.
+        self._cleanup.callback(container.stop)
+        return container.start()
