@@ -16,7 +16,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo images up down logs ps dist-spark check lint format unit test test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
+.PHONY: help setup demo images up down logs ps dist-spark check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -115,12 +115,19 @@ unit:
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/integration --durations=10 --junitxml=build/junit.xml
+	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
+	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
+	else echo "left out: tests/compose, the stack in containers (no engine; scripts/container-engine.sh up)"; fi
+
+test-compose: setup images ## The stack in containers, and the example service's component test. 3 minutes.
+	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml
 
 test-cluster: setup ## The jobs on a Spark cluster of their own, by spark-submit. Not in `test`: four more JVMs, 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
 test-full: test test-cluster ## The long ones too: all targets, the cluster, properties with more tries, mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
+	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 

@@ -54,7 +54,6 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.num.partitions": 4,
         # A restarted worker need not wait for members that do not exist.
         "group.initial.rebalance.delay.ms": 0,
-        "log.cleaner.enable": True,
         # The default, 128 MiB, is a quarter of the heap that the broker has here.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
     }

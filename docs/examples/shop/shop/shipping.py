@@ -22,7 +22,8 @@ class Shipping:
 
     def __init__(self, dsn: str, bootstrap_servers: str, registry_url: str, group: str = "shipping") -> None:
         self.dsn = dsn
-        self.decode = AvroDeserializer(SchemaRegistryClient({"url": registry_url}))
+        self.registry = SchemaRegistryClient({"url": registry_url})
+        self.decode = AvroDeserializer(self.registry)
         self.consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -85,3 +86,4 @@ class Shipping:
     def close(self) -> None:
         """Leave the group."""
         self.consumer.close()
+        self.registry.close()

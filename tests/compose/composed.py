@@ -1,0 +1,166 @@
+"""compose/compose.yaml under a name of its own, with free ports and fresh passwords."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import docker
+import psycopg
+from dotenv import dotenv_values
+from testcontainers.compose import DockerCompose
+from tests.integration.support import Finished
+
+from outbox_kit.deployment import Deployment, open_deployment
+from outbox_kit.stack import looks
+from outbox_kit.stack.ports import HOST, free_port
+from outbox_kit.waiting import Seen, wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMMAND_SECONDS = 240
+HEALTHY_SECONDS = 120
+PORTS = ("POSTGRES_PORT", "KAFKA_PORT", "REGISTRY_PORT", "CONNECT_1_PORT", "CONNECT_2_PORT")
+
+
+def write_variables(file: Path, **changes: str) -> dict[str, str]:
+    """compose/.env as `make up` makes it, but for the project's name, the ports and `changes`; returns it."""
+    values = {key: value or "" for key, value in dotenv_values(REPOSITORY / "compose" / ".env.example").items()}
+    ports: list[int] = []
+    for name in PORTS:
+        ports.append(free_port(ports))
+        values[name] = str(ports[-1])
+    values |= {name: uuid4().hex for name, value in values.items() if name.endswith("_PASSWORD") and not value}
+    values |= {"COMPOSE_PROJECT_NAME": f"outbox-test-{uuid4().hex[:8]}", **changes}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return values
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The stack of one project folder."""
+
+    project: Path
+    values: dict[str, str]
+    compose: DockerCompose
+    engine: docker.DockerClient
+
+    def command(self, *arguments: str) -> Finished:
+        """`docker compose` with these arguments."""
+        return run([*self.compose.compose_command_property, *arguments], REPOSITORY / "compose")
+
+    def outbox(self, *arguments: str, pipeline: str = "library") -> Finished:
+        """`outbox -e compose`, as an operator calls it."""
+        return self._python("outbox_kit.cli", "-p", f"connectors/{pipeline}.yaml", "-e", "compose", *arguments)
+
+    def materialize(self, *arguments: str) -> Finished:
+        """The job, on this machine."""
+        return self._python("outbox_spark", "-e", "compose", "--target", "warehouse", *arguments)
+
+    @contextmanager
+    def deployment(self) -> Iterator[Deployment]:
+        """The worked example in this stack."""
+        with open_deployment(self.project / "connectors" / "library.yaml", "compose") as deployment:
+            yield deployment
+
+    @property
+    def source_dsn(self) -> str:
+        return self._dsn("outbox_admin", "ADMIN_PASSWORD", "library")
+
+    @property
+    def target_dsn(self) -> str:
+        return self._dsn("outbox_materializer", "MATERIALIZER_PASSWORD", "warehouse")
+
+    @property
+    def registry(self) -> str:
+        return f"http://{HOST}:{self.values['REGISTRY_PORT']}/apis/ccompat/v7"
+
+    def connect(self, number: int) -> str:
+        return f"http://{HOST}:{self.values[f'CONNECT_{number}_PORT']}"
+
+    def container(self, service: str) -> Any:  # noqa: ANN401 - of docker, untyped
+        """The container of a service, as the engine knows it."""
+        labels = [
+            f"com.docker.compose.project={self.values['COMPOSE_PROJECT_NAME']}",
+            f"com.docker.compose.service={service}",
+        ]
+        found = self.engine.containers.list(all=True, filters={"label": labels})
+        assert len(found) == 1, [each.name for each in found]
+        return found[0]
+
+    def wait_healthy(self, service: str) -> None:
+        """Until the engine calls a service healthy."""
+
+        def look() -> Seen[bool]:
+            state = self.container(service).attrs["State"]
+            health = state.get("Health", {}).get("Status")
+            return Seen(True if health == "healthy" else None, f"{state['Status']}, {health}")
+
+        wait_for(f"{service} to be healthy", look, seconds=HEALTHY_SECONDS)
+
+    def wait_answers(self, number: int) -> None:
+        """Until a worker answers on this machine."""
+        wait_for(f"connect-{number}", lambda: looks.connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
+
+    def rows(self, query: str) -> list[Any]:
+        """Rows of the target database."""
+        with psycopg.connect(self.target_dsn) as connection:
+            return connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+    def _dsn(self, user: str, secret: str, database: str) -> str:
+        return f"postgresql://{user}:{self.values[secret]}@{HOST}:{self.values['POSTGRES_PORT']}/{database}"
+
+    def _python(self, module: str, *arguments: str) -> Finished:
+        code = f"import sys; from {module}{'.jobs' if module == 'outbox_spark' else ''} import main; sys.exit(main())"
+        return run([sys.executable, "-c", code, *arguments], self.project)
+
+
+def run(command: list[str], folder: Path) -> Finished:
+    """One command that has ended."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def composed(project: Path, files: tuple[str, ...] = ("compose.yaml",), **changes: str) -> Iterator[Composed]:
+    """Start a stack of these compose files; its containers and volumes are gone at the end, also after a failure."""
+    env_file = project / "compose" / ".env"
+    values = write_variables(env_file, **changes)
+    compose = DockerCompose(
+        context=str(REPOSITORY / "compose"),
+        compose_file_name=list(files),
+        env_file=str(env_file),
+        profiles=["spark"],
+        wait=True,
+    )
+    engine = docker.from_env()
+    stack = Composed(project, values, compose, engine)
+    try:
+        started = stack.command("up", "-d", "--wait", "--wait-timeout", "180", *services(stack))
+        assert started.code == 0, f"{started.words}\n--- logs\n{stack.command('logs', '--tail', '20').stdout}"
+        yield stack
+    finally:
+        stack.command("down", "--volumes", "--remove-orphans", "--timeout", "20")
+        engine.close()
+
+
+def services(stack: Composed) -> list[str]:
+    """What `make up` starts: every service but those of a profile."""
+    listed = stack.command("config", "--services").stdout.split()
+    return [name for name in listed if name != "spark"]

@@ -1,0 +1,171 @@
+"""The whole path on compose.yaml, in the order of a day: from `apply` to a stop and a new start."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import closing
+from decimal import Decimal
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Message
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.compose.composed import Composed
+from tests.integration.support import headers, records
+from tests.integration.test_records import book, send
+
+from outbox_kit.sending import emit
+from outbox_kit.waiting import Seen, wait_for
+
+TOPIC, PARTITIONS = "library.book", 4
+SERVICES = ("postgres", "kafka", "registry", "connect-1", "connect-2")
+ARRIVE_SECONDS = 90
+COMMITTED_SECONDS = 60
+EVENTS, KEYS = 3000, 20
+
+
+@pytest.fixture(scope="module")
+def stack(stack_in_containers: Composed) -> Composed:
+    """The stack with the worked example applied."""
+    done = stack_in_containers.outbox("apply", "--yes")
+    assert done.code == 0, done.words
+    return stack_in_containers
+
+
+def arrived(stack: Composed, events: set[str]) -> list[Message]:
+    """Wait until every event is on the topic; all its records then."""
+
+    def look() -> Seen[list[Message]]:
+        with stack.deployment() as deployment:
+            found = records(deployment, TOPIC, PARTITIONS)
+        missing = events - {headers(message)["event_id"] for message in found}
+        return Seen(None if missing else found, f"{len(missing)} of {len(events)} events missing")
+
+    return wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=1.0)
+
+
+def test_deployed_verified_and_without_changes(stack: Composed) -> None:
+    verified = stack.outbox("verify")
+    assert verified.code == 0, verified.words
+    planned = stack.outbox("plan")
+    assert planned.code == 0, planned.words
+    assert "no changes" in planned.stderr
+
+
+def test_every_container_is_bounded_and_local(stack: Composed) -> None:
+    for service in SERVICES:
+        attributes = stack.container(service).attrs
+        bindings = [each for ports in attributes["HostConfig"]["PortBindings"].values() for each in ports]
+        assert {each["HostIp"] for each in bindings} == {"127.0.0.1"}, service
+        assert attributes["HostConfig"]["Memory"] > 0, service
+        assert attributes["HostConfig"]["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "3"}, service
+        assert attributes["State"]["Health"]["Status"] == "healthy", service
+        assert attributes["Config"]["User"] == "outbox", service
+
+
+def test_rows_become_a_table_by_the_job_in_a_container_and_by_the_one_outside(stack: Composed) -> None:
+    kept, changed, removed = (str(uuid4()) for _ in range(3))
+    events = {send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (kept, changed, removed)}
+    arrived(stack, events)
+    inside = stack.command("run", "--rm", "spark")
+    assert inside.code == 0, inside.words
+    query = "select id::text, price from book order by id"
+    assert stack.rows(query) == sorted((key, Decimal("1.10")) for key in (kept, changed, removed))
+
+    events = {
+        send(stack.source_dsn, "book", changed, book(changed, price=Decimal("2.20"))),
+        send(stack.source_dsn, "book", removed, None),
+    }
+    arrived(stack, events)
+    outside = stack.materialize()
+    assert outside.code == 0, outside.words
+    assert stack.rows(query) == sorted([(kept, Decimal("1.10")), (changed, Decimal("2.20"))])
+
+
+def test_a_worker_that_is_killed_while_rows_flow_loses_and_doubles_nothing(stack: Composed) -> None:
+    with stack.deployment() as deployment:
+        status = deployment.connect.status("library-outbox")
+    assert status is not None
+    worker = status.workers[1].partition(":")[0]  # the task's, which need not be the connector's
+    keys = [str(uuid4()) for _ in range(KEYS)]
+    sent: list[tuple[str, str]] = []
+    halfway = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(stack.source_dsn) as connection:
+            for number in range(EVENTS):
+                key = keys[number % KEYS]
+                event = emit(
+                    connection,
+                    aggregate_type="book",
+                    aggregate_id=key,
+                    event_type="book_changed",
+                    payload=book(key, pages=number),
+                )
+                connection.commit()
+                sent.append((key, str(event)))
+                if number == EVENTS // 3:
+                    halfway.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert halfway.wait(COMMITTED_SECONDS)
+    stack.container(worker).kill()
+    writer.join(COMMITTED_SECONDS)
+    assert len(sent) == EVENTS
+
+    found = [message for message in arrived(stack, {event for _, event in sent}) if key_of(message) in keys]
+    counts = Counter(headers(message)["event_id"] for message in found)
+    assert set(counts.values()) == {1}
+    for key in keys:
+        mine = [headers(message)["event_id"] for message in found if key_of(message) == key]
+        assert mine == [event for other, event in sent if other == key]
+    stack.container(worker).start()
+    stack.wait_answers(int(worker[-1]))
+    stack.wait_healthy(worker)
+
+
+def test_a_registry_that_is_restarted_still_knows_the_old_records(stack: Composed) -> None:
+    key = str(uuid4())
+    old = send(stack.source_dsn, "book", key, book(key, title="before"))
+    arrived(stack, {old})
+    stack.container("registry").restart()
+    during = send(stack.source_dsn, "book", key, book(key, title="during"))
+    stack.wait_healthy("registry")
+    new = send(stack.source_dsn, "book", key, book(key, title="after"))
+    found = {headers(each)["event_id"]: each for each in arrived(stack, {old, during, new})}
+
+    context = SerializationContext(TOPIC, MessageField.VALUE)
+    with closing(SchemaRegistryClient({"url": stack.registry})) as client:
+        decode = AvroDeserializer(client)
+        titles = [decode(found[event].value(), context)["title"] for event in (old, during, new)]
+    assert titles == ["before", "during", "after"]
+    assert len({found[event].value()[:5] for event in (old, during, new)}) == 1
+    verified = stack.outbox("verify")
+    assert verified.code == 0, verified.words
+
+
+def test_stopped_in_order_and_started_again_nothing_is_lost(stack: Composed) -> None:
+    key = str(uuid4())
+    arrived(stack, {send(stack.source_dsn, "book", key, book(key))})
+    stopped = stack.command("stop")
+    assert stopped.code == 0, stopped.words
+    ended = {service: stack.container(service).attrs["State"]["ExitCode"] for service in SERVICES}
+    # 143: a JVM that ended by SIGTERM, its shutdown hooks done. 137 would be one that was killed.
+    assert set(ended.values()) <= {0, 143}, ended
+    started = stack.command("up", "-d", "--wait", *SERVICES)
+    assert started.code == 0, started.words
+    event = send(stack.source_dsn, "book", key, None)
+    arrived(stack, {event})
+    planned = stack.outbox("plan")
+    assert planned.code == 0, planned.words
+
+
+def key_of(message: Message) -> str:
+    key = message.key()
+    assert isinstance(key, bytes)
+    return key.decode()

@@ -1,0 +1,90 @@
+"""The scripts of the images and of compose/, without an engine."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from dotenv import dotenv_values
+
+SECONDS = 30
+
+
+def call(command: list[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def properties(repository: Path, **environ: str) -> str:
+    script = f". {repository}/compose/images/properties.bash; properties KAFKA_ KAFKA_HEAP_OPTS"
+    done = call(["bash", "-euc", script], repository, **environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("KAFKA_NODE_ID", "1", "node.id=1"),
+        ("KAFKA_LISTENER_NAME_SASL__SSL_X", "y", "listener.name.sasl_ssl.x=y"),
+        ("KAFKA_A___B", "1", "a-b=1"),
+        ("KAFKA_PATTERN", r"a\d", r"pattern=a\\d"),
+        ("KAFKA_LINES", "a\nb", r"lines=a\nb"),
+        ("KAFKA_BLANK", " a", r"blank=\ a"),
+        ("KAFKA_EQUALS", "a=b", "equals=a=b"),
+        ("KAFKA_EMPTY", "", "empty="),
+    ],
+)
+def test_a_variable_becomes_a_property(repository: Path, name: str, value: str, line: str) -> None:
+    assert properties(repository, **{name: value}) == line + "\n"
+
+
+def test_what_is_for_the_jvm_or_another_program_is_left_out(repository: Path) -> None:
+    assert properties(repository, KAFKA_HEAP_OPTS="-Xmx1g", CONNECT_GROUP_ID="x", KAFKA_A="1") == "a=1\n"
+
+
+def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repository: Path, tmp_path: Path) -> None:
+    example = repository / "compose" / ".env.example"
+    seen = set()
+    for name in ("one", "two"):
+        root = tmp_path / name
+        for folder in ("scripts", "compose"):
+            (root / folder).mkdir(parents=True)
+        (root / "compose" / ".env.example").write_text(example.read_text())
+        script = root / "scripts" / "compose-env.sh"
+        script.write_text((repository / "scripts" / "compose-env.sh").read_text())
+        done = call(["sh", str(script)], tmp_path)
+        assert done.returncode == 0, done.stderr
+        written = root / "compose" / ".env"
+        assert stat.S_IMODE(written.stat().st_mode) == 0o600
+        found, given = dotenv_values(written), dotenv_values(example)
+        passwords = {name for name in found if name.endswith("_PASSWORD")}
+        assert {name: found[name] for name in found if name not in passwords} == {
+            name: given[name] for name in given if name not in passwords
+        }
+        assert all(len(found[name] or "") == 36 for name in passwords)
+        seen |= {found[name] for name in passwords}
+    assert len(seen) == 2 * len(passwords)
+
+
+def test_without_an_engine_the_script_says_so_and_how_to_get_one(repository: Path, tmp_path: Path) -> None:
+    script = str(repository / "scripts" / "container-engine.sh")
+    done = call(["sh", script, "status"], tmp_path, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
+    assert done.returncode == 1
+    assert done.stderr == ("error: no container engine answers (docker info)\nhint:  scripts/container-engine.sh up\n")
+
+
+def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -> None:
+    done = call(["sh", str(repository / "scripts" / "container-engine.sh"), "start"], tmp_path)
+    assert done.returncode == 2
+    assert "scripts/container-engine.sh up" in done.stderr
