@@ -16,7 +16,7 @@ RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 # Servers that the database checks are tried on beside the stack's own.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
-.PHONY: help setup demo images up down logs ps dist-spark check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
+.PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -92,6 +92,9 @@ ps: ## The containers and their health.
 
 dist-spark: setup ## What spark-submit needs, into build/spark: zip, launchers, jars, the driver's requirements.
 	@$(BIN)/python -m outbox_spark.package build/spark --jars build/runtime/spark/jars
+
+dist: setup ## A release, into dist/: wheel, sdist, Connect plugins, what spark-submit needs, checksums.
+	@$(BIN)/python scripts/dist.py
 
 check: setup lint unit ## Lint, types, unit tests; no stack.
 

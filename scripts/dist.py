@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Builds what a release consists of into dist/: `make dist`. The same sources make the same bytes.
+
+outbox_kit-V-py3-none-any.whl      the commands and the library
+outbox_kit-V.tar.gz                the sources
+outbox-smt-V.zip                   the transforms: unpack it into a folder of any worker's plugin.path
+outbox-avro-converter-V.zip        the converter that the template outbox-postgres-chain needs, likewise
+outbox-spark-pyfiles-V.zip         for spark-submit --py-files
+outbox-spark-V.jar                 for spark-submit --jars, beside those of docs/scheduling.md
+SHA256SUMS                         for `sha256sum --check`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from outbox_kit import __version__
+from outbox_spark.package import ZIP_NAME
+from outbox_spark.package import build as build_spark
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGINS = ROOT / "smt" / "target" / "plugin"
+SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""A zip knows no earlier time."""
+
+
+def main() -> None:
+    """Write dist/ anew."""
+    folder = ROOT / "dist"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
+        pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
+    with tempfile.TemporaryDirectory() as scratch:
+        build_spark(Path(scratch))
+        shutil.copy(Path(scratch) / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
+    shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (folder / "SHA256SUMS").write_text(sums, encoding="ascii")
+    for path in files:
+        print(f"{path.stat().st_size:>10}  dist/{path.name}")
+
+
+def pack(plugin: Path, archive: Path) -> None:
+    """Zip a plugin folder, itself included: Connect looks for plugins in the folders of plugin.path."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for path in sorted(plugin.rglob("*")):
+            if path.is_file():
+                name = f"{plugin.name}/{path.relative_to(plugin).as_posix()}"
+                zipped.writestr(zipfile.ZipInfo(name, LONG_AGO), path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What `make dist` makes is enough: the wheel in an environment of its own, the plugin zip in a worker without ours."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.compose.composed import REPOSITORY, run
+from tests.integration.support import Finished
+
+from outbox_kit import __version__
+from outbox_kit.testing import Images, OutboxStack
+
+PLUGINS = "/opt/kafka/plugins"
+ENVIRONMENT = """\
+name: prod
+source:
+  host: 127.0.0.1
+  port: {port}
+  database: library
+  admin: {{user: outbox_admin, password: "{{{{ env.ADMIN }}}}"}}
+  connector: {{host: postgres, port: 5432, user: outbox_connector, password: "${{env:OUTBOX_CONNECTOR_PASSWORD}}"}}
+kafka: {{bootstrap_servers: "{kafka}", replication_factor: 1, min_insync_replicas: 1}}
+registry: {{url: "{registry}"}}
+connect: {{url: "{connect}"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def dist() -> Path:
+    done = run([sys.executable, "scripts/dist.py"], REPOSITORY)
+    assert done.code == 0, done.words
+    return REPOSITORY / "dist"
+
+
+@pytest.fixture(scope="module")
+def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `outbox` of an environment that holds the wheel, and nothing of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel") / "venv"
+    wheel = next(dist.glob("*.whl"))
+    python = str(folder / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", "constraints.txt", str(wheel)]
+    for command in ([sys.executable, "-m", "venv", str(folder)], pip):
+        done = run(command, REPOSITORY)
+        assert done.code == 0, done.words
+    return folder / "bin" / "outbox"
+
+
+def test_the_checksums_fit(dist: Path) -> None:
+    done = run(["sha256sum", "--check", "--strict", "SHA256SUMS"], dist)
+    assert done.code == 0, done.words
+    assert len(done.stdout.splitlines()) == 6
+
+
+def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(dist / f"outbox-smt-{__version__}.zip") as archive:
+        archive.extractall(tmp_path / "plugins")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    project = tmp_path / "shop"
+    for name in ("connectors", "schemas"):
+        shutil.copytree(REPOSITORY / "docs" / "examples" / "shop" / name, project / name)
+    # The image's own transforms are hidden: what the worker runs is what the zip holds.
+    mounts = {
+        tmp_path / "plugins" / "outbox-smt": f"{PLUGINS}/outbox-smt",
+        empty: f"{PLUGINS}/outbox-avro-converter",
+    }
+    with OutboxStack(Images(connect_plugins=mounts)) as stack:
+        environments = project / "connectors" / "environments"
+        environments.mkdir()
+        (environments / "prod.yaml").write_text(
+            ENVIRONMENT.format(
+                port=stack.postgres.port,
+                kafka=stack.bootstrap_servers,
+                registry=stack.registry_url,
+                connect=stack.connect_url,
+            )
+        )
+
+        def command(name: str, *options: str) -> Finished:
+            words = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
+            return run([*words, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
+
+        for name, options in (("apply", ["--yes"]), ("verify", []), ("plan", [])):
+            done = command(name, *options)
+            assert done.code == 0, done.words
