@@ -28,6 +28,7 @@ from outbox_spark.order import VERSION_COLUMNS
 from outbox_spark.reconcile_report import SourceDifferences
 from outbox_spark.runs import materialize
 from outbox_spark.sinks import open_table
+from outbox_spark.sinks.postgres_session import jdbc_tls
 from outbox_spark.unexpected import postgres_words
 
 CONFIRM_SECONDS = 120.0
@@ -92,6 +93,7 @@ def source_keys(spark: SparkSession, source: Source) -> DataFrame:
             user=source.user,
             password=source.password,
             fetchsize=_FETCHED_ROWS,
+            **jdbc_tls(source),
         )
         .load()
     )
@@ -112,6 +114,8 @@ def wait_confirmed(source: Source) -> None:
             dbname=source.database,
             user=source.user,
             password=source.password,
+            sslmode=source.sslmode,
+            sslrootcert=source.sslrootcert,
             connect_timeout=_CONNECT_SECONDS,
             autocommit=True,
             options="-c default_transaction_read_only=on",

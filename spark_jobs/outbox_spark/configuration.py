@@ -137,6 +137,8 @@ def _target(environment: Environment, name: str) -> Target:
             user=model.user,
             password=model.password.get_secret_value(),
             schema=model.target_schema,
+            sslmode=model.sslmode,
+            sslrootcert=str(model.sslrootcert) if model.sslrootcert else None,
         )
     if isinstance(model, IcebergTargetModel):
         return IcebergTarget(namespace=model.namespace, catalog=model.catalog)
@@ -231,6 +233,8 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
             table=aggregate.backfill.table,
             key=aggregate.backfill.key,
             slot=pipeline.source.slot,
+            sslmode=database.sslmode,
+            sslrootcert=str(database.sslrootcert) if database.sslrootcert else None,
         )
         for name, aggregate in pipeline.aggregates.items()
         if name in aggregates and aggregate.backfill is not None

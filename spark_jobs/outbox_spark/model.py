@@ -69,6 +69,8 @@ class Source:
     table: str
     key: str
     slot: str
+    sslmode: str | None = None
+    sslrootcert: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ class PostgresTarget:
     user: str
     password: str = field(repr=False)
     schema: str = "public"
+    sslmode: str | None = None
+    """As libpq and PostgreSQL's JDBC driver know it; None: their own default."""
+    sslrootcert: str | None = None
+    """File with the authority's certificate, as driver and executors see it."""
 
 
 @dataclass(frozen=True)

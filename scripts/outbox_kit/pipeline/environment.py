@@ -17,11 +17,18 @@ class Login(Model):
     password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
 
 
+SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+SSLMODE = "As libpq knows it; `verify-full` checks the certificate and its name. Default: libpq's, or PGSSLMODE."
+SSLROOTCERT = "Authority that signed the server's certificate (PEM); paths are relative to the project folder."
+
+
 class ConnectorLogin(Model):
     """How the Connect worker reaches the database; passed on verbatim, resolved by the worker."""
 
     host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
     port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
+    sslmode: SslMode | None = Field(default=None, description="As the worker sees it. Default: Debezium's, prefer.")
+    sslrootcert: str | None = Field(default=None, description="Authority's certificate (PEM), as the worker sees it.")
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
     password: str = Field(
         pattern=r"^\$\{[^}]+\}$", description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
@@ -34,6 +41,8 @@ class SourceDatabase(Model):
     host: str = Field(description="As this tool sees it.")
     port: int = Field(default=5432, ge=1, le=65535, description="As this tool sees it.")
     database: str = Field(min_length=1, description="Database that holds the outbox table.")
+    sslmode: SslMode | None = Field(default=None, description=SSLMODE)
+    sslrootcert: Path | None = Field(default=None, description=SSLROOTCERT)
     admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
     connector: ConnectorLogin = Field(description="How the Connect worker logs in.")
     verifier: Login | None = Field(
@@ -107,6 +116,14 @@ class PostgresTarget(Model):
     host: str = Field(description="As the Spark driver and its executors see it.")
     port: int = Field(default=5432, ge=1, le=65535, description="As the Spark driver and its executors see it.")
     database: str = Field(description="Database of the target tables.")
+    sslmode: SslMode | None = Field(
+        default=None, description="As libpq and PostgreSQL's JDBC driver know it. Default: theirs, prefer."
+    )
+    sslrootcert: Path | None = Field(
+        default=None,
+        description="Authority's certificate (PEM), as driver and executors see it; a relative path is relative to "
+        "the project folder.",
+    )
     user: str = Field(description="Owner of the target tables.")
     password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
     target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")

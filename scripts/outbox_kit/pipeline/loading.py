@@ -21,6 +21,7 @@ from outbox_kit.pipeline.environment import (
     IcebergTarget,
     Kafka,
     ParquetTarget,
+    PostgresTarget,
     SourceDatabase,
     Target,
 )
@@ -33,6 +34,7 @@ from outbox_kit.pipeline.values import Values
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
+SSLROOTCERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 
@@ -138,16 +140,29 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
             for key, path in files[section].items()
             if section in needed and not path.is_file()
         ]
+    source = environment.source
+    authority = getattr(source, SSLROOTCERT, None)
+    if authority is not None and not (root / authority).is_file() and "source" in needed:
+        location = ("source", SSLROOTCERT)
+        problems.append(f"{values.origin(location)}: source.sslrootcert: no file {root / authority}")
     if problems:
         raise failure(problems, f"a relative path is relative to {root}")
-    update = {section: service.model_copy(update=files[section]) for section, service in services.items()}
-    targets = {key: _absolute(target, root) for key, target in environment.targets.items()}
-    return environment.model_copy(update={**update, "lock_folder": root / environment.lock_folder, "targets": targets})
+    update: dict[str, object] = {
+        section: service.model_copy(update=files[section]) for section, service in services.items()
+    }
+    update |= {
+        "source": source if authority is None else source.model_copy(update={SSLROOTCERT: root / authority}),
+        "targets": {key: _absolute(target, root) for key, target in environment.targets.items()},
+        "lock_folder": root / environment.lock_folder,
+    }
+    return environment.model_copy(update=update)
 
 
 def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the Target union, returned as it came
     if isinstance(target, DeltaTarget | ParquetTarget) and "://" not in target.path:
         return target.model_copy(update={"path": str(root / target.path)})
+    if isinstance(target, PostgresTarget) and target.sslrootcert is not None:
+        return target.model_copy(update={SSLROOTCERT: root / target.sslrootcert})
     if isinstance(target, IcebergTarget) and "://" not in (folder := target.catalog.get("warehouse", "://")):
         return target.model_copy(update={"catalog": {**target.catalog, "warehouse": str(root / folder)}})
     return target

@@ -86,6 +86,8 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
             dbname=database.database,
             user=login.user,
             password=login.password.get_secret_value(),
+            sslmode=database.sslmode,  # None is left out: libpq's own default, or PGSSLMODE
+            sslrootcert=None if database.sslrootcert is None else str(database.sslrootcert),
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="outbox-kit",
             # Another session's lock on the table must not hold us (and with us every writer) for ever.

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.model import PostgresTarget
+from outbox_spark.model import PostgresTarget, Source
 from outbox_spark.unexpected import postgres_words
 
 APPLICATION_NAME = "outbox-materialize"
@@ -37,6 +37,8 @@ class Parameters(TypedDict):
     password: str
     connect_timeout: int
     application_name: str
+    sslmode: str | None
+    sslrootcert: str | None
 
 
 def connection_parameters(target: PostgresTarget) -> Parameters:
@@ -49,6 +51,9 @@ def connection_parameters(target: PostgresTarget) -> Parameters:
         "password": target.password,
         "connect_timeout": CONNECT_SECONDS,
         "application_name": APPLICATION_NAME,
+        # None is left out: libpq's own default, or PGSSLMODE.
+        "sslmode": target.sslmode,
+        "sslrootcert": target.sslrootcert,
     }
 
 
@@ -67,7 +72,14 @@ def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
         "tcpKeepAlive": "true",
         # Its own words print the rows of a batch that failed.
         "logServerErrorDetail": "false",
+        **jdbc_tls(target),
     }
+
+
+def jdbc_tls(server: PostgresTarget | Source) -> dict[str, str]:
+    """TLS for the JDBC driver, which knows it by libpq's names."""
+    settings = {"sslmode": server.sslmode, "sslrootcert": server.sslrootcert}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def connect(target: PostgresTarget) -> psycopg.Connection[TupleRow]:

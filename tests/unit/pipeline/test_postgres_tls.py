@@ -1,0 +1,59 @@
+"""TLS of the PostgreSQL connections: the tool's, the worker's, the jobs'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Environment, Overrides, load_environment, load_pipeline, render_connector
+from outbox_kit.pipeline.environment import PostgresTarget
+
+SECRETS = {name: "x" for name in ("OUTBOX_ADMIN_PASSWORD", "OUTBOX_KAFKA_PASSWORD")} | {
+    name: "x" for name in ("OUTBOX_REGISTRY_PASSWORD", "OUTBOX_WAREHOUSE_PASSWORD")
+}
+
+
+def production(workspace: Path, *options: str) -> Environment:
+    pipeline = workspace / "connectors" / "library.yaml"
+    overrides = Overrides(tuple(f"environment.{option}" for option in options), environ=SECRETS)
+    return load_environment("production.example", pipeline, overrides)
+
+
+def test_an_authority_is_relative_to_the_project_folder(workspace: Path) -> None:
+    (workspace / "ca.pem").write_text("")
+    found = production(
+        workspace,
+        "source.sslmode=verify-full",
+        "source.sslrootcert=ca.pem",
+        "targets.warehouse.sslmode=verify-ca",
+        "targets.warehouse.sslrootcert=/etc/ssl/authority.pem",
+    )
+    assert (found.source.sslmode, found.source.sslrootcert) == ("verify-full", workspace / "ca.pem")
+    warehouse = found.targets["warehouse"]
+    assert isinstance(warehouse, PostgresTarget)
+    assert (warehouse.sslmode, warehouse.sslrootcert) == ("verify-ca", Path("/etc/ssl/authority.pem"))
+
+
+def test_an_authority_that_is_not_there_is_told_before_anything_is_asked(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.sslrootcert: no file .*/ca\.pem$"):
+        production(workspace, "source.sslrootcert=ca.pem")
+
+
+def test_an_unknown_mode_names_the_known(workspace: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.sslmode"):
+        production(workspace, "source.sslmode=strict")
+
+
+def test_the_worker_gets_its_own_words_and_by_default_none(workspace: Path) -> None:
+    pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
+    templates = workspace / "connectors" / "templates"
+    plain = render_connector(pipeline, production(workspace), None, templates)
+    assert not [key for key in plain if key.startswith("database.ssl")]
+    found = production(
+        workspace, "source.connector.sslmode=verify-full", "source.connector.sslrootcert=/run/secrets/ca.pem"
+    )
+    rendered = render_connector(pipeline, found, None, templates)
+    assert rendered["database.sslmode"] == "verify-full"
+    assert rendered["database.sslrootcert"] == "/run/secrets/ca.pem"
