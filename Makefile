@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
-COMPOSE := docker compose -f compose/compose.yaml
+# Reads compose/.env, whose COMPOSE_FILE names the files.
+COMPOSE := cd compose && docker compose
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
@@ -64,7 +65,7 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-images: $(STAMPS)/image-python compose/.env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
+images: $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
 	@scripts/container-engine.sh up
 	@$(COMPOSE) --profile spark build -q
 
@@ -73,12 +74,17 @@ $(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh pyproject.toml
 	@scripts/image-python.sh $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
-compose/.env: | compose/.env.example
-	@scripts/compose-env.sh
+.PHONY: compose-env
+compose-env: # compose/.env, with the profiles that were asked for
+	@scripts/compose-env.sh $(PROFILES)
 
-up: images ## The whole stack in containers; returns when every service is healthy. See docs/containers.md.
-	@$(COMPOSE) up -d --wait --wait-timeout 180 --quiet-pull
-	@echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"
+up: images ## The whole stack in containers; returns when every service is healthy. PROFILES="secure ...": docs/containers.md.
+	@$(COMPOSE) up -d --wait --wait-timeout 180 --quiet-pull --remove-orphans
+	@mkdir -p build/compose
+	@if grep -q '^COMPOSE_FILE=.*secure' compose/.env; then \
+	  $(COMPOSE) cp connect-1:/run/secrets/ca.pem ../build/compose/ca.pem && \
+	  echo "up: deploy with \`$(BIN)/outbox -e compose-secure apply\`"; \
+	else echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"; fi
 
 down: ## Stop the containers; PURGE=1 deletes their data too.
 	@$(COMPOSE) --profile spark down --remove-orphans $(if $(PURGE),--volumes)

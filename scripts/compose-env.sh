@@ -1,13 +1,48 @@
 #!/bin/sh
 # Writes compose/.env, readable by its owner only: compose/.env.example with a random password for each empty one.
+#   scripts/compose-env.sh [PROFILE...]    a file that is there stays as it is, but for the lines that PROFILEs change
+#                                          (secure, three-brokers, observability; `none` for none) and new variables
 set -eu
 cd "$(dirname "$0")/../compose"
 umask 077
-while IFS= read -r line; do
-  case "$line" in
-  *_PASSWORD=) printf '%s%s\n' "$line" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
-  *) printf '%s\n' "$line" ;;
+
+files=compose.yaml
+replication=1
+insync=1
+for profile in "$@"; do
+  case "$profile" in
+  none) ;;
+  three-brokers) replication=3 insync=2 files="$files:$profile.yaml" ;;
+  secure | observability) files="$files:$profile.yaml" ;;
+  *)
+    echo "error: there is no profile $profile" >&2
+    echo "hint:  profiles: secure, three-brokers, observability, none" >&2
+    exit 2
+    ;;
   esac
-done <.env.example >.env.new
-mv .env.new .env
-echo "wrote compose/.env (ports, images, passwords)" >&2
+done
+
+value() { # LINE: with a password where the example has none
+  case "$1" in
+  *_PASSWORD=) printf '%s%s\n' "$1" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
+  *) printf '%s\n' "$1" ;;
+  esac
+}
+
+if [ ! -f .env ]; then
+  while IFS= read -r line; do value "$line"; done <.env.example >.env.new
+  mv .env.new .env
+  echo "wrote compose/.env (ports, images, passwords)" >&2
+else # what a later version of the example has, and this file has not
+  while IFS= read -r line; do
+    case "$line" in
+    '' | '#'*) ;;
+    *) grep -q "^${line%%=*}=" .env || value "$line" >>.env ;;
+    esac
+  done <.env.example
+fi
+if [ "$#" -gt 0 ]; then
+  sed -e "s|^COMPOSE_FILE=.*|COMPOSE_FILE=$files|" -e "s|^KAFKA_REPLICATION=.*|KAFKA_REPLICATION=$replication|" \
+    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$insync|" .env >.env.new
+  mv .env.new .env
+fi

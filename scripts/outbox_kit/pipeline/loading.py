@@ -150,7 +150,10 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
     update: dict[str, object] = {
         section: service.model_copy(update=files[section]) for section, service in services.items()
     }
+    client = environment.kafka.client
+    located = {key: str(root / value) for key, value in client.items() if key.endswith(".location")}
     update |= {
+        "kafka": environment.kafka.model_copy(update={"client": {**client, **located}}),
         "source": source if authority is None else source.model_copy(update={SSLROOTCERT: root / authority}),
         "targets": {key: _absolute(target, root) for key, target in environment.targets.items()},
         "lock_folder": root / environment.lock_folder,

@@ -1,0 +1,82 @@
+"""What each Kafka user of the profile `secure` may: the service `acls` writes it before a worker starts.
+
+docs/containers.md has the same as a table. `admin` is a superuser; everybody else may nothing that is not here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+SECONDS = 30
+PREFIX = os.environ["TOPIC_PREFIX"]
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+TRANSACTION, CLUSTER = ResourceType.TRANSACTIONAL_ID, ResourceType.BROKER
+CLUSTER_NAME = "kafka-cluster"
+
+GRANTS = {
+    # The workers, and the producers of their connectors. With exactly-once support every task writes in transactions
+    # of the id GROUP-CONNECTOR-TASK, the leader in one of connect-cluster-GROUP.
+    "connect": [
+        (TOPIC, "outbox-connect-", ["CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"]),
+        (TOPIC, f"{PREFIX}.", ["DESCRIBE", "WRITE"]),
+        (TOPIC, f"__debezium-heartbeat.{PREFIX}", ["DESCRIBE", "WRITE"]),
+        (GROUP, "outbox-connect", ["DESCRIBE", "READ"]),
+        (TRANSACTION, "outbox-connect-", ["DESCRIBE", "WRITE"]),
+        (TRANSACTION, "connect-cluster-outbox-connect", ["DESCRIBE", "WRITE"]),
+    ],
+    # `outbox apply`, `verify`, `destroy`: topics and their settings, and reading what a canary became.
+    "tool": [
+        (TOPIC, f"{PREFIX}.", ["ALL"]),
+        (TOPIC, f"__debezium-heartbeat.{PREFIX}", ["ALL"]),
+        (TOPIC, "outbox-connect-", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
+        (GROUP, "outbox-kit", ["DESCRIBE", "READ"]),
+        (CLUSTER, CLUSTER_NAME, ["DESCRIBE", "DESCRIBE_CONFIGS"]),
+    ],
+    # The jobs read; they keep their positions in the tables.
+    "spark": [
+        (TOPIC, f"{PREFIX}.", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
+        (GROUP, "outbox-", ["DESCRIBE", "READ"]),
+        (GROUP, "spark-", ["DESCRIBE", "READ"]),
+    ],
+}
+
+
+def bindings() -> Iterator[AclBinding]:
+    """One binding for each operation."""
+    for user, grants in GRANTS.items():
+        for kind, name, operations in grants:
+            pattern = ResourcePatternType.LITERAL if kind is CLUSTER else ResourcePatternType.PREFIXED
+            for operation in operations:
+                yield AclBinding(
+                    kind, name, pattern, f"User:{user}", "*", AclOperation[operation], AclPermissionType.ALLOW
+                )
+
+
+def main() -> None:
+    """Write all of them; those that are there stay."""
+    admin = AdminClient(
+        {
+            "bootstrap.servers": os.environ["KAFKA"],
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "admin",
+            "sasl.password": os.environ["KAFKA_ADMIN_PASSWORD"],
+            "ssl.ca.location": "/run/secrets/ca.pem",
+        }
+    )
+    for future in admin.create_acls(list(bindings()), request_timeout=SECONDS).values():
+        future.result(SECONDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Certificates and secret files of the profile `secure`: what the service `secrets` writes before the others start.
+
+/secrets/PART is a volume that only the containers of PART see, as /run/secrets. Certificates are made once and signed
+by an authority of their own, which lives in a volume that no other service has; files with passwords are written anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import ipaddress
+import os
+import secrets
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+ROOT = Path("/secrets")
+OWNER = 10001
+DAYS = 3650
+HOSTS = {
+    "kafka": ("kafka", "kafka-2", "kafka-3"),
+    "connect": ("connect-1", "connect-2"),
+    "postgres": ("postgres",),
+}
+CERTIFICATE = "server.pem"
+READ_ONLY_BY_OWNER = 0o600
+PEM, NO_PASSWORD = serialization.Encoding.PEM, serialization.NoEncryption()
+HBA = "hostssl all all all scram-sha-256\nhostssl replication all all scram-sha-256\n"
+JAAS = """\
+KafkaConnect {
+  org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule required
+  file="/run/secrets/rest-users.properties";
+};
+"""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Who signs."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+def authority(folder: Path) -> Authority:
+    """The authority, made the first time."""
+    key_file, certificate_file = folder / "ca.key", folder / "ca.pem"
+    if certificate_file.exists():
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise SystemExit(f"{key_file} holds no key of an elliptic curve: delete the volume")
+        return Authority(key, x509.load_pem_x509_certificate(certificate_file.read_bytes()))
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "outbox-kit compose")])
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    builder = _builder(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+    key_file.write_bytes(_key_bytes(key))
+    certificate_file.write_bytes(certificate.public_bytes(PEM))
+    return Authority(key, certificate)
+
+
+def _builder(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=DAYS))
+    )
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, NO_PASSWORD)
+
+
+def certify(by: Authority, part: str, folder: Path) -> None:
+    """Key and certificate of a part's servers, in the forms that their programs read."""
+    if (folder / CERTIFICATE).exists():
+        return
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.DNSName(host) for host in (*HOSTS[part], "localhost")]
+    # This machine comes by 127.0.0.1.
+    names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, part)])
+    builder = _builder(name, by.certificate.subject, key)
+    certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(
+        by.key, hashes.SHA256()
+    )
+    (folder / "server.key").write_bytes(_key_bytes(key))
+    # Kafka reads key and certificates from one PEM file.
+    (folder / "keystore.pem").write_bytes(_key_bytes(key) + certificate.public_bytes(PEM))
+    if part == "connect":
+        _java_stores(by, key, certificate, folder)
+    # Last: what says that the others are there.
+    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(PEM))
+
+
+def _java_stores(
+    by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path
+) -> None:
+    """PKCS12 stores, the only kind that Connect's REST server reads."""
+    password = "".join(secrets.choice(string.ascii_letters) for _ in range(32))
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    stored = pkcs12.serialize_key_and_certificates(b"connect", key, certificate, [by.certificate], encryption)
+    (folder / "keystore.p12").write_bytes(stored)
+    trusted = [pkcs12.PKCS12Certificate(by.certificate, b"ca")]
+    (folder / "truststore.p12").write_bytes(pkcs12.serialize_java_truststore(trusted, encryption))
+    (folder / "stores.properties").write_text(f"password={password}\n")
+
+
+def write_passwords() -> None:
+    """What the servers read their passwords from: files, so that neither a config nor an environment holds them."""
+    env = os.environ
+    users = {user: env[f"KAFKA_{user.upper()}_PASSWORD"] for user in ("admin", "connect", "spark")}
+    users["tool"] = env["KAFKA_PASSWORD"]
+    (ROOT / "kafka" / "users.properties").write_text(_lines(users))
+    connect = ROOT / "connect"
+    passwords = {"kafka": users["connect"], "source": env["CONNECTOR_PASSWORD"]}
+    (connect / "connect.properties").write_text(_lines(passwords))
+    (connect / "rest-users.properties").write_text(_lines({"outbox-kit": env["CONNECT_REST_PASSWORD"]}))
+    (connect / "jaas.conf").write_text(JAAS)
+    credentials = f"outbox-kit:{env['CONNECT_REST_PASSWORD']}".encode()
+    (connect / "authorization").write_text("Basic " + base64.b64encode(credentials).decode())
+    (ROOT / "postgres" / "pg_hba.conf").write_text(HBA)
+
+
+def _lines(values: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def main() -> None:
+    """Write everything, owned by the user that the servers run as."""
+    os.umask(0o077)
+    by = authority(ROOT / "ca")
+    for part in HOSTS:
+        certify(by, part, ROOT / part)
+    for part in (*HOSTS, "clients"):
+        (ROOT / part / "ca.pem").write_bytes(by.certificate.public_bytes(PEM))
+    write_passwords()
+    for part in (*HOSTS, "clients"):
+        for path in (ROOT / part, *(ROOT / part).iterdir()):
+            os.chown(path, OWNER, OWNER)
+            path.chmod(0o700 if path.is_dir() else READ_ONLY_BY_OWNER)
+
+
+if __name__ == "__main__":
+    main()
