@@ -108,9 +108,7 @@ def certify(by: Authority, part: str, folder: Path) -> None:
     (folder / CERTIFICATE).write_bytes(certificate.public_bytes(PEM))
 
 
-def _java_stores(
-    by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path
-) -> None:
+def _java_stores(by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path) -> None:
     """PKCS12 stores, the only kind that Connect's REST server reads."""
     password = "".join(secrets.choice(string.ascii_letters) for _ in range(32))
     encryption = serialization.BestAvailableEncryption(password.encode())

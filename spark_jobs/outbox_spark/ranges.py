@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
@@ -22,6 +22,7 @@ REQUEST_SECONDS = 30.0
 T = TypeVar("T")
 
 _REBUILD = "if that was meant, outbox-rebuild makes the table anew while it can be read"
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 _LONGEST = timedelta(days=36_500)  # Kafka takes up to 2^63 ms, datetime does not
 
 
@@ -44,10 +45,17 @@ class TopicState:
 
 def describe(settings: Mapping[str, str], topic: str) -> TopicState:
     """Ask the broker. Raises ConfigurationError for an unknown topic or setting, UnreachableError for no answer."""
-    admin = _admin(settings)
+    refusals: list[str] = []
+    admin = _admin(settings, refusals)
     servers = settings.get("bootstrap.servers", "")
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)[topic]
-    description = _result(future, topic, servers)
+    try:
+        description = _result(future, topic, servers)
+    except UnreachableError as error:
+        admin.poll(0)  # hands out what the client heard while it waited
+        if refusals:
+            raise UnreachableError(f"{error.message}; {refusals[-1]}", error.hint) from error
+        raise
     numbers = [partition.id for partition in description.partitions]
     return TopicState(
         name=topic,
@@ -125,10 +133,16 @@ def _epoch(topic: TopicState, committed: Committed) -> int:
     return committed.partition_epoch + 1
 
 
-def _admin(settings: Mapping[str, str]) -> AdminClient:
-    # Errors reach the user through the raised exception; librdkafka's own lines would double them.
+def _admin(settings: Mapping[str, str], refusals: list[str] | None = None) -> AdminClient:
+    # Errors reach the user through the raised exception; librdkafka's own lines would double them. After a refusal the
+    # client goes on trying, and the call ends with a time-out that does not say why: `refusals` takes the reasons.
+    def hear(error: KafkaError) -> None:
+        if refusals is not None and error.code() in _REFUSED:
+            refusals.append(error.str())
+
+    with_callback: dict[str, Any] = {**settings, "log_level": "0", "error_cb": hear}
     try:
-        return AdminClient({**settings, "log_level": "0"})
+        return AdminClient(with_callback)
     except KafkaException as error:
         message = f"the client settings of Kafka are refused: {error.args[0].str()}"
         raise ConfigurationError(message, "correct kafka.client in the environment file") from error

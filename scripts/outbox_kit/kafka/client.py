@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigSource as Origin
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
+from outbox_kit.kafka.refusals import Refusals
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
@@ -38,14 +39,18 @@ class TopicState:
     config: dict[str, str]
 
 
-def client_settings(kafka: Kafka) -> dict[str, Any]:
-    """librdkafka settings of the environment. Its own log lines are off: errors arrive as exceptions."""
+def client_settings(kafka: Kafka, refusals: Refusals | None = None) -> dict[str, Any]:
+    """librdkafka settings of the environment. Its own log lines are off: errors arrive as exceptions.
+
+    `refusals` hears why there is no answer.
+    """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
         "log_level": 0,
         "socket.connection.setup.timeout.ms": 10_000,
         "topic.metadata.refresh.interval.ms": 5_000,
         **kafka.client,
+        **({"error_cb": refusals} if refusals is not None else {}),
     }
 
 
@@ -54,8 +59,9 @@ class KafkaClient:
 
     def __init__(self, kafka: Kafka) -> None:
         self._address = kafka.bootstrap_servers
+        self._refusals = Refusals()
         try:
-            self._admin = AdminClient(client_settings(kafka))
+            self._admin = AdminClient(client_settings(kafka, self._refusals))
         except KafkaException as error:
             message = f"kafka.client in the environment file: {error.args[0].str()}"
             raise ConfigurationError(message, "settings and values are those of librdkafka") from None
@@ -76,7 +82,7 @@ class KafkaClient:
             return self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnreachableError(
-                f"cannot reach Kafka at {self._address}: {error.args[0].str()}",
+                f"cannot reach Kafka at {self._address}: {self._refusals.words(self._admin, error)}",
                 "check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
+from outbox_kit.kafka.refusals import Refusals
 from outbox_kit.pipeline import Kafka
 
 
@@ -32,10 +33,12 @@ class Cluster:
 
 def read_cluster(kafka: Kafka, topics: Iterable[str]) -> Cluster:
     """The cluster as its metadata show it. Raises UnreachableError."""
+    refusals = Refusals()
+    admin = AdminClient(client_settings(kafka, refusals))
     try:
-        metadata = AdminClient(client_settings(kafka)).list_topics(timeout=REQUEST_TIMEOUT_S)
+        metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
-        raise _unreachable(kafka, error) from None
+        raise _unreachable(kafka, refusals.words(admin, error)) from None
     wanted = {name: metadata.topics[name] for name in topics if name in metadata.topics}
     return Cluster(
         str(metadata.cluster_id),
@@ -56,11 +59,10 @@ def end_offset(kafka: Kafka, topic: str) -> int | None:
         found = admin.list_offsets({asked: OffsetSpec.latest()}, request_timeout=REQUEST_TIMEOUT_S)  # type: ignore[no-untyped-call]
         return int(found[asked].result(timeout=REQUEST_TIMEOUT_S + 5).offset)
     except (KafkaException, TimeoutError) as error:
-        raise _unreachable(kafka, error) from None
+        raise _unreachable(kafka, error.args[0].str() if isinstance(error, KafkaException) else "no answer") from None
 
 
-def _unreachable(kafka: Kafka, error: Exception) -> UnreachableError:
-    words = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+def _unreachable(kafka: Kafka, words: str) -> UnreachableError:
     return UnreachableError(
         f"cannot reach Kafka at {kafka.bootstrap_servers}: {words}",
         "check kafka.bootstrap_servers and kafka.client in the environment file",
