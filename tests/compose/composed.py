@@ -26,14 +26,13 @@ from outbox_kit.waiting import Seen, wait_for
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 240
 HEALTHY_SECONDS = 120
-PORTS = ("POSTGRES_PORT", "KAFKA_PORT", "REGISTRY_PORT", "CONNECT_1_PORT", "CONNECT_2_PORT")
 
 
 def write_variables(file: Path, **changes: str) -> dict[str, str]:
     """compose/.env as `make up` makes it, but for the project's name, the ports and `changes`; returns it."""
     values = {key: value or "" for key, value in dotenv_values(REPOSITORY / "compose" / ".env.example").items()}
     ports: list[int] = []
-    for name in PORTS:
+    for name in [name for name in values if name.endswith("_PORT")]:
         ports.append(free_port(ports))
         values[name] = str(ports[-1])
     values |= {name: uuid4().hex for name, value in values.items() if name.endswith("_PASSWORD") and not value}
@@ -56,18 +55,24 @@ class Composed:
         """`docker compose` with these arguments."""
         return run([*self.compose.compose_command_property, *arguments], REPOSITORY / "compose")
 
-    def outbox(self, *arguments: str, pipeline: str = "library") -> Finished:
+    def outbox(self, *arguments: str, **environ: str) -> Finished:
         """`outbox -e compose`, as an operator calls it."""
-        return self._python("outbox_kit.cli", "-p", f"connectors/{pipeline}.yaml", "-e", "compose", *arguments)
+        return self._python("outbox_kit.cli", "-e", self.environment, *arguments, **environ)
 
-    def materialize(self, *arguments: str) -> Finished:
+    def materialize(self, *arguments: str, **environ: str) -> Finished:
         """The job, on this machine."""
-        return self._python("outbox_spark", "-e", "compose", "--target", "warehouse", *arguments)
+        return self._python("outbox_spark.jobs", "-e", self.environment, "--target", "warehouse", *arguments, **environ)
+
+    @property
+    def environment(self) -> str:
+        """The environment file that fits the profiles."""
+        names = self.compose.compose_file_name
+        return "compose-secure" if names is not None and "secure.yaml" in names else "compose"
 
     @contextmanager
     def deployment(self) -> Iterator[Deployment]:
         """The worked example in this stack."""
-        with open_deployment(self.project / "connectors" / "library.yaml", "compose") as deployment:
+        with open_deployment(self.project / "connectors" / "library.yaml", self.environment) as deployment:
             yield deployment
 
     @property
@@ -117,17 +122,17 @@ class Composed:
     def _dsn(self, user: str, secret: str, database: str) -> str:
         return f"postgresql://{user}:{self.values[secret]}@{HOST}:{self.values['POSTGRES_PORT']}/{database}"
 
-    def _python(self, module: str, *arguments: str) -> Finished:
-        code = f"import sys; from {module}{'.jobs' if module == 'outbox_spark' else ''} import main; sys.exit(main())"
-        return run([sys.executable, "-c", code, *arguments], self.project)
+    def _python(self, module: str, *arguments: str, **environ: str) -> Finished:
+        code = f"import sys; from {module} import main; sys.exit(main())"
+        return run([sys.executable, "-c", code, *arguments], self.project, **environ)
 
 
-def run(command: list[str], folder: Path) -> Finished:
+def run(command: list[str], folder: Path, **environ: str) -> Finished:
     """One command that has ended."""
     done = subprocess.run(
         command,
         cwd=folder,
-        env=os.environ,
+        env={**os.environ, **environ},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

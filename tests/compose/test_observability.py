@@ -1,0 +1,102 @@
+"""Every expression of the dashboard and of the alert rules, asked of a Prometheus that scraped a running stack."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+import yaml
+from tests.compose.composed import REPOSITORY, Composed, composed
+from tests.conftest import make_project
+from tests.integration.test_records import book, send
+
+from outbox_kit.stack.ports import HOST
+from outbox_kit.waiting import Seen, wait_for
+
+FOLDER = REPOSITORY / "compose" / "observability"
+SCRAPED_SECONDS = 60
+REQUEST_SECONDS = 10
+
+pytestmark = pytest.mark.long
+
+
+def panels() -> list[tuple[str, str]]:
+    board = json.loads((FOLDER / "dashboard.json").read_text())
+    return [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel["targets"]]
+
+
+def alerts() -> list[tuple[str, str]]:
+    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    return [(rule["alert"], rule["expr"]) for group in groups for rule in group["rules"]]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    files = ("compose.yaml", "observability.yaml")
+    with composed(make_project(tmp_path_factory.mktemp("observed")), files) as stack:
+        done = stack.outbox("apply", "--yes")
+        assert done.code == 0, done.words
+        for _ in range(20):
+            key = str(uuid4())
+            send(stack.source_dsn, "book", key, book(key))
+        yield stack
+
+
+def ask(stack: Composed, path: str, **parameters: str) -> Any:  # noqa: ANN401 - JSON
+    url = f"http://{HOST}:{stack.values['PROMETHEUS_PORT']}/api/v1/{path}"
+    with requests.Session() as session:
+        session.trust_env = False
+        answer = session.get(url, params=parameters, timeout=REQUEST_SECONDS)
+    assert answer.ok, f"{path} {parameters}: {answer.text}"
+    return answer.json()["data"]
+
+
+def samples(stack: Composed, expression: str) -> list[Any]:
+    found = ask(stack, "query", query=expression)["result"]
+    assert isinstance(found, list)
+    return found
+
+
+def wait_sampled(stack: Composed, expression: str) -> list[Any]:
+    """Samples need a scrape, rates two."""
+    return wait_for(
+        f"samples of {expression}",
+        lambda: Seen(samples(stack, expression) or None, "none"),
+        seconds=SCRAPED_SECONDS,
+        every=1.0,
+    )
+
+
+@pytest.mark.parametrize(("title", "expression"), panels(), ids=[title for title, _ in panels()])
+def test_every_panel_shows_something(stack: Composed, title: str, expression: str) -> None:
+    del title
+    values = [float(each["value"][1]) for each in wait_sampled(stack, expression)]
+    assert not any(math.isnan(value) for value in values), values
+
+
+@pytest.mark.parametrize(("name", "expression"), alerts(), ids=[name for name, _ in alerts()])
+def test_every_alert_watches_metrics_that_are_there_and_is_silent(stack: Composed, name: str, expression: str) -> None:
+    for metric in set(re.findall(r"\b(?:up|[a-z]+_[a-z_]+)\b(?=[{ )\s]|$)", expression)):
+        wait_sampled(stack, metric)
+    loaded = {rule["name"] for group in ask(stack, "rules")["groups"] for rule in group["rules"]}
+    assert name in loaded
+    assert samples(stack, expression) == []
+
+
+def test_an_alert_sees_a_worker_that_is_gone(stack: Composed) -> None:
+    expression = dict(alerts())["ConnectWorkerDown"]
+    stack.container("connect-2").kill()
+    found = wait_sampled(stack, expression)
+    assert [each["metric"]["instance"] for each in found] == ["connect-2:9404"]
+
+
+def test_an_alert_sees_a_connector_that_is_stopped(stack: Composed) -> None:
+    done = stack.outbox("--set", "environment.connector.state=stopped", "apply", "--yes")
+    assert done.code == 0, done.words
+    assert wait_sampled(stack, dict(alerts())["OutboxSlotInactive"])

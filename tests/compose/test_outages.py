@@ -1,0 +1,89 @@
+"""Servers that go away and come back: nothing that was committed is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from tests.compose.composed import Composed, composed
+from tests.conftest import make_project
+from tests.integration.support import headers, records
+from tests.integration.test_records import book, send
+
+from outbox_kit.waiting import Seen, wait_for
+
+TOPIC, PARTITIONS = "library.book", 4
+ARRIVE_SECONDS = 180
+ROWS = 50
+
+pytestmark = pytest.mark.long
+
+
+def rows(stack: Composed) -> set[str]:
+    """Some committed rows; the ids of their events."""
+    keys = [str(uuid4()) for _ in range(ROWS)]
+    return {send(stack.source_dsn, "book", key, book(key)) for key in keys}
+
+
+def wait_each_once(stack: Composed, events: set[str]) -> None:
+    """Until each event is on the topic; once."""
+
+    def look() -> Seen[Counter[str]]:
+        with stack.deployment() as deployment:
+            found = Counter(headers(each)["event_id"] for each in records(deployment, TOPIC, PARTITIONS))
+        missing = len(events - set(found))
+        return Seen(None if missing else found, f"{missing} of {len(events)} events missing")
+
+    found = wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=2.0)
+    assert {found[event] for event in events} == {1}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    with composed(make_project(tmp_path_factory.mktemp("outages"))) as stack:
+        done = stack.outbox("apply", "--yes")
+        assert done.code == 0, done.words
+        yield stack
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("service", ["kafka", "postgres"])
+def test_a_server_is_restarted(stack: Composed, service: str, signal: str) -> None:
+    before = rows(stack)
+    stack.container(service).kill(signal)
+    wait_for(f"{service} to end", lambda: ended(stack, service), seconds=60)
+    during = rows(stack) if service == "kafka" else set()
+    stack.container(service).start()
+    stack.wait_healthy(service)
+    after = rows(stack)
+    wait_each_once(stack, before | during | after)
+    verified = wait_for("a green verify", lambda: green(stack), seconds=120)
+    assert verified
+
+
+def ended(stack: Composed, service: str) -> Seen[bool]:
+    status = stack.container(service).status
+    return Seen(True if status == "exited" else None, status)
+
+
+def green(stack: Composed) -> Seen[bool]:
+    done = stack.outbox("verify")
+    return Seen(True if done.code == 0 else None, done.words)
+
+
+def test_three_brokers_go_on_without_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    project = make_project(tmp_path_factory.mktemp("three"))
+    variables = {"KAFKA_REPLICATION": "3", "KAFKA_MIN_INSYNC": "2"}
+    with composed(project, ("compose.yaml", "three-brokers.yaml"), **variables) as stack:
+        for command in (("apply", "--yes"), ("verify",)):
+            done = stack.outbox(*command)
+            assert done.code == 0, done.words
+        before = rows(stack)
+        stack.container("kafka-3").kill()
+        during = rows(stack)
+        wait_each_once(stack, before | during)
+        stack.container("kafka-3").start()
+        stack.wait_healthy("kafka-3")
+        wait_for("a green verify", lambda: green(stack), seconds=120)
