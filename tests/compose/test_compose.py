@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from contextlib import closing
@@ -14,7 +15,7 @@ from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.compose.composed import Composed
+from tests.compose.composed import REPOSITORY, Composed
 from tests.integration.support import headers, records
 from tests.integration.test_records import book, send
 
@@ -169,3 +170,16 @@ def key_of(message: Message) -> str:
     key = message.key()
     assert isinstance(key, bytes)
     return key.decode()
+
+
+def test_the_images_are_as_the_documents_say(stack: Composed) -> None:
+    """User and size of each image in docs/containers.md; a tenth more or less is another Debian."""
+    text = (REPOSITORY / "docs" / "containers.md").read_text()
+    rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)
+    assert len(rows) == 7
+    for name, user, size in rows:
+        if name == "outbox-kit/prometheus":  # built for its profile only
+            continue
+        image = stack.engine.images.get(name)
+        assert image.attrs["Config"]["User"] == user, name
+        assert image.attrs["Size"] / 1e6 == pytest.approx(int(size), rel=0.1), name
