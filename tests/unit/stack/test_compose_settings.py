@@ -24,20 +24,31 @@ def services(repository: Path) -> dict[str, Any]:
     return found
 
 
-def texts(values: dict[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items()}
+@pytest.fixture(scope="module")
+def example(repository: Path) -> dict[str, str]:
+    """The variables, as `make up` has them the first time."""
+    return {name: value or "" for name, value in dotenv_values(repository / "compose" / ".env.example").items()}
+
+
+def texts(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
+    """Settings with their variables filled in; a password, empty in the example, stays a variable."""
+
+    def fill(found: re.Match[str]) -> str:
+        return example[found[1]] or found[0]
+
+    return {name: re.sub(r"(?<!\$)\$\{(\w+)[^}]*\}", fill, str(value)) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("worker", ["connect-1", "connect-2"])
-def test_the_workers(services: dict[str, Any], worker: str) -> None:
-    environment = texts(services[worker]["environment"])
+def test_the_workers(services: dict[str, Any], example: dict[str, str], worker: str) -> None:
+    environment = texts(services[worker]["environment"], example)
     expected = variables("CONNECT_", common_settings())
     assert {name: environment.get(name) for name in expected} == expected
     assert environment["CONNECT_REST_ADVERTISED_HOST_NAME"] == worker
 
 
-def test_the_broker(services: dict[str, Any]) -> None:
-    environment = texts(services["kafka"]["environment"])
+def test_the_broker(services: dict[str, Any], example: dict[str, str]) -> None:
+    environment = texts(services["kafka"]["environment"], example)
     expected = variables("KAFKA_", single_node_settings())
     assert {name: environment.get(name) for name in expected} == expected
 
@@ -46,8 +57,8 @@ def test_postgres(services: dict[str, Any]) -> None:
     assert {f"-c{name}={value}" for name, value in REPLICATION.items()} <= set(services["postgres"]["command"])
 
 
-def test_the_registry(services: dict[str, Any]) -> None:
-    environment = texts(services["registry"]["environment"])
+def test_the_registry(services: dict[str, Any], example: dict[str, str]) -> None:
+    environment = texts(services["registry"]["environment"], example)
     logins = Logins(connector_password="c", materializer_password="m", registry_password="${REGISTRY_PASSWORD:?}")
     expected = storage("postgres:5432", logins)
     assert {name: environment.get(name) for name in expected} == expected
@@ -61,9 +72,20 @@ def test_every_service_is_bounded_and_rotates_its_log(services: dict[str, Any]) 
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ())), name
 
 
-def test_every_variable_is_documented(repository: Path) -> None:
-    text = (repository / "compose" / "compose.yaml").read_text()
-    used = set(re.findall(r"(?<!\$)\$\{(\w+)", text))
-    example = repository / "compose" / ".env.example"
-    assert used <= set(dotenv_values(example))
-    assert set(dotenv_values(example)) - used == {"COMPOSE_PROJECT_NAME"}
+def test_every_variable_is_documented(repository: Path, example: dict[str, str]) -> None:
+    files = (repository / "compose").glob("*.yaml")
+    used = {name for file in files for name in re.findall(r"(?<!\$)\$\{(\w+)", file.read_text())}
+    assert used <= set(example)
+    # The first two are Compose's own, the third is for the environment files.
+    assert set(example) - used == {"COMPOSE_PROJECT_NAME", "COMPOSE_FILE", "KAFKA_USER"}
+
+
+@pytest.mark.parametrize("profile", ["secure", "three-brokers", "observability"])
+def test_what_a_profile_adds_is_bounded_too(repository: Path, services: dict[str, Any], profile: str) -> None:
+    text = (repository / "compose" / f"{profile}.yaml").read_text().replace("!override", "")
+    added = {name: each for name, each in yaml.safe_load(text)["services"].items() if name not in services}
+    for name, service in added.items():
+        whole = {**services["kafka"], **service} if "extends" in service else service
+        assert whole["deploy"]["resources"]["limits"]["memory"], name
+        assert whole["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
+        assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ())), name
