@@ -11,6 +11,7 @@ WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
+IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
 PYTHON_SOURCES := $(shell find scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
@@ -65,9 +66,16 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-images: $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
+images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
 	@scripts/container-engine.sh up
 	@$(COMPOSE) --profile spark build -q
+
+# Of Linux, whatever this machine is. On Linux the same as the embedded stack's.
+$(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
+	@rm -rf build/images/runtime
+	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.platform=linux-$(IMAGE_MACHINE) \
+		-Druntime.directory="$(CURDIR)/build/images/runtime"
+	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "resolving the images' Python packages into build/images (about 500 MB)"

@@ -9,11 +9,13 @@ umask 077
 files=compose.yaml
 replication=1
 insync=1
+exporter=disable
 for profile in "$@"; do
   case "$profile" in
   none) ;;
   three-brokers) replication=3 insync=2 files="$files:$profile.yaml" ;;
-  secure | observability) files="$files:$profile.yaml" ;;
+  secure) exporter=require files="$files:$profile.yaml" ;;
+  observability) files="$files:$profile.yaml" ;;
   *)
     echo "error: there is no profile $profile" >&2
     echo "hint:  profiles: secure, three-brokers, observability, none" >&2
@@ -21,6 +23,12 @@ for profile in "$@"; do
     ;;
   esac
 done
+
+if [ "$replication$exporter" = 3require ]; then
+  echo "error: the profiles secure and three-brokers do not go together: the further brokers would have no TLS" >&2
+  echo "hint:  choose one of them" >&2
+  exit 2
+fi
 
 value() { # LINE: with a password where the example has none
   case "$1" in
@@ -43,6 +51,6 @@ else # what a later version of the example has, and this file has not
 fi
 if [ "$#" -gt 0 ]; then
   sed -e "s|^COMPOSE_FILE=.*|COMPOSE_FILE=$files|" -e "s|^KAFKA_REPLICATION=.*|KAFKA_REPLICATION=$replication|" \
-    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$insync|" .env >.env.new
+    -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$exporter|" .env >.env.new
   mv .env.new .env
 fi

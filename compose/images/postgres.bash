@@ -22,6 +22,5 @@ initialise() {
 
 [ -s "$PGDATA/PG_VERSION" ] || initialise
 unset POSTGRES_PASSWORD
-# Written by a server that was killed: its pid is another program's now, or nobody's.
-rm -f "$PGDATA/postmaster.pid"
+# A postmaster.pid of a server that was killed stays: it names pid 1, which this server is too, and so overwrites it.
 exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories='' "$@"

@@ -34,6 +34,8 @@ from outbox_kit.pipeline.values import Values
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
+PROBE = "probe"
+"""No file: librdkafka looks for the system's authorities."""
 SSLROOTCERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
@@ -151,7 +153,7 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
         section: service.model_copy(update=files[section]) for section, service in services.items()
     }
     client = environment.kafka.client
-    located = {key: str(root / value) for key, value in client.items() if key.endswith(".location")}
+    located = {key: str(root / value) for key, value in client.items() if key.endswith(".location") and value != PROBE}
     update |= {
         "kafka": environment.kafka.model_copy(update={"client": {**client, **located}}),
         "source": source if authority is None else source.model_copy(update={SSLROOTCERT: root / authority}),

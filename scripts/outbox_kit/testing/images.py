@@ -9,6 +9,7 @@ from pathlib import Path
 import docker
 from docker.errors import DockerException, ImageNotFound
 from testcontainers.core.config import testcontainers_config
+from testcontainers.core.docker_client import DockerClient
 
 from outbox_kit.errors import StackError
 
@@ -38,7 +39,7 @@ def provide_ryuk() -> None:
 def provide(name: str, hint: str = BUILD) -> None:
     """Make sure that an image is here; one that is not is pulled. Raises StackError with the hint."""
     try:
-        client = docker.from_env()
+        client = DockerClient().client  # testcontainers' own: it knows contexts and its settings file
     except DockerException as error:
         message = f"no container engine answers: {_first_line(error)}"
         raise StackError(message, "start Docker, or name its address in DOCKER_HOST") from None

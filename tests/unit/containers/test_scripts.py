@@ -53,17 +53,62 @@ def test_what_is_for_the_jvm_or_another_program_is_left_out(repository: Path) ->
     assert properties(repository, KAFKA_HEAP_OPTS="-Xmx1g", CONNECT_GROUP_ID="x", KAFKA_A="1") == "a=1\n"
 
 
+def env_script(repository: Path, root: Path) -> Path:
+    """A project with nothing but the script and the example."""
+    for folder in ("scripts", "compose"):
+        (root / folder).mkdir(parents=True)
+    for name in ("compose/.env.example", "scripts/compose-env.sh"):
+        (root / name).write_text((repository / name).read_text())
+    return root / "scripts" / "compose-env.sh"
+
+
+def test_profiles_change_their_lines_and_no_password(repository: Path, tmp_path: Path) -> None:
+    script = env_script(repository, tmp_path / "project")
+    written = tmp_path / "project" / "compose" / ".env"
+    found = []
+    for profiles in ([], ["three-brokers"], ["secure", "observability"], [], ["none"]):
+        done = call(["sh", str(script), *profiles], tmp_path)
+        assert done.returncode == 0, done.stderr
+        found.append(dotenv_values(written))
+    changing = ("COMPOSE_FILE", "KAFKA_REPLICATION", "KAFKA_MIN_INSYNC", "EXPORTER_SSLMODE")
+    assert [[each[name] for name in changing] for each in found] == [
+        ["compose.yaml", "1", "1", "disable"],
+        ["compose.yaml:three-brokers.yaml", "3", "2", "disable"],
+        ["compose.yaml:secure.yaml:observability.yaml", "1", "1", "require"],
+        ["compose.yaml:secure.yaml:observability.yaml", "1", "1", "require"],
+        ["compose.yaml", "1", "1", "disable"],
+    ]
+    assert len({str({name: each[name] for name in each if name not in changing}) for each in found}) == 1
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+
+
+TOGETHER = "error: the profiles secure and three-brokers do not go together"
+
+
+@pytest.mark.parametrize(
+    ("profiles", "error"),
+    [
+        (["safe"], "error: there is no profile safe\n"),
+        (
+            ["secure", "observability", "three-brokers"],
+            TOGETHER,
+        ),
+        (["three-brokers", "secure"], TOGETHER),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(repository: Path, tmp_path: Path, profiles: list[str], error: str) -> None:
+    done = call(["sh", str(env_script(repository, tmp_path / "project")), *profiles], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(error)
+    assert not (tmp_path / "project" / "compose" / ".env").exists()
+
+
 def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repository: Path, tmp_path: Path) -> None:
     example = repository / "compose" / ".env.example"
     seen = set()
     for name in ("one", "two"):
         root = tmp_path / name
-        for folder in ("scripts", "compose"):
-            (root / folder).mkdir(parents=True)
-        (root / "compose" / ".env.example").write_text(example.read_text())
-        script = root / "scripts" / "compose-env.sh"
-        script.write_text((repository / "scripts" / "compose-env.sh").read_text())
-        done = call(["sh", str(script)], tmp_path)
+        done = call(["sh", str(env_script(repository, root))], tmp_path)
         assert done.returncode == 0, done.stderr
         written = root / "compose" / ".env"
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
