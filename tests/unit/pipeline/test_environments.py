@@ -262,7 +262,7 @@ def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
         load_environment("prod", pipeline_file(workspace), Overrides(environ={}))
     path = workspace / "connectors" / "environments" / "prod.yaml"
     assert caught.value.message == f"environment 'prod': no file {path}"
-    assert caught.value.hint == "environments here: compose, local, production.example"
+    assert caught.value.hint == "environments here: compose, compose-secure, local, production.example"
 
 
 # A literal would stand in the connector's config, which Connect's REST API shows to everybody.
