@@ -60,7 +60,7 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@rm -rf build/spark-rows && mkdir -p build/spark-rows
 	@"$$(scripts/prerequisites.sh java-home)/bin/javac" --release 17 -nowarn -d build/spark-rows \
 		-cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*:build/runtime/spark/jars/*" $(SPARK_SOURCES)
-	@"$$(scripts/prerequisites.sh java-home)/bin/jar" cf build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
+	@"$$(scripts/prerequisites.sh java-home)/bin/jar" --create --date=1980-01-01T00:00:02Z --file build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 
 demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
@@ -68,7 +68,8 @@ demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the st
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
 	@scripts/container-engine.sh up
-	@$(COMPOSE) --profile spark build -q
+	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images' user is another than this one
+	@$(COMPOSE) -f build.yaml build -q
 
 # Of Linux, whatever this machine is. On Linux the same as the embedded stack's.
 $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites

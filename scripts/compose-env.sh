@@ -33,6 +33,8 @@ fi
 value() { # LINE: with a password where the example has none
   case "$1" in
   *_PASSWORD=) printf '%s%s\n' "$1" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
+  # Not with a dash at its begin, which the storage tool would take for an option.
+  KAFKA_CLUSTER_ID=) printf '%s%s\n' "$1" "k$(od -An -tx1 -N12 /dev/urandom | tr -d ' \n' | cut -c1-20)w" ;;
   *) printf '%s\n' "$1" ;;
   esac
 }

@@ -25,7 +25,11 @@ fail() { # WHAT HINT
   exit 1
 }
 
-answers() { timeout 10 docker info >/dev/null 2>&1; }
+bounded() { # SECONDS COMMAND...: macOS has no timeout(1)
+  if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift && "$@"; fi
+}
+
+answers() { bounded 10 docker info >/dev/null 2>&1; }
 
 has_compose() { docker compose version >/dev/null 2>&1; }
 
@@ -45,6 +49,7 @@ started_here() { # is the engine of the pid file alive, and still an engine?
 
 start_engine() {
   answers && return 0
+  [ -z "${DOCKER_HOST:-}" ] || fail "no container engine answers at DOCKER_HOST=$DOCKER_HOST" "start it, or unset DOCKER_HOST"
   can_install || fail "no container engine answers (docker info)" "start Docker, or install it: https://docs.docker.com/engine/install/"
   missing=""
   command -v docker >/dev/null 2>&1 && command -v dockerd >/dev/null 2>&1 || missing="docker.io"
@@ -52,6 +57,10 @@ start_engine() {
   # shellcheck disable=SC2086
   [ -z "$missing" ] || install_packages $missing
   answers && return 0 # the package's own service has started it
+  # A second engine would take the first one's socket.
+  if ! started_here && pidof dockerd >/dev/null; then
+    fail "an engine runs (dockerd, pid $(pidof dockerd)) and does not answer (docker info)" "look at its log; then run this again"
+  fi
   if ! started_here; then
     say "starting dockerd (log: $log)"
     rm -f "$pid_file"
@@ -103,7 +112,7 @@ TOOLS
 import_base_image() {
   has_base_image && return 0
   say "pulling $base_image"
-  if timeout "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
+  if bounded "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
   say "no image registry gives $base_image ($(tail -n 1 "$work/pull.log"))"
   if [ "$base_image" != debian:bookworm-slim ] || ! can_install; then
     fail "the base image $base_image is not here" \

@@ -27,6 +27,7 @@ from outbox_spark.package import build as build_spark
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
+READABLE = 0o100644
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """A zip knows no earlier time."""
 
@@ -37,7 +38,9 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    built = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if built.returncode:
+        raise SystemExit(f"error: the wheel could not be built\n{built.stdout}{built.stderr}")
     for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,8 +59,10 @@ def pack(plugin: Path, archive: Path) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for path in sorted(plugin.rglob("*")):
             if path.is_file():
-                name = f"{plugin.name}/{path.relative_to(plugin).as_posix()}"
-                zipped.writestr(zipfile.ZipInfo(name, LONG_AGO), path.read_bytes(), zipfile.ZIP_DEFLATED)
+                entry = zipfile.ZipInfo(f"{plugin.name}/{path.relative_to(plugin).as_posix()}", LONG_AGO)
+                # A worker runs as another user than who unpacks it.
+                entry.external_attr = READABLE << 16
+                zipped.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,11 @@ install() { # FOLDER REQUIREMENT...
 }
 
 rm -rf $images/tools $images/pyspark $images/wheels
-"$python" -m hatchling build -t wheel -d $images/wheels >/dev/null 2>&1
+mkdir -p $images
+"$python" -m hatchling build -t wheel -d $images/wheels >$images/wheel.log 2>&1 || {
+  cat $images/wheel.log >&2
+  exit 1
+}
 install $images/tools $images/wheels/outbox_kit-*.whl
 # Their first line names the Python of this machine.
 for command in $images/tools/bin/outbox*; do

@@ -8,6 +8,10 @@ initialise() {
   local user=${POSTGRES_USER:-postgres} unfinished="$PGDATA.unfinished" password
   if [ -n "${POSTGRES_PASSWORD_FILE:-}" ]; then password=$(<"$POSTGRES_PASSWORD_FILE"); else password=${POSTGRES_PASSWORD:-}; fi
   [ -n "$password" ] || { echo "POSTGRES_PASSWORD is not set: the password of $user" >&2; exit 1; }
+  if mountpoint -q "$PGDATA"; then
+    echo "PGDATA=$PGDATA is a mount point: mount its parent folder, as PostgreSQL's own image wants it since 18" >&2
+    exit 1
+  fi
   # Under another name, so that an interrupted initdb is never taken for done.
   rm -rf "$unfinished"
   mkdir -p -m 700 "$unfinished"
@@ -17,7 +21,7 @@ initialise() {
   if [ "${POSTGRES_DB:-postgres}" != postgres ]; then
     printf 'create database "%s";\n' "${POSTGRES_DB//\"/\"\"}" | postgres --single -D "$unfinished" postgres >/dev/null
   fi
-  mv "$unfinished" "$PGDATA"
+  mv -T "$unfinished" "$PGDATA"
 }
 
 [ -s "$PGDATA/PG_VERSION" ] || initialise

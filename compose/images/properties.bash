@@ -3,9 +3,10 @@
 # properties PREFIX EXCLUDED...: the variables that begin with PREFIX as a Java properties file on stdout.
 # PREFIX_A_B is a.b; two underscores are one, three a dash. EXCLUDED are names for the JVM, not for the program.
 properties() {
-  local prefix=$1 name value key excluded
+  local prefix=$1 entry name value key excluded
   excluded=" ${*:2} "
-  while IFS='=' read -r -d '' name value; do
+  while IFS= read -r -d '' entry; do
+    name=${entry%%=*} value=${entry#*=}
     [[ $name == "$prefix"* && $excluded != *" $name "* ]] || continue
     key=${name#"$prefix"}
     key=${key//___/-}

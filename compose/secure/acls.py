@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 
 SECONDS = 30
 PREFIX = os.environ["TOPIC_PREFIX"]
+HEARTBEAT = f"__debezium-heartbeat.{PREFIX}"
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTION, CLUSTER = ResourceType.TRANSACTIONAL_ID, ResourceType.BROKER
 CLUSTER_NAME = "kafka-cluster"
@@ -29,7 +30,7 @@ GRANTS = {
     "connect": [
         (TOPIC, "outbox-connect-", ["CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"]),
         (TOPIC, f"{PREFIX}.", ["DESCRIBE", "WRITE"]),
-        (TOPIC, f"__debezium-heartbeat.{PREFIX}", ["DESCRIBE", "WRITE"]),
+        (TOPIC, HEARTBEAT, ["DESCRIBE", "WRITE"]),
         (GROUP, "outbox-connect", ["DESCRIBE", "READ"]),
         (TRANSACTION, "outbox-connect-", ["DESCRIBE", "WRITE"]),
         (TRANSACTION, "connect-cluster-outbox-connect", ["DESCRIBE", "WRITE"]),
@@ -37,7 +38,7 @@ GRANTS = {
     # `outbox apply`, `verify`, `destroy`: topics and their settings, and reading what a canary became.
     "tool": [
         (TOPIC, f"{PREFIX}.", ["ALL"]),
-        (TOPIC, f"__debezium-heartbeat.{PREFIX}", ["ALL"]),
+        (TOPIC, HEARTBEAT, ["ALL"]),
         (TOPIC, "outbox-connect-", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
         (GROUP, "outbox-kit", ["DESCRIBE", "READ"]),
         (CLUSTER, CLUSTER_NAME, ["DESCRIBE", "DESCRIBE_CONFIGS"]),
@@ -45,8 +46,6 @@ GRANTS = {
     # The jobs read; they keep their positions in the tables.
     "spark": [
         (TOPIC, f"{PREFIX}.", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
-        (GROUP, "outbox-", ["DESCRIBE", "READ"]),
-        (GROUP, "spark-", ["DESCRIBE", "READ"]),
     ],
 }
 
@@ -55,7 +54,9 @@ def bindings() -> Iterator[AclBinding]:
     """One binding for each operation."""
     for user, grants in GRANTS.items():
         for kind, name, operations in grants:
-            pattern = ResourcePatternType.LITERAL if kind is CLUSTER else ResourcePatternType.PREFIXED
+            # The heartbeat's topic is one; a prefix would take in that of `library2`.
+            exact = kind is CLUSTER or name == HEARTBEAT
+            pattern = ResourcePatternType.LITERAL if exact else ResourcePatternType.PREFIXED
             for operation in operations:
                 yield AclBinding(
                     kind, name, pattern, f"User:{user}", "*", AclOperation[operation], AclPermissionType.ALLOW

@@ -63,6 +63,7 @@ def authority(folder: Path) -> Authority:
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )  # fmt: skip
     builder = _builder(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
     key_file.write_bytes(_key_bytes(key))
     certificate_file.write_bytes(certificate.public_bytes(PEM))
@@ -95,9 +96,18 @@ def certify(by: Authority, part: str, folder: Path) -> None:
     # This machine comes by 127.0.0.1.
     names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, part)])
-    builder = _builder(name, by.certificate.subject, key)
-    certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(
-        by.key, hashes.SHA256()
+    certificate = (
+        _builder(name, by.certificate.subject, key)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        # Both identifiers: without them a strict check, Python's own since 3.13, refuses the certificate.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key()), critical=False)
+        # Brokers and workers are clients of each other, too.
+        .add_extension(
+            x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .sign(by.key, hashes.SHA256())
     )
     (folder / "server.key").write_bytes(_key_bytes(key))
     # Kafka reads key and certificates from one PEM file.
@@ -136,7 +146,9 @@ def write_passwords() -> None:
 
 
 def _lines(values: dict[str, str]) -> str:
-    return "".join(f"{name}={value}\n" for name, value in values.items())
+    """A properties file."""
+    escaped = {name: value.replace("\\", "\\\\") for name, value in values.items()}
+    return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
 def main() -> None:

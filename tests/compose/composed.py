@@ -21,6 +21,7 @@ from tests.integration.support import Finished
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import looks
 from outbox_kit.stack.ports import HOST, free_port
+from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.waiting import Seen, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -36,6 +37,7 @@ def write_variables(file: Path, **changes: str) -> dict[str, str]:
         ports.append(free_port(ports))
         values[name] = str(ports[-1])
     values |= {name: uuid4().hex for name, value in values.items() if name.endswith("_PASSWORD") and not value}
+    values |= {"KAFKA_CLUSTER_ID": kafka_cluster_id()}
     values |= {"COMPOSE_PROJECT_NAME": f"outbox-test-{uuid4().hex[:8]}", **changes}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
@@ -52,8 +54,15 @@ class Composed:
     engine: docker.DockerClient
 
     def command(self, *arguments: str) -> Finished:
-        """`docker compose` with these arguments."""
-        return run([*self.compose.compose_command_property, *arguments], REPOSITORY / "compose")
+        """`docker compose` with these arguments.
+
+        A variable of the shell wins over the file, and one that names a developer's own stack must not: its volumes
+        would go at the end. So the values are given as variables, and the name as an option too.
+        """
+        project = ["-p", self.values["COMPOSE_PROJECT_NAME"]]
+        return run(
+            [*self.compose.compose_command_property, *project, *arguments], REPOSITORY / "compose", **self.values
+        )
 
     def outbox(self, *arguments: str, **environ: str) -> Finished:
         """`outbox -e compose`, as an operator calls it."""
@@ -124,7 +133,7 @@ class Composed:
 
     def _python(self, module: str, *arguments: str, **environ: str) -> Finished:
         code = f"import sys; from {module} import main; sys.exit(main())"
-        return run([sys.executable, "-c", code, *arguments], self.project, **environ)
+        return run([sys.executable, "-c", code, *arguments], self.project, **{**self.values, **environ})
 
 
 def run(command: list[str], folder: Path, **environ: str) -> Finished:

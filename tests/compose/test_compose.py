@@ -178,8 +178,6 @@ def test_the_images_are_as_the_documents_say(stack: Composed) -> None:
     rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)
     assert len(rows) == 7
     for name, user, size in rows:
-        if name == "outbox-kit/prometheus":  # built for its profile only
-            continue
         image = stack.engine.images.get(name)
         assert image.attrs["Config"]["User"] == user, name
         assert image.attrs["Size"] / 1e6 == pytest.approx(int(size), rel=0.1), name

@@ -125,7 +125,8 @@ def test_a_server_that_another_authority_signed_is_not_believed(
 
 
 def test_who_comes_without_tls_is_refused(stack: Composed) -> None:
-    refused(stack.outbox("--set", "environment.source.sslmode=disable", "plan"), stack, "no encryption")
+    plain = ["--set", "environment.source.sslmode=disable", "--set", "environment.source.sslrootcert=null"]
+    refused(stack.outbox(*plain, "plan"), stack, "no encryption")
     url = f"environment.connect.url=http://127.0.0.1:{stack.values['CONNECT_1_PORT']}"
     refused(stack.outbox("--set", url, "plan"), stack, "Kafka Connect at http://127.0.0.1")
 

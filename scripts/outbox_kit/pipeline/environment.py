@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from outbox_kit.pipeline.base import Identifier, Model, TopicPart
 
@@ -18,16 +18,29 @@ class Login(Model):
 
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+VERIFYING = ("verify-ca", "verify-full")
 SSLMODE = "As libpq knows it; `verify-full` checks the certificate and its name. Default: libpq's, or PGSSLMODE."
 SSLROOTCERT = "Authority that signed the server's certificate (PEM); paths are relative to the project folder."
 
 
-class ConnectorLogin(Model):
+class Tls(Model):
+    """TLS of a PostgreSQL connection, by libpq's names, which the JDBC driver shares."""
+
+    @model_validator(mode="after")
+    def _authority_is_used(self) -> Self:
+        """An authority that is named and not asked would let everybody pass for the server."""
+        mode = getattr(self, "sslmode", None)
+        if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING:
+            raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING)} only; sslmode is {mode}")
+        return self
+
+
+class ConnectorLogin(Tls):
     """How the Connect worker reaches the database; passed on verbatim, resolved by the worker."""
 
     host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
     port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
-    sslmode: SslMode | None = Field(default=None, description="As the worker sees it. Default: Debezium's, prefer.")
+    sslmode: SslMode | None = Field(default=None, description="Of the worker's connection. Default: source.sslmode.")
     sslrootcert: str | None = Field(default=None, description="Authority's certificate (PEM), as the worker sees it.")
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
     password: str = Field(
@@ -35,7 +48,7 @@ class ConnectorLogin(Model):
     )
 
 
-class SourceDatabase(Model):
+class SourceDatabase(Tls):
     """The PostgreSQL database that holds the outbox table."""
 
     host: str = Field(description="As this tool sees it.")
@@ -109,7 +122,7 @@ class ConnectorSettings(Model):
     )
 
 
-class PostgresTarget(Model):
+class PostgresTarget(Tls):
     """A PostgreSQL schema that tables are materialized into."""
 
     kind: Literal["postgres"] = Field(description="Chooses the sink.")

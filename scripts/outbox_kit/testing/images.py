@@ -26,6 +26,8 @@ class Images:
     """Folders to mount into the workers, each with its place there: an official image lacks the kit's transforms."""
 
 
+OWN = "outbox-kit/"
+"""The kit's own images are in no registry: what is there under their name is not ours."""
 BUILD = "`make images` in a checkout of outbox-kit builds the default ones; others: Images(...)"
 WITHOUT_RYUK = "TESTCONTAINERS_RYUK_DISABLED=true does without what removes containers after a killed test run"
 
@@ -46,6 +48,8 @@ def provide(name: str, hint: str = BUILD) -> None:
     try:
         client.images.get(name)
     except ImageNotFound:
+        if name.startswith(OWN):
+            raise StackError(f"image {name} is not here", hint) from None
         _pull(client, name, hint)
     except DockerException as error:
         raise StackError(f"the container engine refuses image {name}: {_first_line(error)}") from None

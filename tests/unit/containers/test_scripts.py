@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
@@ -43,6 +44,7 @@ def properties(repository: Path, **environ: str) -> str:
         ("KAFKA_BLANK", " a", r"blank=\ a"),
         ("KAFKA_EQUALS", "a=b", "equals=a=b"),
         ("KAFKA_EMPTY", "", "empty="),
+        ("KAFKA_BASE64", "c2VjcmV0cw=", "base64=c2VjcmV0cw="),
     ],
 )
 def test_a_variable_becomes_a_property(repository: Path, name: str, value: str, line: str) -> None:
@@ -114,12 +116,16 @@ def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repos
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
         found, given = dotenv_values(written), dotenv_values(example)
         passwords = {name for name in found if name.endswith("_PASSWORD")}
+        cluster = found.pop("KAFKA_CLUSTER_ID") or ""
+        assert not given.pop("KAFKA_CLUSTER_ID")
+        assert len(base64.urlsafe_b64decode(cluster + "==")) == 16
+        seen.add(cluster)
         assert {name: found[name] for name in found if name not in passwords} == {
             name: given[name] for name in given if name not in passwords
         }
         assert all(len(found[name] or "") == 36 for name in passwords)
         seen |= {found[name] for name in passwords}
-    assert len(seen) == 2 * len(passwords)
+    assert len(seen) == 2 * (len(passwords) + 1)
 
 
 def test_without_an_engine_the_script_says_so_and_how_to_get_one(repository: Path, tmp_path: Path) -> None:

@@ -38,7 +38,22 @@ def test_an_authority_is_relative_to_the_project_folder(workspace: Path) -> None
 
 def test_an_authority_that_is_not_there_is_told_before_anything_is_asked(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.sslrootcert: no file .*/ca\.pem$"):
-        production(workspace, "source.sslrootcert=ca.pem")
+        production(workspace, "source.sslmode=verify-full", "source.sslrootcert=ca.pem")
+
+
+@pytest.mark.parametrize("section", ["source", "source.connector", "targets.warehouse"])
+@pytest.mark.parametrize("mode", ["", "require", "prefer"])
+def test_an_authority_that_nobody_would_ask_is_refused(workspace: Path, section: str, mode: str) -> None:
+    options = [f"{section}.sslrootcert=/ca.pem", *([f"{section}.sslmode={mode}"] if mode else [])]
+    with pytest.raises(ConfigurationError, match=r"sslrootcert is used with sslmode verify-ca or verify-full only"):
+        production(workspace, *options)
+
+
+def test_the_worker_connects_as_strictly_as_the_tool(workspace: Path) -> None:
+    pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
+    found = production(workspace, "source.sslmode=require")
+    rendered = render_connector(pipeline, found, None, workspace / "connectors" / "templates")
+    assert rendered["database.sslmode"] == "require"
 
 
 def test_an_unknown_mode_names_the_known(workspace: Path) -> None:
