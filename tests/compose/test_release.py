@@ -70,7 +70,7 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
     }
     with OutboxStack(Images(connect_plugins=mounts)) as stack:
         environments = project / "connectors" / "environments"
-        environments.mkdir()
+        environments.mkdir(exist_ok=True)
         (environments / "prod.yaml").write_text(
             ENVIRONMENT.format(
                 port=stack.postgres.port,
