@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ import docker
 import psycopg
 from dotenv import dotenv_values
 from testcontainers.compose import DockerCompose
-from tests.integration.support import Finished
+from tests.integration.support import Finished, run
 
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import looks
@@ -25,7 +23,6 @@ from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.waiting import Seen, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMMAND_SECONDS = 240
 HEALTHY_SECONDS = 120
 
 
@@ -134,21 +131,6 @@ class Composed:
     def _python(self, module: str, *arguments: str, **environ: str) -> Finished:
         code = f"import sys; from {module} import main; sys.exit(main())"
         return run([sys.executable, "-c", code, *arguments], self.project, **{**self.values, **environ})
-
-
-def run(command: list[str], folder: Path, **environ: str) -> Finished:
-    """One command that has ended."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=COMMAND_SECONDS,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 @contextmanager

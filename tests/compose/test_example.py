@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.compose.composed import REPOSITORY, run
+from tests.compose.composed import REPOSITORY
+from tests.integration.support import run
 
 EXAMPLE = REPOSITORY / "docs" / "examples" / "shop"
 

@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.compose.composed import REPOSITORY, run
-from tests.integration.support import Finished
+from tests.compose.composed import REPOSITORY
+from tests.integration.support import Finished, run
 
 from outbox_kit import __version__
 from outbox_kit.testing import Images, OutboxStack

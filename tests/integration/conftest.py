@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pyspark.sql import SparkSession
-from tests.integration.support import Deploy, Finished, Outbox, called
+from tests.integration.support import Deploy, Finished, Outbox, called, run
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.deployment import Deployment, apply, open_deployment
@@ -23,29 +22,18 @@ from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
 from outbox_spark.session import start_session
 
-COMMAND_SECONDS = 240
-
 
 @pytest.fixture(scope="session")
 def outbox(project: Path, stack: Stack) -> Outbox:
     """Run the command `outbox` on the run's project, as an operator does."""
     del stack  # only has to be up
 
-    def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
+    def call(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(project / "connectors" / f"{pipeline}.yaml"), "-e", environment, *arguments]
-        done = subprocess.run(
-            command,
-            cwd=project,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
+        return run(command, project)
 
-    return run
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -20,6 +23,7 @@ from outbox_kit.kafka.reader import read_all
 from outbox_kit.waiting import Seen, wait_for
 
 ARRIVE_SECONDS = 60
+COMMAND_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,21 @@ class Finished:
     @property
     def words(self) -> str:
         return f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+def run(command: list[str], folder: Path, **environ: str) -> Finished:
+    """One command that has ended."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 Outbox = Callable[..., Finished]
