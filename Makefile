@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 STAMPS := build/stamps
 # Reads compose/.env, whose COMPOSE_FILE names the files.
 COMPOSE := cd compose && docker compose
-MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" mvn -q -B -Dstyle.color=never
+# noreset: Maven would end with an escape sequence, also where colours are off.
+MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
@@ -69,6 +70,7 @@ demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the st
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
 	@scripts/container-engine.sh up
 	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images' user is another than this one
+	@echo "building the container images (about a minute the first time)"
 	@$(COMPOSE) -f build.yaml build -q
 
 # Of Linux, whatever this machine is. On Linux the same as the embedded stack's.
@@ -88,7 +90,7 @@ compose-env: # compose/.env, with the profiles that were asked for
 	@scripts/compose-env.sh $(PROFILES)
 
 up: images ## The whole stack in containers; returns when every service is healthy. PROFILES="secure ...": docs/containers.md.
-	@$(COMPOSE) up -d --wait --wait-timeout 180 --quiet-pull --remove-orphans
+	@scripts/compose-up.sh
 	@mkdir -p build/compose
 	@if grep -q '^COMPOSE_FILE=.*secure' compose/.env; then \
 	  $(COMPOSE) cp connect-1:/run/secrets/ca.pem ../build/compose/ca.pem && \
@@ -96,7 +98,7 @@ up: images ## The whole stack in containers; returns when every service is healt
 	else echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"; fi
 
 down: ## Stop the containers; PURGE=1 deletes their data too.
-	@$(COMPOSE) --profile spark down --remove-orphans $(if $(PURGE),--volumes)
+	@$(COMPOSE) --progress quiet --profile spark down --remove-orphans $(if $(PURGE),--volumes)
 	@$(if $(PURGE),rm -rf build/compose)
 
 logs: ## What the containers log; SERVICE=kafka for one of them.

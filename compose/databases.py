@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import psycopg
 
 from outbox_kit.stack.databases import Logins, create_databases
 
 CONNECT_SECONDS = 10
+HINT = (
+    "the volume was made with another ADMIN_PASSWORD than compose/.env has: bring the old compose/.env back, "
+    "or delete the data with `make down PURGE=1`"
+)
 
 
 def main() -> None:
@@ -17,8 +22,12 @@ def main() -> None:
         f"{name}_password": os.environ[f"{name.upper()}_PASSWORD"] for name in ("connector", "materializer", "registry")
     }
     logins = Logins(admin_user=os.environ["PGUSER"], **passwords)
-    with psycopg.connect(connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
-        create_databases(connection, logins)
+    try:
+        with psycopg.connect(connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
+            create_databases(connection, logins)
+    except psycopg.OperationalError as error:
+        hint = HINT if "password authentication failed" in str(error) else "is the service postgres healthy?"
+        sys.exit(f"error: PostgreSQL: {' '.join(str(error).split())}\nhint:  {hint}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.compose.composed import REPOSITORY, Composed
-from tests.integration.support import headers, records
+from tests.integration.support import Finished, headers, records
 from tests.integration.test_records import book, send
 
 from outbox_kit.sending import emit
@@ -47,6 +47,16 @@ def arrived(stack: Composed, events: set[str]) -> list[Message]:
         return Seen(None if missing else found, f"{len(missing)} of {len(events)} events missing")
 
     return wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=1.0)
+
+
+def running(stack: Composed) -> Finished:
+    """What `outbox status` says once connector and task run, on whichever worker."""
+
+    def look() -> Seen[Finished]:
+        told = stack.outbox("status")
+        return Seen(told if told.code == 0 else None, told.words)
+
+    return wait_for("the connector to run", look, seconds=ARRIVE_SECONDS, every=1.0)
 
 
 def test_deployed_verified_and_without_changes(stack: Composed) -> None:
@@ -125,6 +135,8 @@ def test_a_worker_that_is_killed_while_rows_flow_loses_and_doubles_nothing(stack
     for key in keys:
         mine = [headers(message)["event_id"] for message in found if key_of(message) == key]
         assert mine == [event for other, event in sent if other == key]
+    told = running(stack)
+    assert f"note: cannot reach Kafka Connect at {stack.connect(int(worker[-1]))}" in told.stderr
     stack.container(worker).start()
     stack.wait_answers(int(worker[-1]))
     stack.wait_healthy(worker)

@@ -1,17 +1,20 @@
-"""The example service's own component test, run as its developer runs it."""
+"""The examples' own component tests, run as their developers run them."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
 from tests.compose.composed import REPOSITORY
 from tests.integration.support import run
 
-EXAMPLE = REPOSITORY / "docs" / "examples" / "shop"
+EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
-def test_the_examples_component_test_passes(tmp_path: Path) -> None:
-    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}"], EXAMPLE)
+@pytest.mark.parametrize(("example", "passed"), [("shop", 3), ("notes", 1)])
+def test_the_examples_component_tests_pass(example: str, passed: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}"]
+    done = run(command, EXAMPLES / example)
     assert done.code == 0, done.words
-    assert "3 passed" in done.stdout
+    assert f"{passed} passed" in done.stdout

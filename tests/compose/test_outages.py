@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from tests.compose.composed import Composed, composed
+from tests.compose.composed import REPOSITORY, Composed, composed
 from tests.conftest import make_project
-from tests.integration.support import headers, records
+from tests.integration.support import Finished, headers, records, run
 from tests.integration.test_records import book, send
 
 from outbox_kit.waiting import Seen, wait_for
@@ -65,6 +66,29 @@ def test_a_server_is_restarted(stack: Composed, service: str, how: str) -> None:
     wait_each_once(stack, before | during | after)
     verified = wait_for("a green verify", lambda: green(stack), seconds=120)
     assert verified
+
+
+def test_a_start_that_fails_says_why_and_a_later_one_goes_on(stack: Composed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        taken = up(stack, REGISTRY_PORT=str(port))
+    assert taken.code != 0
+    assert f"hint:  another program has port {port}: change REGISTRY_PORT in compose/.env" in taken.stderr
+
+    wrong = up(stack, ADMIN_PASSWORD="of another file")
+    assert wrong.code != 0
+    assert "--- databases (exited): the last lines of its log" in wrong.stderr
+    assert "the volume was made with another ADMIN_PASSWORD than compose/.env has" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+    mended = up(stack)
+    assert mended.code == 0, mended.words
+    assert wait_for("a green verify", lambda: green(stack), seconds=120)
+
+
+def up(stack: Composed, **changes: str) -> Finished:
+    """What `make up` calls once images and compose/.env are there."""
+    return run([str(REPOSITORY / "scripts" / "compose-up.sh")], REPOSITORY, **{**stack.values, **changes})
 
 
 def ended(stack: Composed, service: str) -> Seen[bool]:

@@ -26,6 +26,8 @@ def status(context: typer.Context) -> None:
         print_table(["what", "now"], _rows(found))
         for problem in found.problems:
             say(f"not well: {problem}")
+        for note in found.notes:
+            say(f"note: {note}")
     if found.problems:
         raise typer.Exit(1)
 

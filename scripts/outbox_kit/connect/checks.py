@@ -90,7 +90,9 @@ def _workers(look: Look) -> Finding:
     if not look.observed.workers:
         return Finding(None, "no worker is listed", expected, "list every worker in connect.workers")
     wrong = [words for worker in look.observed.workers if (words := _worker_problem(look, worker))]
-    return Finding(not wrong, "; ".join(wrong) or f"all {len(look.observed.workers)}", expected)
+    silent = all(worker.error for worker in look.observed.workers if _worker_problem(look, worker))
+    remedy = "start it, or take it out of connect.workers; the other workers serve the pipeline" if silent else ""
+    return Finding(not wrong, "; ".join(wrong) or f"all {len(look.observed.workers)}", expected, remedy)
 
 
 def _worker_problem(look: Look, worker: Worker) -> str:

@@ -78,7 +78,7 @@ class ConnectClient(RestClient):
     """One Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404, see rest.py)."""
 
     def at(self, url: str) -> ConnectClient:
-        """The same cluster and credentials through another worker; some answers are of one worker only."""
+        """The same cluster and credentials through this worker alone; some answers are of one worker only."""
         return ConnectClient(self._service.model_copy(update={"url": url}))
 
     def root(self) -> dict[str, Any]:

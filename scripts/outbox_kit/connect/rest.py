@@ -3,11 +3,13 @@
 Source of what is retried: Kafka's HerderRequestHandler and ConnectorsResource. A rebalance is answered with
 409, or with 500 by some endpoints; a connector that exists already is answered with 409 too, so the message
 decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances. The same
-is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit.
+is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit. A request
+goes to another worker only where the first one cannot have acted on it: a read, or a write that was never sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -74,13 +76,25 @@ def is_unsettled(reason: str) -> bool:
     return is_time_out(reason) or reason.lower().startswith("failed to modify offsets")
 
 
-class RestClient:
-    """Sends requests to one worker. Raises UnreachableError, RejectedError and its kinds above."""
+class NobodyThereError(UnreachableError):
+    """This worker did not answer, and nothing can have been changed: another one may be asked."""
 
-    def __init__(self, service: HttpService) -> None:
-        self.url = service.url.rstrip("/")
+
+class RestClient:
+    """Sends requests to the worker that answered last, at first `service.url`; where nobody is, to the next one.
+
+    Raises UnreachableError when no worker answers, RejectedError and its kinds above.
+    """
+
+    def __init__(self, service: HttpService, workers: Sequence[str] = ()) -> None:
+        self._urls = list(dict.fromkeys(url.rstrip("/") for url in (service.url, *workers)))
         self._service = service
         self._session = http.open_session(service, SECTION)
+
+    @property
+    def url(self) -> str:
+        """The worker that is asked now."""
+        return self._urls[0]
 
     def close(self) -> None:
         self._session.close()
@@ -93,7 +107,18 @@ class RestClient:
             retry=retry_if_exception_type(RebalanceError),
             reraise=True,
         )
-        return retrying(self._request, method, path, body)
+        return retrying(self._ask_any, method, path, body)
+
+    def _ask_any(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+        """Every worker serves every request; one that did not answer is asked last from now on."""
+        errors: list[NobodyThereError] = []
+        for _ in self._urls:
+            try:
+                return self._request(method, path, body)
+            except NobodyThereError as error:
+                errors.append(error)
+                self._urls.append(self._urls.pop(0))
+        raise UnreachableError("; ".join(error.message for error in errors), errors[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
@@ -118,14 +143,14 @@ class RestClient:
 
     def _unanswered(
         self, method: str, path: str, error: requests.RequestException, seconds: float
-    ) -> UnreachableError | MaybeDoneError:
+    ) -> NobodyThereError | MaybeDoneError:
         failure = http.explain(error, self._service, SECTION, seconds=seconds)
         where = _without_query(method, path)
         if failure.sent and _writes(method, path):
             return MaybeDoneError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", MAYBE_DONE)
         if isinstance(error, requests.ReadTimeout):
-            return UnreachableError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", failure.hint)
-        return UnreachableError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
+            return NobodyThereError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", failure.hint)
+        return NobodyThereError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
 
     def _error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
         status, reason = response.status_code, _reason(response)

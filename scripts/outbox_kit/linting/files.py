@@ -42,10 +42,10 @@ def lint_files(
 ) -> list[Check]:
     """`lint` of pipeline files, all in one environment, by further rules too.
 
-    A file that cannot be read is a failed check.
+    A file that cannot be read is a failed check; where none can be, no rule is judged.
     """
     targets, unread = read_targets(files, environment, overrides)
-    checks = lint(targets, (*RULES, *more))
+    checks = lint(targets, (*RULES, *more)) if targets else []
     if unread:
         checks = [check for check in checks if check.id != FILES or check.status is not Status.PASS]
     return [*unread, *checks]

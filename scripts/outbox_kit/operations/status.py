@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -44,6 +45,8 @@ class PipelineStatus:
     dead_letters: int | None = None
     locked_epoch: int | None = None
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What an operator should see to, though the pipeline works: workers that do not answer."""
 
     @property
     def confirmed(self) -> int | None:
@@ -89,6 +92,7 @@ class PipelineStatus:
             "dead_letters_unacknowledged": self.dead_letters,
             "source_epoch": {"lock": self.locked_epoch, "connector": self.live_epoch},
             "problems": self.problems,
+            "notes": self.notes,
         }
 
 
@@ -107,6 +111,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
         dead_letters=unacknowledged,
         locked_epoch=lock.source_epoch if lock else None,
         problems=problems,
+        notes=_silent_workers(deployment) if connector else [],
     )
     if connector:
         problems += _connector_problems(found)
@@ -115,11 +120,11 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     return found
 
 
-def _guarded(problems: list[str], look: Callable[[], T]) -> T | None:
+def _guarded(failures: list[str], look: Callable[[], T]) -> T | None:
     try:
         return look()
     except OutboxKitError as error:
-        problems.append(error.message)
+        failures.append(error.message)
         return None
 
 
@@ -138,6 +143,15 @@ def _connector(deployment: Deployment) -> dict[str, Any]:
         "fingerprint": short_fingerprint(actual.config) if actual.config else "",
         "live_epoch": connect_state.epoch(actual.config),
     }
+
+
+def _silent_workers(deployment: Deployment) -> list[str]:
+    """Listed workers that do not answer; another one did."""
+    notes: list[str] = []
+    for url in deployment.environment.connect.workers:
+        with closing(deployment.connect.at(url)) as worker:
+            _guarded(notes, worker.root)
+    return notes
 
 
 def _slot(deployment: Deployment) -> dict[str, Any]:

@@ -97,7 +97,8 @@ class Connect(HttpService):
 
     workers: list[str] = Field(
         default=[],
-        description="Base URL of every worker: `verify` asks each one for its plugins, for the API answers per worker.",
+        description="Base URL of every worker of this cluster: where `url` does not answer, the next one is asked; "
+        "`verify` asks each one for its plugins.",
     )
 
 

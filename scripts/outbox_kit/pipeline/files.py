@@ -12,6 +12,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.values import Location, Values
 
 MERGE = "tag:yaml.org,2002:merge"
+NAMED = 5  # files in a hint
 """`<<: *anchor`: keys of the anchor, which those of the mapping win over."""
 
 
@@ -46,7 +47,7 @@ def read_mapping(path: Path) -> Values:
 
     Raises ConfigurationError, which never quotes a line: it may hold a secret.
     """
-    text = read_text(path, f"cannot read {path}", "name the pipeline file with -p/--pipeline")
+    text = read_text(path, f"cannot read {path}", _other_files(path))
     try:
         loader = _UniqueKeyLoader(text)
         node = loader.get_single_node()
@@ -64,6 +65,11 @@ def read_mapping(path: Path) -> Values:
         raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
     lines = {location: f"{path}:{line}" for location, line in _lines(node, ())}
     return Values(data, {**lines, (): f"{path}:1"})
+
+
+def _other_files(path: Path) -> str:
+    there = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:NAMED])
+    return f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; there is {there}' if there else ''}"
 
 
 def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:

@@ -140,6 +140,44 @@ def test_an_unreachable_worker_is_named(free_port: int) -> None:
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
+def test_where_nobody_answers_the_next_worker_is_asked(serve: Serve, free_port: int) -> None:
+    """Reads, and writes that were never sent. Who answered is asked first from then on."""
+    second = serve([(200, {}), (204, b""), (200, {})])
+    asked = ConnectClient(HttpService(url=f"http://127.0.0.1:{free_port}"), [second.url])
+    asked.config("c")
+    asked.stop("c")
+    assert (asked.url, len(second.seen)) == (second.url, 2)
+    with pytest.raises(UnreachableError):
+        asked.at(f"http://127.0.0.1:{free_port}").root()
+
+
+def test_a_write_that_may_have_been_read_goes_to_no_other_worker(
+    silent_port: int, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
+    second = serve([])
+    with pytest.raises(MaybeDoneError):
+        ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}"), [second.url]).delete("c")
+    assert second.seen == []
+
+
+def test_what_a_worker_refuses_is_asked_of_no_other(serve: Serve) -> None:
+    first, second = serve([answer(404, "Connector c not found")]), serve([])
+    with pytest.raises(NotFoundError):
+        ConnectClient(HttpService(url=first.url), [first.url, second.url]).resume("c")
+    assert (len(first.seen), second.seen) == (1, [])
+
+
+def test_when_no_worker_answers_each_is_named(
+    free_port: int, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
+    urls = [f"http://127.0.0.1:{port}" for port in (free_port, silent_port)]
+    with pytest.raises(UnreachableError) as caught:
+        ConnectClient(HttpService(url=urls[0]), urls).root()
+    assert [caught.value.message.count(url) for url in urls] == [1, 1]
+
+
 @pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
 def test_an_answer_that_is_no_json_is_explained(serve: Serve, content: bytes) -> None:
     """For instance the address of a proxy, or of another service."""

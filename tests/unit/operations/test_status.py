@@ -15,7 +15,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, UnreachableError
 from outbox_kit.operations import status
-from outbox_kit.pipeline import Lock, Login
+from outbox_kit.pipeline import Connect, Lock, Login
 
 Deployed = Callable[..., Deployment]
 SLOT = {
@@ -88,6 +88,17 @@ def test_what_is_not_well(seen: Callable[..., status.PipelineStatus], given: dic
     found = seen(**given)
     assert problem in found.problems
     assert found.to_dict()["running"] is False
+
+
+def test_a_worker_that_does_not_answer_is_told_beside_a_pipeline_that_runs(
+    deployed: Deployed, seen: Callable[..., status.PipelineStatus], free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{free_port}"
+    found = deployed(connect=Connect(url=url, workers=[url]))
+    monkeypatch.setattr(status.connect_state, "read_actual", lambda *_: connector())
+    read = status.read_status(found)
+    assert [note for note in read.notes if url in note] == read.notes != []
+    assert seen().to_dict()["notes"] == []
 
 
 @pytest.mark.parametrize("system", ["actual", "slot", "letters"])

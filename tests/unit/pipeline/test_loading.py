@@ -282,11 +282,14 @@ def test_an_aggregate_cannot_take_a_topic_of_the_kit(workspace: Path, name: str)
 
 def test_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "connectors" / "none.yaml"
+    path.parent.mkdir()
+    (path.parent / "shop.yaml").touch()
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(path)
     assert caught.value.message.startswith("cannot read ")
     assert caught.value.message.endswith(f"{path}: No such file or directory")
-    assert caught.value.hint == "name the pipeline file with -p/--pipeline"
+    there = caught.value.hint.removeprefix("name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE; there is ")
+    assert there.endswith("connectors/shop.yaml")
 
 
 def test_bad_yaml_names_the_line(workspace: Path) -> None:

@@ -11,6 +11,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SHOP = ROOT / "docs" / "examples" / "shop"
+# `tests/test_notes.py`: and a block below it.
+WHOLE_FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -20,10 +22,22 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def guide(*, without_files: bool = True) -> str:
+    """docs/testing.md, mostly without the blocks that are a whole file."""
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    return WHOLE_FILE.sub("", text) if without_files else text
+
+
+def test_the_smallest_project_is_shown_whole() -> None:
+    notes = SHOP.parent / "notes"
+    files = {path for path in notes.rglob("*.*") if path.suffix in {".yaml", ".avsc", ".py", ".toml"}}
+    shown = {notes / name: code for name, code in WHOLE_FILE.findall(guide(without_files=False))}
+    assert shown == {path: path.read_text(encoding="utf-8") for path in files}
+
+
 def test_the_code_of_the_testing_guide_is_the_examples() -> None:
-    guide = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((SHOP / "tests").glob("*.py")))
-    shown = [line for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) for line in block.splitlines()]
+    shown = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
     assert len(shown) > 10
     assert [line for line in shown if line.strip() and not line.startswith("# ") and line not in code] == []
 
