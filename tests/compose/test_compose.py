@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import yaml
 from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
@@ -27,6 +28,13 @@ SERVICES = ("postgres", "kafka", "registry", "connect-1", "connect-2")
 ARRIVE_SECONDS = 90
 COMMITTED_SECONDS = 60
 EVENTS, KEYS = 3000, 20
+CHAIN = {
+    "name": "chain",
+    "prefix": "chain",
+    "source": {"table": "public.chain_event", "publication": "chain_outbox", "slot": "chain_outbox"},
+    "aggregates": {"book": {"schema": "schemas/book.avsc", "partitions": 1}},
+    "connector": {"name": "chain-outbox", "template": "outbox-postgres-chain"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +168,15 @@ def test_a_registry_that_is_restarted_still_knows_the_old_records(stack: Compose
     assert len({found[event].value()[:5] for event in (old, during, new)}) == 1
     verified = stack.outbox("verify")
     assert verified.code == 0, verified.words
+
+
+def test_the_chain_of_transforms_reaches_the_registry_from_its_container(stack: Composed) -> None:
+    """Its converter asks the registry; the tool's own address of it leads nowhere in there."""
+    path = stack.project / "connectors" / "chain.yaml"
+    path.write_text(yaml.safe_dump(CHAIN))
+    for command in (("apply", "--yes"), ("verify",)):
+        done = stack.outbox("-p", str(path), *command)
+        assert done.code == 0, done.words
 
 
 def test_stopped_in_order_and_started_again_nothing_is_lost(stack: Composed) -> None:

@@ -128,7 +128,8 @@ def test_who_comes_without_tls_is_refused(stack: Composed) -> None:
     plain = ["--set", "environment.source.sslmode=disable", "--set", "environment.source.sslrootcert=null"]
     refused(stack.outbox(*plain, "plan"), stack, "no encryption")
     url = f"environment.connect.url=http://127.0.0.1:{stack.values['CONNECT_1_PORT']}"
-    refused(stack.outbox("--set", url, "plan"), stack, "Kafka Connect at http://127.0.0.1")
+    workers = "environment.connect.workers=[]"
+    refused(stack.outbox("--set", url, "--set", workers, "plan"), stack, "Kafka Connect at http://127.0.0.1")
 
 
 def test_a_user_that_may_only_read_cannot_make_a_topic(stack: Composed) -> None:

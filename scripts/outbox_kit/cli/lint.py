@@ -47,7 +47,7 @@ def _further_rules(common: Common, pipeline_file: Path, connect: bool) -> Iterat
         yield []
         return
     found = load_environment(common.environment, pipeline_file, common.overrides, needs=("connect",))
-    with closing(ConnectClient(found.connect, found.connect.workers)) as client:
+    with closing(ConnectClient(found.connect, found.connect.addresses)) as client:
         yield [linting.unknown_keys(cache(client.plugin_config_keys))]
 
 

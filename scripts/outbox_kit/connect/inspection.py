@@ -42,7 +42,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
         actual=actual,
         cluster=str(client.root().get("kafka_cluster_id", "")),
         versions=client.plugin_versions(),
-        workers=[_worker(service, url) for url in service.workers],
+        workers=[_worker(service, url) for url in (service.addresses if service.workers else ())],
         sharing=_sharing(name, actual.config or desired, actual),
         validation=_validation(client, name, actual.config, desired),
     )

@@ -81,13 +81,13 @@ class NobodyThereError(UnreachableError):
 
 
 class RestClient:
-    """Sends requests to the worker that answered last, at first `service.url`; where nobody is, to the next one.
+    """Sends requests to the worker that answered last, at first `service.url`; where nobody is, to the next address.
 
     Raises UnreachableError when no worker answers, RejectedError and its kinds above.
     """
 
-    def __init__(self, service: HttpService, workers: Sequence[str] = ()) -> None:
-        self._urls = list(dict.fromkeys(url.rstrip("/") for url in (service.url, *workers)))
+    def __init__(self, service: HttpService, addresses: Sequence[str] = ()) -> None:
+        self._urls = [*(addresses or [service.url.rstrip("/")])]
         self._service = service
         self._session = http.open_session(service, SECTION)
 

@@ -110,6 +110,6 @@ def deployment_of(pipeline: Pipeline, found: Environment, folder: Path) -> Itera
     """A pipeline in an environment that no file describes; `folder` holds the templates."""
     with (
         closing(RegistryClient(found.registry)) as registry,
-        closing(ConnectClient(found.connect, found.connect.workers)) as connect,
+        closing(ConnectClient(found.connect, found.connect.addresses)) as connect,
     ):
         yield Deployment(pipeline, found, folder, registry, connect)

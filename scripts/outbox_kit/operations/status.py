@@ -146,9 +146,10 @@ def _connector(deployment: Deployment) -> dict[str, Any]:
 
 
 def _silent_workers(deployment: Deployment) -> list[str]:
-    """Listed workers that do not answer; another one did."""
+    """Addresses of workers where nobody answers; another one did."""
     notes: list[str] = []
-    for url in deployment.environment.connect.workers:
+    service = deployment.environment.connect
+    for url in service.addresses if service.workers else ():
         with closing(deployment.connect.at(url)) as worker:
             _guarded(notes, worker.root)
     return notes

@@ -11,6 +11,7 @@ from outbox_kit.pipeline.environment import (
     Login,
     ParquetTarget,
     PostgresTarget,
+    Registry,
     SourceDatabase,
 )
 from outbox_kit.pipeline.loading import load_environment, load_files, load_pipeline, project_folder
@@ -44,6 +45,7 @@ __all__ = [
     "ParquetTarget",
     "Pipeline",
     "PostgresTarget",
+    "Registry",
     "Source",
     "SourceDatabase",
     "inlined",

@@ -92,6 +92,16 @@ class HttpService(Model):
     key_file: Path | None = Field(default=None, description="Key of the client certificate (PEM, not encrypted).")
 
 
+class Registry(HttpService):
+    """The schema registry, as this tool and as a Connect worker reach it."""
+
+    connector_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="As the worker sees it. Default: url. Only template `outbox-postgres-chain` has the worker ask it.",
+    )
+
+
 class Connect(HttpService):
     """Kafka Connect, and each of its workers."""
 
@@ -100,6 +110,11 @@ class Connect(HttpService):
         description="Base URL of every worker of this cluster: where `url` does not answer, the next one is asked; "
         "`verify` asks each one for its plugins.",
     )
+
+    @property
+    def addresses(self) -> list[str]:
+        """`url` and every worker, each once, in the order in which they are asked."""
+        return list(dict.fromkeys(address.rstrip("/") for address in (self.url, *self.workers)))
 
 
 class ConnectorSettings(Model):
@@ -181,7 +196,7 @@ class Environment(Model):
     )
     source: SourceDatabase = Field(description="The database with the outbox table.")
     kafka: Kafka = Field(description="The Kafka cluster.")
-    registry: HttpService = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
+    registry: Registry = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
     connect: Connect = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
     targets: dict[str, Target] = Field(default={}, description="Where tables are materialized, by name.")

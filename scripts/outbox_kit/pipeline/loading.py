@@ -22,6 +22,7 @@ from outbox_kit.pipeline.environment import (
     Kafka,
     ParquetTarget,
     PostgresTarget,
+    Registry,
     SourceDatabase,
     Target,
 )
@@ -177,7 +178,7 @@ def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the
 EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
-    "registry": (TypeAdapter(HttpService), HttpService.model_construct),
+    "registry": (TypeAdapter(Registry), Registry.model_construct),
     "connect": (TypeAdapter(Connect), Connect.model_construct),
     "targets": (TypeAdapter(dict[str, Target]), dict),
 }

@@ -45,6 +45,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             environment.ConnectorLogin,
             environment.Kafka,
             environment.HttpService,
+            environment.Registry,
             environment.Connect,
             environment.ConnectorSettings,
             environment.PostgresTarget,

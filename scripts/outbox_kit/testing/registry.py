@@ -32,6 +32,11 @@ class RegistryContainer(StackContainer):
         """The Confluent API, as this machine sees it."""
         return f"http://{HOST}:{self.port}{API}"
 
+    @property
+    def inner_url(self) -> str:
+        """The same, as the other containers see it."""
+        return f"http://{self.alias}:{self.inner_port}{API}"
+
     def look(self) -> Seen[bool]:
         """Ask for the list of subjects."""
         return looks.registry(self.url)

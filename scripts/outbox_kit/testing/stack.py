@@ -18,10 +18,10 @@ from outbox_kit.pipeline.environment import (
     Connect,
     ConnectorLogin,
     ConnectorSettings,
-    HttpService,
     Kafka,
     Login,
     PostgresTarget,
+    Registry,
     SourceDatabase,
 )
 from outbox_kit.progress import Progress, silent
@@ -137,7 +137,7 @@ class OutboxStack:
                 ),
             ),
             kafka=Kafka(bootstrap_servers=self.bootstrap_servers, replication_factor=1, min_insync_replicas=1),
-            registry=HttpService(url=self.registry_url),
+            registry=Registry(url=self.registry_url, connector_url=self.registry.inner_url),
             connect=Connect(url=self.connect_url, workers=[worker.url for worker in self.connects]),
             connector=ConnectorSettings(heartbeat_interval_ms=1000, stability_seconds=1.0),
             targets={

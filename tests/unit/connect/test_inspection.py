@@ -75,13 +75,14 @@ def test_each_worker_is_asked(serve: Serve, free_port: int) -> None:
     """The REST API answers for one worker only."""
     worker = serve([(200, PLUGINS)])
     missing = f"http://127.0.0.1:{free_port}"
-    script: Script = [NOBODY, (404, {"message": "no"}), (200, {}), (200, PLUGINS)]
+    script: Script = [NOBODY, (404, {"message": "no"}), (200, {}), (200, PLUGINS), (200, PLUGINS)]
     server = serve(script)
-    service = Connect(url=server.url, workers=[worker.url, missing])
+    service = Connect(url=f"{server.url}/", workers=[worker.url, missing])
     with closing(ConnectClient(service)) as client:
         found = observe(client, service, "c", DESIRED)
     assert found.validation is None, "without a connector there is nothing to validate"
     assert [(each.url, each.versions, bool(each.error)) for each in found.workers] == [
+        (server.url, {PLUGIN: "3", ROUTER: "0.1.0"}, False),
         (worker.url, {PLUGIN: "3", ROUTER: "0.1.0"}, False),
         (missing, {}, True),
     ]

@@ -21,7 +21,7 @@ from outbox_kit.connect.client import (
     RebalanceError,
 )
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
-from outbox_kit.pipeline import HttpService
+from outbox_kit.pipeline import Connect, HttpService
 
 Serve = Callable[[Script], ScriptedServer]
 
@@ -143,7 +143,8 @@ def test_an_unreachable_worker_is_named(free_port: int) -> None:
 def test_where_nobody_answers_the_next_worker_is_asked(serve: Serve, free_port: int) -> None:
     """Reads, and writes that were never sent. Who answered is asked first from then on."""
     second = serve([(200, {}), (204, b""), (200, {})])
-    asked = ConnectClient(HttpService(url=f"http://127.0.0.1:{free_port}"), [second.url])
+    first = Connect(url=f"http://127.0.0.1:{free_port}/", workers=[second.url])
+    asked = ConnectClient(first, first.addresses)
     asked.config("c")
     asked.stop("c")
     assert (asked.url, len(second.seen)) == (second.url, 2)
@@ -156,8 +157,9 @@ def test_a_write_that_may_have_been_read_goes_to_no_other_worker(
 ) -> None:
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     second = serve([])
+    url = f"http://127.0.0.1:{silent_port}"
     with pytest.raises(MaybeDoneError):
-        ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}"), [second.url]).delete("c")
+        ConnectClient(HttpService(url=url), [url, second.url]).delete("c")
     assert second.seen == []
 
 

@@ -81,6 +81,17 @@ def test_settings_of_their_own(
     assert render_connector(of(library, template), environment, lock, templates)[key] == value, why
 
 
+def test_the_chains_registry_is_as_the_worker_sees_it(
+    library: Pipeline, environment: Environment, lock: Lock, templates: Path
+) -> None:
+    """In containers the tool and the worker reach it under two addresses."""
+    registry = environment.registry.model_copy(update={"connector_url": "http://registry:8080/apis/ccompat/v7"})
+    there = environment.model_copy(update={"registry": registry})
+    config = render_connector(of(library, CHAIN), there, lock, templates)
+    urls = {value for key, value in config.items() if key.endswith("registry.url")}
+    assert urls == {"http://registry:8080/apis/ccompat/v7".replace("ccompat/v7", "registry/v2")}
+
+
 def test_every_step_of_the_chain_has_a_predicate_that_is_declared(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
