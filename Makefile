@@ -181,6 +181,8 @@ $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
 	@$(MVN) -f tests/benchmarks/constant_smt/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins/constant-smt"
 	@mkdir -p $(STAMPS) && touch $@
 
-clean: ## Stop the stack; delete what was built.
+clean: ## Stop the stacks and the engine that the kit started; delete what was built, and the stacks' data.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
+	@[ ! -d build/compose ] || ! docker info >/dev/null 2>&1 || $(MAKE) --no-print-directory down PURGE=1
+	@scripts/container-engine.sh down
 	@rm -rf build $(VENV) smt/target smt/bench/target tests/benchmarks/constant_smt/target

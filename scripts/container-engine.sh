@@ -9,6 +9,7 @@ set -eu
 
 base_image=${OUTBOX_BASE_IMAGE:-debian:bookworm-slim}
 compose_version=v2.40.3
+least_compose=2.24.4 # `!override` of three-brokers.yaml
 repository=$(cd "$(dirname "$0")/.." && pwd)
 work="$repository/build/engine"
 pid_file="$work/dockerd.pid"
@@ -16,6 +17,7 @@ log="$work/dockerd.log"
 start_seconds=60
 stop_seconds=60
 pull_seconds=60
+install_seconds=900
 
 say() { echo "container engine: $*" >&2; }
 
@@ -33,13 +35,18 @@ answers() { bounded 10 docker info >/dev/null 2>&1; }
 
 has_compose() { docker compose version >/dev/null 2>&1; }
 
+is_new_enough() { # VERSION: at least $least_compose
+  [ "$(printf '%s\n%s\n' "$least_compose" "${1#v}" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" = "$least_compose" ]
+}
+
 has_base_image() { docker image inspect "$base_image" >/dev/null 2>&1; }
 
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 install_packages() { # PACKAGE...
   say "installing $*"
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } \
+  { bounded "$install_seconds" apt-get update -qq &&
+    DEBIAN_FRONTEND=noninteractive bounded "$install_seconds" apt-get install -y -qq --no-install-recommends "$@"; } \
     >"$work/apt.log" 2>&1 || fail "apt-get could not install $*" "see $work/apt.log"
 }
 
@@ -100,7 +107,7 @@ package tools
 import _ "github.com/docker/compose/v2/cmd"
 TOOLS
   version="github.com/docker/compose/v2/internal.Version=$compose_version"
-  { go mod tidy && go build -ldflags "-s -w -X $version" -o docker-compose github.com/docker/compose/v2/cmd; } \
+  { bounded "$install_seconds" go mod tidy && bounded "$install_seconds" go build -ldflags "-s -w -X $version" -o docker-compose github.com/docker/compose/v2/cmd; } \
     >"$work/compose.log" 2>&1 || fail "the compose plugin could not be built" "see $work/compose.log"
   cd "$repository"
   plugins="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
@@ -122,7 +129,7 @@ import_base_image() {
   say "making it of Debian's packages (about 30 s)"
   tree="$work/bookworm"
   rm -rf "$tree"
-  debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
+  bounded "$install_seconds" debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
     fail "debootstrap did not get through" "see $work/debootstrap.log"
   take_updates "$tree"
   slim_down "$tree"
@@ -134,7 +141,7 @@ take_updates() { # TREE: debootstrap knows the release only, this machine's list
   list=/etc/apt/sources.list.d/debian.sources
   grep -q bookworm-security $list 2>/dev/null || return 0
   cp $list "$1/etc/apt/sources.list.d/" && rm -f "$1/etc/apt/sources.list"
-  chroot "$1" sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq' \
+  bounded "$install_seconds" chroot "$1" sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq' \
     >"$work/upgrade.log" 2>&1 || fail "the base image does not get its security updates" "see $work/upgrade.log"
 }
 
@@ -156,8 +163,11 @@ up() {
 status() {
   answers || fail "no container engine answers (docker info)" "scripts/container-engine.sh up"
   has_compose || fail "there is no \`docker compose\` (version 2)" "scripts/container-engine.sh up"
+  version=$(docker compose version --short)
+  is_new_enough "$version" || fail "\`docker compose\` is $version, older than $least_compose" \
+    "bring it up to date: https://docs.docker.com/compose/install/linux/"
   has_base_image || fail "the base image $base_image is not here" "scripts/container-engine.sh up"
-  say "docker $(docker version --format '{{.Server.Version}}'), compose $(docker compose version --short), $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
+  say "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
 down() {

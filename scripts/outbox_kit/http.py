@@ -125,6 +125,7 @@ NOT_SENT = {
     "ConnectTimeout": "no connection within the time-out",
     "ConnectTimeoutError": "no connection within the time-out",
     "ConnectionRefusedError": "connection refused",
+    "NewConnectionError": "no connection",
 }
 CUT = {
     "RemoteDisconnected": "the connection was cut without an answer",
@@ -156,11 +157,18 @@ def explain(error: BaseException, service: HttpService, section: str, *, seconds
         return Failure(
             f"no answer within {seconds:g} s", f"is it overloaded, or hanging? See its log; {check}", sent=True
         )
-    for known in (NOT_SENT, CUT):
+    for known in (CUT, NOT_SENT):
         for name, words in known.items():
             if name in names:
-                return Failure(words, f"{check}; {_suspect(service, section)}", sent=known is CUT)
+                reason = words + _of_the_system(causes) if name == "NewConnectionError" else words
+                return Failure(reason, f"{check}; {_suspect(service, section)}", sent=known is CUT)
     return Failure(type(error).__name__, f"{check}; is the service up?", sent=True)
+
+
+def _of_the_system(causes: list[BaseException]) -> str:
+    """For instance: No route to host."""
+    words = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
+    return f": {words[0]}" if words else ""
 
 
 def _suspect(service: HttpService, section: str) -> str:
@@ -180,17 +188,22 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, section: str) -> F
 
 
 def _explain_tls(error: ssl.SSLError, section: str) -> Failure:
+    """Only a refused certificate is known to come before the request is read; the rest may come after it."""
     words = (error.reason or str(error)).replace("_", " ").lower()
     if CERTIFICATE_ALERT.search(words):
         hint = f"check {section}.certificate_file and {section}.key_file: is the server's authority their signer?"
         return Failure(f"TLS: the server wants a client certificate that it accepts ({words})", hint)
     if "wrong version number" in words or "record layer failure" in words or "http request" in words:
-        return Failure(f"TLS: the server does not speak it ({words})", f"check {section}.url: http instead of https?")
-    return Failure(f"TLS: {words}", f"check {section}.url and the TLS settings of the server")
+        hint = f"check {section}.url: http instead of https?"
+        return Failure(f"TLS: the server does not speak it ({words})", hint, sent=True)
+    return Failure(f"TLS: {words}", f"check {section}.url and the TLS settings of the server", sent=True)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything behind it: causes, contexts, and what HTTP libraries carry as an argument."""
+    """The error and everything behind it: causes, and what HTTP libraries carry as an argument.
+
+    Not `__context__`: an error that somebody was handling when this request was made is none of its causes.
+    """
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
@@ -199,4 +212,4 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(found))
         yield found
-        waiting += [found.__cause__, found.__context__, getattr(found, "reason", None), *found.args]
+        waiting += [found.__cause__, getattr(found, "reason", None), *found.args]

@@ -73,13 +73,17 @@ def test_a_start_that_fails_says_why_and_a_later_one_goes_on(stack: Composed) ->
         port = other.getsockname()[1]
         taken = up(stack, REGISTRY_PORT=str(port))
     assert taken.code != 0
-    assert f"hint:  another program has port {port}: change REGISTRY_PORT in compose/.env" in taken.stderr
+    assert f"hint:  port {port} is taken: change REGISTRY_PORT in compose/.env" in taken.stderr
 
     wrong = up(stack, ADMIN_PASSWORD="of another file")
     assert wrong.code != 0
-    assert "--- databases (exited): the last lines of its log" in wrong.stderr
+    assert "--- databases (exited, 1): the last lines of its log" in wrong.stderr
     assert "the volume was made with another ADMIN_PASSWORD than compose/.env has" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+    slow = up(stack, OUTBOX_COMPOSE_SECONDS="1")
+    assert slow.code != 0
+    assert "the last lines of its log" in slow.stderr
 
     mended = up(stack)
     assert mended.code == 0, mended.words

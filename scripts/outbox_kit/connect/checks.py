@@ -90,14 +90,15 @@ def _workers(look: Look) -> Finding:
     if not look.observed.workers:
         return Finding(None, "no worker is listed", expected, "list every worker in connect.workers")
     wrong = [words for worker in look.observed.workers if (words := _worker_problem(look, worker))]
-    silent = all(worker.error for worker in look.observed.workers if _worker_problem(look, worker))
-    remedy = "start it, or take it out of connect.workers; the other workers serve the pipeline" if silent else ""
+    remedy = "; ".join(dict.fromkeys(worker.hint for worker in look.observed.workers if worker.hint))
     return Finding(not wrong, "; ".join(wrong) or f"all {len(look.observed.workers)}", expected, remedy)
 
 
 def _worker_problem(look: Look, worker: Worker) -> str:
     if worker.error:
         return worker.error
+    if worker.cluster and worker.cluster != look.observed.cluster:
+        return f"{worker.url} works for Kafka cluster {worker.cluster}, not {look.observed.cluster}"
     here = missing_plugins(look.desired, list(look.observed.versions))
     missing = [name for name in missing_plugins(look.desired, list(worker.versions)) if name not in here]
     if missing:

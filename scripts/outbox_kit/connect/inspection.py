@@ -16,11 +16,13 @@ from outbox_kit.pipeline import Connect
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker's plugins with their versions; `error` says why they are not known."""
+    """One worker's plugins with their versions, and its Kafka cluster; `error` says why they are not known."""
 
     url: str
     versions: dict[str, str]
+    cluster: str = ""
     error: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
     actual = read_actual(client, name)
     return Observed(
         actual=actual,
-        cluster=str(client.root().get("kafka_cluster_id", "")),
+        cluster=_cluster(client),
         versions=client.plugin_versions(),
         workers=[_worker(service, url) for url in (service.addresses if service.workers else ())],
         sharing=_sharing(name, actual.config or desired, actual),
@@ -67,9 +69,13 @@ def _validation(
 def _worker(service: Connect, url: str) -> Worker:
     try:
         with _client(service, url) as client:
-            return Worker(url, client.plugin_versions())
+            return Worker(url, client.plugin_versions(), _cluster(client))
     except OutboxKitError as error:
-        return Worker(url, {}, error.message)
+        return Worker(url, {}, error=error.message, hint=error.hint)
+
+
+def _cluster(client: ConnectClient) -> str:
+    return str(client.root().get("kafka_cluster_id", ""))
 
 
 @contextmanager

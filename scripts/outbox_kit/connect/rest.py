@@ -3,8 +3,7 @@
 Source of what is retried: Kafka's HerderRequestHandler and ConnectorsResource. A rebalance is answered with
 409, or with 500 by some endpoints; a connector that exists already is answered with 409 too, so the message
 decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances. The same
-is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit. A request
-goes to another worker only where the first one cannot have acted on it: a read, or a write that was never sent.
+is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from outbox_kit import http
-from outbox_kit.errors import RejectedError, UnreachableError
+from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
 SECTION = "connect"
@@ -34,7 +33,10 @@ FORBIDDEN = 403
 REDIRECTS = range(300, 400)
 REBALANCE_STATUS = (409, 500)
 GATEWAY_STATUS = (502, 504)
+# A proxy whose worker is down; Connect itself answers reads with none of them.
+NOBODY_BEHIND = (502, 503, 504)
 REBALANCE_WORDS = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
+NOT_CONNECT = "check connect.url in the environment file; is there a proxy in between?"
 MAYBE_DONE = "the worker may still do it: look at `outbox plan`, then run the command again"
 
 
@@ -77,24 +79,21 @@ def is_unsettled(reason: str) -> bool:
 
 
 class NobodyThereError(UnreachableError):
-    """This worker did not answer, and nothing can have been changed: another one may be asked."""
+    """This worker did not answer a read, or was never sent the write."""
 
 
 class RestClient:
-    """Sends requests to the worker that answered last, at first `service.url`; where nobody is, to the next address.
+    """Sends requests to one worker: the first of its addresses that answers a read.
 
-    Raises UnreachableError when no worker answers, RejectedError and its kinds above.
+    Another one is asked only before that. Later a read could come from another cluster than the one that was looked at,
+    and a write could be made twice. Raises UnreachableError when no worker answers, RejectedError and its kinds above.
     """
 
     def __init__(self, service: HttpService, addresses: Sequence[str] = ()) -> None:
-        self._urls = [*(addresses or [service.url.rstrip("/")])]
+        self._addresses = [*(addresses or [service.url.rstrip("/")])]
+        self.url = self._addresses[0]
         self._service = service
         self._session = http.open_session(service, SECTION)
-
-    @property
-    def url(self) -> str:
-        """The worker that is asked now."""
-        return self._urls[0]
 
     def close(self) -> None:
         self._session.close()
@@ -107,18 +106,27 @@ class RestClient:
             retry=retry_if_exception_type(RebalanceError),
             reraise=True,
         )
-        return retrying(self._ask_any, method, path, body)
+        return retrying(self._ask, method, path, body)
 
-    def _ask_any(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        """Every worker serves every request; one that did not answer is asked last from now on."""
-        errors: list[NobodyThereError] = []
-        for _ in self._urls:
+    def _ask(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+        """Ask the worker; before one has answered, each in turn."""
+        if _writes(method, path):
+            return self._request(method, path, body)
+        silent: list[NobodyThereError] = []
+        for address in self._addresses:
+            self.url = address
             try:
-                return self._request(method, path, body)
+                answer = self._request(method, path, body)
             except NobodyThereError as error:
-                errors.append(error)
-                self._urls.append(self._urls.pop(0))
-        raise UnreachableError("; ".join(error.message for error in errors), errors[0].hint)
+                silent.append(error)
+                continue
+            except OutboxKitError:
+                self._addresses = [address]
+                raise
+            self._addresses = [address]
+            return answer
+        self.url = self._addresses[0]
+        raise NobodyThereError("; ".join(error.message for error in silent), silent[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
@@ -138,7 +146,7 @@ class RestClient:
         except requests.JSONDecodeError:
             raise UnreachableError(
                 f"{self.url} answers, but not as Kafka Connect does: {method} {path} gave no JSON",
-                "check connect.url in the environment file; is there a proxy in between?",
+                NOT_CONNECT,
             ) from None
 
     def _unanswered(
@@ -166,7 +174,15 @@ class RestClient:
             return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")
         if _writes(method, path) and (is_unsettled(reason) or status in GATEWAY_STATUS):
             return MaybeDoneError(message, MAYBE_DONE)
-        exists = reason.lower().endswith("already exists")
+        if status in NOBODY_BEHIND and method == "GET":
+            return NobodyThereError(message, "is the worker behind this address up?")
+        return self._refusal(message, status, _error_body(response))
+
+    def _refusal(self, message: str, status: int, words: str) -> RejectedError | UnreachableError:
+        """What the worker itself decided; an error that is not in Connect's form is a proxy's or another service's."""
+        if status == NOT_FOUND and not words:
+            return UnreachableError(f"{self.url} answers, but not as Kafka Connect does: {message}", NOT_CONNECT)
+        exists = words.lower().endswith("already exists")
         kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError
         return kind(message)
 
@@ -181,7 +197,12 @@ def _without_query(method: str, path: str) -> str:
 
 
 def _reason(response: requests.Response) -> str:
+    return _error_body(response) or str(response.reason)
+
+
+def _error_body(response: requests.Response) -> str:
+    """The words of an error in Connect's form; empty for another one."""
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):
-        return str(response.reason)
+        return ""

@@ -20,6 +20,7 @@ class Login(Model):
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING = ("verify-ca", "verify-full")
 SSLMODE = "As libpq knows it; `verify-full` checks the certificate and its name. Default: libpq's, or PGSSLMODE."
+URL = "^https?://"
 SSLROOTCERT = "Authority that signed the server's certificate (PEM); paths are relative to the project folder."
 
 
@@ -80,7 +81,7 @@ class Kafka(Model):
 class HttpService(Model):
     """An HTTP service: the registry, or Kafka Connect."""
 
-    url: str = Field(pattern=r"^https?://", description="Base URL.")
+    url: str = Field(pattern=URL, description="Base URL.")
     username: str | None = Field(default=None, description="Basic authentication, where it is asked for.")
     password: SecretStr | None = Field(default=None, description='Never written down: "{{ env.NAME }}".')
     token: SecretStr | None = Field(default=None, description='Bearer token, instead of a password: "{{ env.NAME }}".')
@@ -97,7 +98,7 @@ class Registry(HttpService):
 
     connector_url: str | None = Field(
         default=None,
-        pattern=r"^https?://",
+        pattern=URL,
         description="As the worker sees it. Default: url. Only template `outbox-postgres-chain` has the worker ask it.",
     )
 
@@ -105,10 +106,10 @@ class Registry(HttpService):
 class Connect(HttpService):
     """Kafka Connect, and each of its workers."""
 
-    workers: list[str] = Field(
+    workers: list[Annotated[str, Field(pattern=URL)]] = Field(
         default=[],
-        description="Base URL of every worker of this cluster: where `url` does not answer, the next one is asked; "
-        "`verify` asks each one for its plugins.",
+        description="Base URL of every worker of this cluster. A command whose `url` does not answer works through the "
+        "first that does; `verify` asks each one for its plugins and its Kafka cluster.",
     )
 
     @property

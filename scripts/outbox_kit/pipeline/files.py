@@ -12,8 +12,9 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.values import Location, Values
 
 MERGE = "tag:yaml.org,2002:merge"
-NAMED = 5  # files in a hint
 """`<<: *anchor`: keys of the anchor, which those of the mapping win over."""
+NAMED = 5
+"""Files in a hint."""
 
 
 def read_text(path: Path, subject: str, hint: str) -> str:

@@ -65,7 +65,12 @@ def test_a_deployed_connector_passes() -> None:
 CASES: list[tuple[Look, str, str]] = [
     (observed(cluster="k2"), "connect.cluster", "k2"),
     (observed(versions=OLD, workers=[Worker("http://a:8083", OLD)]), "connect.smt-version", "0.0.1"),
-    (observed(workers=[Worker("http://b:1", {}, "it is down")]), "connect.workers", "it is down"),
+    (observed(workers=[Worker("http://b:1", {}, error="it is down")]), "connect.workers", "it is down"),
+    (
+        observed(workers=[Worker("http://b:1", VERSIONS, "k2")]),
+        "connect.workers",
+        "http://b:1 works for Kafka cluster k2, not k1",
+    ),
     (
         observed(workers=[Worker("http://b:1", {PLUGIN: "3.7.0.Final"})]),
         "connect.workers",
