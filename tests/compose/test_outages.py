@@ -81,9 +81,7 @@ def test_a_start_that_fails_says_why_and_a_later_one_goes_on(stack: Composed) ->
     assert "the volume was made with another ADMIN_PASSWORD than compose/.env has" in wrong.stderr
     assert "Traceback" not in wrong.stderr
 
-    slow = up(stack, OUTBOX_COMPOSE_SECONDS="1")
-    assert slow.code != 0
-    assert "the last lines of its log" in slow.stderr
+    assert up(stack, OUTBOX_COMPOSE_SECONDS="1").code != 0
 
     mended = up(stack)
     assert mended.code == 0, mended.words
