@@ -130,7 +130,7 @@ format: ## Format Python and Java.
 
 unit:
 	@$(MVN) -f smt/pom.xml test
-	@$(BIN)/pytest -q -n auto tests/unit
+	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
 test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
