@@ -56,3 +56,16 @@ if [ "$#" -gt 0 ]; then
     -e "s|^KAFKA_MIN_INSYNC=.*|KAFKA_MIN_INSYNC=$insync|" -e "s|^EXPORTER_SSLMODE=.*|EXPORTER_SSLMODE=$exporter|" .env >.env.new
   mv .env.new .env
 fi
+
+wrong=$(grep -E '^[A-Z0-9_]+_PORT=' .env | grep -vE '=[0-9]{1,5}$' | head -n 1) || true
+if [ -n "$wrong" ]; then
+  echo "error: compose/.env: $wrong is no port" >&2
+  echo "hint:  write a number" >&2
+  exit 2
+fi
+twice=$(sed -n 's/^[A-Z0-9_]*_PORT=//p' .env | sort | uniq -d | head -n 1)
+if [ -n "$twice" ]; then
+  echo "error: compose/.env: port $twice stands twice: $(sed -n "s/^\([A-Z0-9_]*_PORT\)=$twice\$/\1/p" .env | paste -s -d ' ' -)" >&2
+  echo "hint:  give each a port of its own" >&2
+  exit 2
+fi

@@ -6,6 +6,7 @@ outbox_kit-V.tar.gz                the sources
 outbox-smt-V.zip                   the transforms: unpack it into a folder of any worker's plugin.path
 outbox-avro-converter-V.zip        the converter that the template outbox-postgres-chain needs, likewise
 outbox-spark-pyfiles-V.zip         for spark-submit --py-files
+outbox-spark-launchers-V.zip       what spark-submit runs, and the driver's requirements.txt
 outbox-spark-V.jar                 for spark-submit --jars, beside those of docs/scheduling.md
 SHA256SUMS                         for `sha256sum --check`
 """
@@ -27,6 +28,7 @@ from outbox_spark.package import build as build_spark
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ROOT / "smt" / "target" / "plugin"
 SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
+LAUNCHERS = "outbox-spark-launchers"
 READABLE = 0o100644
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """A zip knows no earlier time."""
@@ -44,8 +46,10 @@ def main() -> None:
     for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as scratch:
-        build_spark(Path(scratch))
-        shutil.copy(Path(scratch) / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
+        launchers = Path(scratch) / LAUNCHERS
+        build_spark(launchers)
+        shutil.move(launchers / ZIP_NAME, folder / f"outbox-spark-pyfiles-{__version__}.zip")
+        pack(launchers, folder / f"{LAUNCHERS}-{__version__}.zip")
     shutil.copy(SPARK_JAR, folder / f"outbox-spark-{__version__}.jar")
     files = sorted(path for path in folder.iterdir() if path.is_file())
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
@@ -54,12 +58,12 @@ def main() -> None:
         print(f"{path.stat().st_size:>10}  dist/{path.name}")
 
 
-def pack(plugin: Path, archive: Path) -> None:
-    """Zip a plugin folder, itself included: Connect looks for plugins in the folders of plugin.path."""
+def pack(packed: Path, archive: Path) -> None:
+    """Zip a folder, itself included: Connect looks for plugins in the folders of plugin.path."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for path in sorted(plugin.rglob("*")):
+        for path in sorted(packed.rglob("*")):
             if path.is_file():
-                entry = zipfile.ZipInfo(f"{plugin.name}/{path.relative_to(plugin).as_posix()}", LONG_AGO)
+                entry = zipfile.ZipInfo(f"{packed.name}/{path.relative_to(packed).as_posix()}", LONG_AGO)
                 # A worker runs as another user than who unpacks it.
                 entry.external_attr = READABLE << 16
                 zipped.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)

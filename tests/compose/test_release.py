@@ -52,7 +52,7 @@ def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_checksums_fit(dist: Path) -> None:
     done = run(["sha256sum", "--check", "--strict", "SHA256SUMS"], dist)
     assert done.code == 0, done.words
-    assert len(done.stdout.splitlines()) == 6
+    assert len(done.stdout.splitlines()) == 7
 
 
 def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_path: Path) -> None:

@@ -125,3 +125,14 @@ def test_an_empty_outbox_is_compared_by_the_business_table(
 
 def test_where_nothing_can_tell_it_is_said(pipeline: Deployment) -> None:
     assert "author: the outbox table has no row older than" in in_process(pipeline)("stuck", "--older-than", "1").stderr
+
+
+def test_a_business_table_that_is_not_there_is_named(pipeline: Deployment, source_dsn: str) -> None:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        connection.execute("alter table stuck_book rename to stuck_books")
+        try:
+            told = in_process(pipeline)("stuck", "--older-than", "0.1", code=1).stderr
+        finally:
+            connection.execute("alter table stuck_books rename to stuck_book")
+    assert "error: the `backfill` of table public.stuck_book: relation" in told
+    assert "hint: correct table, key and query of that `backfill`" in told

@@ -14,6 +14,8 @@ from outbox_kit.operations import running
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.status import PipelineStatus
 
+UNKNOWN = "unknown"
+
 
 def status(context: typer.Context) -> None:
     """Show connector, slot, positions and dead letters on one screen. Exit code 1 unless all is RUNNING."""
@@ -77,24 +79,24 @@ def _rows(found: PipelineStatus) -> list[list[str]]:
         ["tasks", "none"]
     ]
     return [
-        ["connector", f"{found.connector}: {found.state or 'unknown'} on {found.worker or 'no worker'}"],
+        ["connector", f"{found.connector}: {found.state or UNKNOWN} on {found.worker or 'no worker'}"],
         *tasks,
         *([["root cause", found.cause]] if found.cause else []),
         ["slot", f"{found.slot}: {_slot(found)}"],
-        ["lag", "unknown" if found.lag is None else f"{lsn.size(found.lag)} behind the server"],
-        ["retained WAL", "unknown" if found.retained is None else lsn.size(found.retained)],
-        ["position of connector", lsn.both(found.position)],
-        ["position of slot", lsn.both(found.confirmed)],
-        ["position of server", lsn.both(row.get("server"))],
-        ["dead letters", "unknown" if found.dead_letters is None else f"{found.dead_letters} not acknowledged"],
-        ["source epoch", f"{found.live_epoch} (lock file: {found.locked_epoch or 'none'})"],
-        ["config", found.fingerprint or "none"],
+        ["lag", UNKNOWN if found.lag is None else f"{lsn.size(found.lag)} behind the server"],
+        ["retained WAL", UNKNOWN if found.retained is None else lsn.size(found.retained)],
+        ["position of connector", lsn.both(found.position) if found.asked else UNKNOWN],
+        ["position of slot", lsn.both(found.confirmed) if row else UNKNOWN],
+        ["position of server", lsn.both(row.get("server")) if row else UNKNOWN],
+        ["dead letters", UNKNOWN if found.dead_letters is None else f"{found.dead_letters} not acknowledged"],
+        ["source epoch", f"{found.live_epoch if found.asked else UNKNOWN} (lock file: {found.locked_epoch or 'none'})"],
+        ["config", found.fingerprint or ("none" if found.asked else UNKNOWN)],
     ]
 
 
 def _slot(found: PipelineStatus) -> str:
     if not found.slot_row:
-        return "unknown"
+        return UNKNOWN
     if found.confirmed is None:
         return "does not exist"
     return f"{'active' if found.slot_row['active'] else 'not active'}, WAL {found.slot_row['wal_status']}"

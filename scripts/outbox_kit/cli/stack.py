@@ -47,7 +47,7 @@ def status(context: typer.Context) -> None:
     stack = _stack(common)
     state = stack.state()
     if state is None:
-        say("the stack is not up; start it with `outbox stack up`")
+        say("the embedded stack is not up; start it with `outbox stack up` (the one in containers: `make ps`)")
         raise typer.Exit(1)
     _addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:

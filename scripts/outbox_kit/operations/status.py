@@ -18,6 +18,10 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import positions as postgres_positions
 
 T = TypeVar("T")
+TAKES_OVER = (
+    "tasks of a worker that went away start on another one after the workers' session.timeout.ms and "
+    "scheduled.rebalance.max.delay.ms: look again then"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class PipelineStatus:
     """The pipeline now. Positions are bytes; None where there is none, or where nobody answered."""
 
     connector: str
+    asked: bool = True
+    """Whether Connect answered; without it nothing of the connector is known."""
     state: str | None = None
     worker: str = ""
     tasks: list[Task] = field(default_factory=list)
@@ -105,6 +111,7 @@ def read_status(deployment: Deployment) -> PipelineStatus:
     unacknowledged = _guarded(problems, lambda: dead_letters.count(deployment))
     found = PipelineStatus(
         connector=deployment.pipeline.connector.name,
+        asked=bool(connector),
         **connector,
         slot=deployment.pipeline.source.slot,
         slot_row=slot,
@@ -117,6 +124,8 @@ def read_status(deployment: Deployment) -> PipelineStatus:
         problems += _connector_problems(found)
     if slot:
         problems += _slot_problems(found)
+        if found.notes and not slot["active"]:
+            found.notes.append(TAKES_OVER)
     return found
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import LiteralString
 
-from psycopg import sql
+from psycopg import errors, sql
 
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, Backfill, Source
 from outbox_kit.postgres.client import Connection, Row, table_columns
 
@@ -68,11 +69,20 @@ def newest_events(
 
 
 def live_keys(connection: Connection, backfill: Backfill) -> set[str]:
-    """Keys of all aggregates that the backfill query yields with a state."""
-    with connection.transaction():
-        _patient(connection)
-        # Without values psycopg takes a `%` in the operator's own query as it is.
-        return {row["key"] for row in connection.execute(_keys(backfill).encode()).fetchall()}
+    """Keys of all aggregates that the backfill query yields with a state.
+
+    Raises ConfigurationError for a table or column that is not there.
+    """
+    try:
+        with connection.transaction():
+            _patient(connection)
+            # Without values psycopg takes a `%` in the operator's own query as it is.
+            return {row["key"] for row in connection.execute(_keys(backfill).encode()).fetchall()}
+    except (errors.UndefinedTable, errors.UndefinedColumn) as error:
+        message = f"the `backfill` of table {backfill.table}: {error.diag.message_primary}"
+        raise ConfigurationError(
+            message, "correct table, key and query of that `backfill` in the pipeline file, or take it out"
+        ) from None
 
 
 def _keys(backfill: Backfill) -> str:

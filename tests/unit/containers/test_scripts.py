@@ -105,6 +105,25 @@ def test_a_profile_that_cannot_be_is_refused(repository: Path, tmp_path: Path, p
     assert not (tmp_path / "project" / "compose" / ".env").exists()
 
 
+@pytest.mark.parametrize(
+    ("port", "error"),
+    [
+        ("15432", "error: compose/.env: port 15432 stands twice: POSTGRES_PORT REGISTRY_PORT\n"),
+        ("abc", "error: compose/.env: REGISTRY_PORT=abc is no port\n"),
+    ],
+)
+def test_ports_that_cannot_be_are_told_before_anything_is_built(
+    repository: Path, tmp_path: Path, port: str, error: str
+) -> None:
+    root = tmp_path / "project"
+    script = env_script(repository, root)
+    example = root / "compose" / ".env.example"
+    example.write_text(example.read_text().replace("REGISTRY_PORT=18080", f"REGISTRY_PORT={port}"))
+    done = call(["sh", str(script)], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines(keepends=True)[1] == error
+
+
 def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repository: Path, tmp_path: Path) -> None:
     example = repository / "compose" / ".env.example"
     seen = set()

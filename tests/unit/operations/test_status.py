@@ -99,6 +99,8 @@ def test_a_worker_that_does_not_answer_is_told_beside_a_pipeline_that_runs(
     notes = status.read_status(found).to_dict()["notes"]
     assert notes == [f"cannot reach Kafka Connect at {address}: connection refused" for address in addresses]
     assert seen().notes == []
+    monkeypatch.setattr(status, "_slot", lambda *_: {**SLOT, "active": False})
+    assert status.read_status(found).notes == [*notes, status.TAKES_OVER]
 
 
 @pytest.mark.parametrize("system", ["actual", "slot", "letters"])

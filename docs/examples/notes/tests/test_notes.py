@@ -1,4 +1,4 @@
-"""A committed event arrives on the topic."""
+"""Committed events arrive on the topic, in their order."""
 
 from __future__ import annotations
 
@@ -35,12 +35,18 @@ def consumer(outbox_stack: OutboxStack) -> Iterator[Consumer]:
         yield consumer
 
 
-def test_a_note_arrives(outbox_stack: OutboxStack, consumer: Consumer) -> None:
+def test_a_note_and_its_removal_arrive(outbox_stack: OutboxStack, consumer: Consumer) -> None:
     with psycopg.connect(outbox_stack.source_dsn) as connection:
         emit(connection, aggregate_type="note", aggregate_id="n-1", event_type="written", payload={"text": "hello"})
+        emit(connection, aggregate_type="note", aggregate_id="n-1", event_type="removed", payload=None)
+    arrived: list[tuple[bytes, bool]] = []
 
-    def look() -> Seen[bytes]:
+    def look() -> Seen[bool]:
         message = consumer.poll(1.0)
-        return Seen(message.key() if message and not message.error() else None, "no record")
+        # Not `if message`: a message without a value, which is what a tombstone is, counts as false.
+        if message is not None and not message.error():
+            arrived.append((message.key(), message.value() is None))
+        return Seen(True if len(arrived) == 2 else None, f"{len(arrived)} of 2 records")
 
-    assert wait_for("the note on its topic", look, seconds=30, every=0.01) == b"n-1"
+    wait_for("the note and its tombstone", look, seconds=30, every=0.01)
+    assert arrived == [(b"n-1", False), (b"n-1", True)]
