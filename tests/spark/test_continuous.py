@@ -149,6 +149,15 @@ def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> No
     assert signal.getsignal(number) == before
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Python's own handler: a test run that a shell started in the background ignores SIGINT, Spark has one of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_a_second_signal_stops_at_once() -> None:
     stop = Stop()
     with stopping_on_signals(stop, lambda _: None):
