@@ -151,7 +151,7 @@ def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> No
 
 @pytest.fixture
 def heeded() -> Iterator[None]:
-    """Python's own handler: a test run that a shell started in the background ignores SIGINT, Spark has one of its own."""
+    """Python's own handler: a run that a shell put into the background ignores SIGINT, and Spark has one of its own."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
