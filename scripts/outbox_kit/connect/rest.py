@@ -8,6 +8,7 @@ is true of offsets that the worker `failed to modify`: anywhere between fencing 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from outbox_kit import http
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
+LOG = logging.getLogger(__name__)
 SECTION = "connect"
 # The worker itself gives up on a write after 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS); be more patient than it.
 WRITE_TIMEOUT_S = 95.0
@@ -124,9 +126,11 @@ class RestClient:
                 self._addresses = [address]
                 raise
             self._addresses = [address]
+            if silent:
+                LOG.warning("note: %s; this command works through %s", _words(silent), address)
             return answer
         self.url = self._addresses[0]
-        raise NobodyThereError("; ".join(error.message for error in silent), silent[0].hint)
+        raise NobodyThereError(_words(silent), silent[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
@@ -185,6 +189,10 @@ class RestClient:
         exists = words.lower().endswith("already exists")
         kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError
         return kind(message)
+
+
+def _words(errors: Sequence[OutboxKitError]) -> str:
+    return "; ".join(error.message for error in errors)
 
 
 def _writes(method: str, path: str) -> bool:

@@ -141,7 +141,9 @@ def test_an_unreachable_worker_is_named(free_port: int) -> None:
 
 
 @pytest.mark.parametrize("silent", ["nobody", "a proxy"])
-def test_until_a_worker_has_answered_each_is_asked(serve: Serve, free_port: int, silent: str) -> None:
+def test_until_a_worker_has_answered_each_is_asked(
+    serve: Serve, free_port: int, silent: str, caplog: pytest.LogCaptureFixture
+) -> None:
     first = f"http://127.0.0.1:{free_port}/" if silent == "nobody" else serve([(503, b"")]).url
     second = serve([(200, {}), (204, b"")])
     cluster = Connect(url=first, workers=[second.url])
@@ -149,6 +151,8 @@ def test_until_a_worker_has_answered_each_is_asked(serve: Serve, free_port: int,
     asked.config("c")
     asked.stop("c")
     assert (asked.url, len(second.seen)) == (second.url, 2)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith(f"; this command works through {second.url}")
 
 
 def test_a_worker_that_answered_is_kept_to(serve: Serve) -> None:
