@@ -156,6 +156,7 @@ def test_no_command_shows_a_secret(planted: Planted, command: str, tmp_path: Pat
 def test_no_error_shows_a_secret(planted: Planted) -> None:
     """Refused logins, a variable that is not set, a value of the wrong kind, a system that is not there."""
     wrong = "planted-wrong-password"
+    nobody = ["--set", "environment.connect.url=http://127.0.0.1:1", "--set", "environment.connect.workers=[]"]
     worlds: list[tuple[list[str], dict[str, str]]] = [
         (["plan"], {"ADMIN_PASSWORD": wrong}),
         (["verify", "--no-canary"], {"ADMIN_PASSWORD": wrong}),
