@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +13,11 @@ import pytest
 import typer
 import yaml
 from psycopg.types.json import Jsonb
+from tests.integration.support import run
 
 from outbox_kit.cli.app import app
 from outbox_kit.stack import StackState
 
-COMMAND_SECONDS = 240
 TABLE = "public.secretive_event"
 # Planted beside the passwords of the stack itself. Kafka without SASL, registry and Connect without a login
 # ignore what they are sent: what matters is that it is loaded, sent, and never shown.
@@ -44,16 +42,7 @@ class Planted:
         """Everything that a command prints, whatever becomes of it."""
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(self.project / "connectors" / "secretive.yaml"), "-e", "secretive", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.project,
-            env={**self.environ, **variables},
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        done = run(command, self.project, **{**self.environ, **variables})
         return done.stdout + done.stderr
 
     def shown(self, text: str) -> list[str]:
@@ -72,7 +61,7 @@ def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]
     environment["connect"] |= {"token": "{{ env.CONNECT_TOKEN }}"}
     environment["targets"]["warehouse"]["password"] = "{{ env.TARGET_PASSWORD }}"
     (project / "connectors" / "environments" / "secretive.yaml").write_text(yaml.safe_dump(environment))
-    environ = {**os.environ, **PLANTED, "ADMIN_PASSWORD": state.admin_password}
+    environ = {**PLANTED, "ADMIN_PASSWORD": state.admin_password}
     secrets = (*PLANTED.values(), state.admin_password, state.connector_password, PAYLOAD)
     found = Planted(project, environ, secrets)
     printed = found.run("apply", "--yes")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
 from outbox_kit.connect.client import ConnectClient, Validation
@@ -44,7 +43,7 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
         actual=actual,
         cluster=_cluster(client),
         versions=client.plugin_versions(),
-        workers=[_worker(service, url) for url in (service.addresses if service.workers else ())],
+        workers=[_worker(client, url) for url in (service.addresses if service.workers else ())],
         sharing=_sharing(name, actual.config or desired, actual),
         validation=_validation(client, name, actual.config, desired),
     )
@@ -66,19 +65,13 @@ def _validation(
     return client.validate(name, {key: value for key, value in unmasked.items() if key != "name"})
 
 
-def _worker(service: Connect, url: str) -> Worker:
+def _worker(client: ConnectClient, url: str) -> Worker:
     try:
-        with _client(service, url) as client:
-            return Worker(url, client.plugin_versions(), _cluster(client))
+        with closing(client.at(url)) as worker:
+            return Worker(url, worker.plugin_versions(), _cluster(worker))
     except OutboxKitError as error:
         return Worker(url, {}, error=error.message, hint=error.hint)
 
 
 def _cluster(client: ConnectClient) -> str:
     return str(client.root().get("kafka_cluster_id", ""))
-
-
-@contextmanager
-def _client(service: Connect, url: str) -> Iterator[ConnectClient]:
-    with closing(ConnectClient(service.model_copy(update={"url": url}))) as client:
-        yield client

@@ -165,7 +165,8 @@ class RestClient:
         return NobodyThereError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
 
     def _error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
-        status, reason = response.status_code, _reason(response)
+        status, words = response.status_code, _error_body(response)
+        reason = words or str(response.reason)
         where = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
         message = f"{where}: {reason} (HTTP {status})"
         if status in REDIRECTS:
@@ -180,7 +181,7 @@ class RestClient:
             return MaybeDoneError(message, MAYBE_DONE)
         if status in NOBODY_BEHIND and method == "GET":
             return NobodyThereError(message, "is the worker behind this address up?")
-        return self._refusal(message, status, _error_body(response))
+        return self._refusal(message, status, words)
 
     def _refusal(self, message: str, status: int, words: str) -> RejectedError | UnreachableError:
         """What the worker itself decided; an error that is not in Connect's form is a proxy's or another service's."""
@@ -202,10 +203,6 @@ def _writes(method: str, path: str) -> bool:
 
 def _without_query(method: str, path: str) -> str:
     return f"{method} {path.split('?', maxsplit=1)[0]}"
-
-
-def _reason(response: requests.Response) -> str:
-    return _error_body(response) or str(response.reason)
 
 
 def _error_body(response: requests.Response) -> str:
