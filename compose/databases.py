@@ -7,7 +7,7 @@ import sys
 
 import psycopg
 
-from outbox_kit.stack.databases import Logins, create_databases
+from outbox_kit.stack.services.databases import Logins, create_databases
 
 CONNECT_SECONDS = 10
 HINT = (

@@ -19,19 +19,19 @@ import psycopg
 import yaml
 from tests.conftest import REPOSITORY, make_project
 
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect import positions
+from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import seed_offset
-from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.deployment import Deployment, execution, open_deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import removal
+from outbox_kit.postgres import slot_removal
 from outbox_kit.stack import Options, Stack, StackState
-from outbox_kit.stack.connect import PASSWORD_VARIABLE, worker_settings
-from outbox_kit.stack.jvm import write_properties
+from outbox_kit.stack.health_checks import get
 from outbox_kit.stack.ports import HOST, choose_ports
-from outbox_kit.stack.web import get
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
+from outbox_kit.stack.services.jvm import write_properties
 from outbox_kit.waiting import Seen, wait_for
 
 NAME = "bench"
@@ -87,8 +87,8 @@ class Stage:
             yield row[0]
         finally:
             with postgres_client.connected(self.deployment.environment.source) as connection:
-                removal.wait_given_up(connection, name)
-                removal.drop_slot(connection, name)
+                slot_removal.wait_given_up(connection, name)
+                slot_removal.drop_slot(connection, name)
 
     @contextmanager
     def topic(self, name: str) -> Iterator[str]:
@@ -106,19 +106,19 @@ class Stage:
         """A connector that runs from `lsn`, seeded as `outbox apply` does it; gone at the end, offsets too."""
         client = client or self.deployment.connect
         client.create_stopped(name, config)
-        connect_apply.wait_stopped(client, name)
-        positions.ensure(
+        connect_lifecycle.wait_stopped(client, name)
+        offset_seeding.ensure(
             client, name, Start(self.deployment.pipeline.prefix, seed_offset(lsn), fresh=True), say, halted=True
         )
         client.resume(name)
         try:
             yield
         finally:
-            connect_apply.remove(client, name, offsets=True)
+            connect_lifecycle.remove(client, name, offsets=True)
 
     def refuse_failed(self, name: str, client: ConnectClient | None = None) -> None:
         """Raises FailedError with the cause where the connector or its task FAILED."""
-        connect_apply.refuse_failed(name, (client or self.deployment.connect).status(name))
+        connect_lifecycle.refuse_failed(name, (client or self.deployment.connect).status(name))
 
 
 @contextmanager
@@ -130,8 +130,8 @@ def stage(*, plugins: tuple[Path, ...] = ()) -> Iterator[Stage]:
         try:
             state = stack.up(say)
             with open_deployment(_pipeline(project), "local") as deployment:
-                apply(deployment, say)
-                connect_apply.remove(deployment.connect, NAME, offsets=True)
+                execution(deployment, say)
+                connect_lifecycle.remove(deployment.connect, NAME, offsets=True)
                 yield Stage(stack, state, deployment)
         finally:
             stack.down(say, purge=True)

@@ -17,7 +17,7 @@ from testcontainers.compose import DockerCompose
 from tests.integration.support import Finished, run
 
 from outbox_kit.deployment import Deployment, open_deployment
-from outbox_kit.stack import looks
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.waiting import Seen, wait_for
@@ -67,7 +67,7 @@ class Composed:
 
     def materialize(self, *arguments: str, **environ: str) -> Finished:
         """The job, on this machine."""
-        return self._python("outbox_spark.jobs", "-e", self.environment, "--target", "warehouse", *arguments, **environ)
+        return self._python("outbox_spark.commands.materialize", "-e", self.environment, "--target", "warehouse", *arguments, **environ)
 
     @property
     def environment(self) -> str:
@@ -118,7 +118,7 @@ class Composed:
 
     def wait_answers(self, number: int) -> None:
         """Until a worker answers on this machine."""
-        wait_for(f"connect-{number}", lambda: looks.connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
+        wait_for(f"connect-{number}", lambda: health_checks.connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
 
     def rows(self, query: str) -> list[Any]:
         """Rows of the target database."""

@@ -29,14 +29,14 @@ from kafka_log import Record, framed, sequence
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
-from outbox_kit.kafka.reader import read_all
+from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
-from outbox_kit.stack.kafka import NODE_ID
+from outbox_kit.stack.services.kafka import NODE_ID
 from outbox_kit.waiting import Seen, wait_for
-from outbox_spark.model import MaterializeJob, Outcome, PostgresTarget, Registry
-from outbox_spark.ranges import describe
-from outbox_spark.runs import materialize
+from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget, Registry
+from outbox_spark.kafka.ranges import describe
+from outbox_spark.runs.materialize_table import materialize
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 PARTITIONS = 2

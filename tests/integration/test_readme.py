@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.integration.support import Outbox
 
-from outbox_kit.demo.compare import compare
+from outbox_kit.demo.compare_values import compare
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment
 

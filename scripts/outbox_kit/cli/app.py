@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from outbox_kit import __version__
-from outbox_kit.cli import (
+from outbox_kit.cli.commands import (
+    adopt,
     backfill,
-    dead_letters,
+    dead_letter,
     demo,
     deploy,
     destroy,
+    lifecycle,
     lint,
-    loggers,
+    log_level,
     offsets,
-    operate,
     render,
     stack,
     stuck,
@@ -41,17 +42,17 @@ app.command("destroy")(destroy.destroy)
 app.command("verify")(verify.verify)
 app.command("backfill")(backfill.backfill)
 app.command("republish")(backfill.republish)
-app.command("log-level")(loggers.log_level)
-app.command("adopt")(backfill.adopt)
+app.command("log-level")(log_level.log_level)
+app.command("adopt")(adopt.adopt)
 app.command("demo")(demo.demo)
-app.command("status")(operate.status)
-app.command("restart")(operate.restart)
-app.command("pause")(operate.pause)
-app.command("resume")(operate.resume)
-app.command("stop")(operate.stop)
+app.command("status")(lifecycle.status)
+app.command("restart")(lifecycle.restart)
+app.command("pause")(lifecycle.pause)
+app.command("resume")(lifecycle.resume)
+app.command("stop")(lifecycle.stop)
 app.command("stuck")(stuck.stuck)
 app.add_typer(offsets.app, name="offsets")
-app.add_typer(dead_letters.app, name="dead-letter")
+app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(stack.app, name="stack")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Any
 
-from outbox_kit.demo.compare import Comparison
+from outbox_kit.demo.compare_values import Comparison
 from outbox_kit.demo.workload import WorkloadCounts
 
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import psycopg
 
-from outbox_kit.checking import Status
-from outbox_kit.connect.apply import is_running
+from outbox_kit.connect.lifecycle import is_running
 from outbox_kit.demo import library, workload
-from outbox_kit.demo.compare import compare, json_rows, read_schema, table_rows
+from outbox_kit.demo.compare_values import compare, json_rows, read_schema, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.operations import dead_letters
 from outbox_kit.pipeline import PostgresTarget, load_files
 from outbox_kit.progress import Progress
+from outbox_kit.rules import Status
 from outbox_kit.stack import Stack, StackState
-from outbox_kit.stack.java import find_java
+from outbox_kit.stack.services.java import find_java
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for
 

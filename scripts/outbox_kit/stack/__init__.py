@@ -5,9 +5,9 @@
 See docs/stack.md for what runs and where its state is.
 """
 
-from outbox_kit.stack.options import Options
+from outbox_kit.stack.control import ProcessStatus
+from outbox_kit.stack.services.service import Options
 from outbox_kit.stack.stack import Stack
 from outbox_kit.stack.state import StackState
-from outbox_kit.stack.status import ProcessStatus
 
 __all__ = ["Options", "ProcessStatus", "Stack", "StackState"]

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import http.client
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from xmlrpc.client import Fault, ProtocolError, ServerProxy, Transport
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack.status import ProcessStatus
 
 CALL_SECONDS = 10
 NOT_RUNNING = 70  # supervisor.xmlrpc.Faults
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """One part, as Supervisor sees it."""
+
+    name: str
+    state: str
+    """Supervisor's word in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`:
+    it runs, and its supervisor is gone."""
+    pid: int | None
+    seconds: int | None
+    """Since it was started; None when it does not run."""
+    detail: str = ""
+    """Why it does not run, as far as Supervisor knows."""
+
+    @property
+    def running(self) -> bool:
+        """The process is there and supervised; says nothing about whether it answers."""
+        return self.state in {"starting", "running"}
 
 
 class _Connection(http.client.HTTPConnection):

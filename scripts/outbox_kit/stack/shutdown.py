@@ -12,8 +12,8 @@ from outbox_kit.errors import OutboxKitError, StackError, WaitTimeoutError
 from outbox_kit.progress import Progress
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.parts import STOP_ORDER
 from outbox_kit.stack.processes import end, find, wait_gone
+from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import NAME
 from outbox_kit.waiting import Seen, wait_for
 

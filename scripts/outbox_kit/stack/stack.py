@@ -13,18 +13,16 @@ from outbox_kit import __version__
 from outbox_kit.errors import ConfigurationError, OutboxKitError, StackError
 from outbox_kit.progress import Progress, silent
 from outbox_kit.stack import logs, processes
-from outbox_kit.stack.control import Control
-from outbox_kit.stack.java import find_java
+from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.options import Options
-from outbox_kit.stack.part import Context
-from outbox_kit.stack.parts import PARTS, build, needs_java, select
 from outbox_kit.stack.ports import choose_ports
-from outbox_kit.stack.postgres_home import choose_home, postgres_user
+from outbox_kit.stack.services.catalog import PARTS, build, needs_java, select
+from outbox_kit.stack.services.java import find_java
+from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
+from outbox_kit.stack.services.service import Context, Options
 from outbox_kit.stack.shutdown import stop_all, uninterrupted
 from outbox_kit.stack.startup import Startup, prepare
 from outbox_kit.stack.state import StackState, read_state, write_state
-from outbox_kit.stack.status import ProcessStatus
 from outbox_kit.stack.supervisor import NAME, launch
 
 

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from outbox_kit.errors import StackError
 from outbox_kit.progress import Progress
-from outbox_kit.stack.control import Control
+from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import excerpt, how_it_ended, without
-from outbox_kit.stack.part import Part
+from outbox_kit.stack.services.service import Part
 from outbox_kit.stack.state import StackState
-from outbox_kit.stack.status import ProcessStatus
 from outbox_kit.waiting import Seen, wait_for
 
 LOG_LINES = 20

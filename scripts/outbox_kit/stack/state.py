@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_kit import __version__
 from outbox_kit.errors import StackError
-from outbox_kit.stack.databases import Logins
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.databases import Logins
 
 START_OVER = "`outbox stack down --purge` deletes the stack's data and lets it start over"
 

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Mapping
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack.commands import run_tool
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.part import Program
 from outbox_kit.stack.processes import mark
+from outbox_kit.stack.services.service import Program
+from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen, wait_for
 
 NAME = "supervisor"

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from testcontainers.core.network import Network
 
-from outbox_kit.stack import looks
-from outbox_kit.stack.connect import PASSWORD_VARIABLE, common_settings
-from outbox_kit.stack.options import Options
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
+from outbox_kit.stack.services.service import Options
 from outbox_kit.testing.container import StackContainer, variables
 from outbox_kit.testing.images import Images
 from outbox_kit.testing.kafka import KafkaContainer
@@ -60,4 +60,4 @@ class ConnectContainer(StackContainer):
 
     def look(self) -> Seen[bool]:
         """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
-        return looks.connect(self.url, self.required_plugins)
+        return health_checks.connect(self.url, self.required_plugins)

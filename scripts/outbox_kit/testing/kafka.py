@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from testcontainers.core.network import Network
 
-from outbox_kit.stack import looks
-from outbox_kit.stack.kafka import single_node_settings
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.testing.container import StackContainer, variables
 from outbox_kit.testing.images import Images
@@ -50,4 +50,4 @@ class KafkaContainer(StackContainer):
 
     def look(self) -> Seen[bool]:
         """Ask for the cluster's description."""
-        return looks.kafka(self.port, self.bootstrap_servers)
+        return health_checks.kafka(self.port, self.bootstrap_servers)

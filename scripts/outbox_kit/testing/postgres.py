@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from testcontainers.core.network import Network
 
-from outbox_kit.stack import looks
-from outbox_kit.stack.databases import Logins
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.postgres import REPLICATION
+from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.postgres import REPLICATION
 from outbox_kit.stack.state import password
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
@@ -56,4 +56,4 @@ class PostgresContainer(StackContainer):
 
     def look(self) -> Seen[bool]:
         """Run a query; the first that answers also makes roles and databases."""
-        return looks.postgres(self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins)
+        return health_checks.postgres(self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from testcontainers.core.network import Network
 
-from outbox_kit.stack import looks
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.registry import storage
+from outbox_kit.stack.services.registry import storage
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
 from outbox_kit.testing.postgres import PostgresContainer
@@ -39,4 +39,4 @@ class RegistryContainer(StackContainer):
 
     def look(self) -> Seen[bool]:
         """Ask for the list of subjects."""
-        return looks.registry(self.url)
+        return health_checks.registry(self.url)

@@ -25,8 +25,8 @@ from outbox_kit.pipeline.environment import (
     SourceDatabase,
 )
 from outbox_kit.progress import Progress, silent
-from outbox_kit.stack.connect import PASSWORD_VARIABLE
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
 from outbox_kit.testing.connect import ConnectContainer
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images, provide

@@ -14,7 +14,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from outbox_kit.demo import library
-from outbox_kit.demo.compare import read_schema
+from outbox_kit.demo.compare_values import read_schema
 from outbox_kit.errors import ConfigurationError
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from outbox_kit.demo import workload
-from outbox_kit.demo.compare import canonical_forms, compare, read_schema, table_rows
+from outbox_kit.demo.compare_values import canonical_forms, compare, read_schema, table_rows
 from outbox_kit.demo.workload import WorkloadCounts
 from outbox_kit.demo.writer import Ids, Shelf, Writer
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from outbox_kit.stack.commands import run_tool
-from outbox_kit.stack.postgres import render_settings, server_settings
-from outbox_kit.stack.postgres_home import extract, fits_machine, give_to, postgres_user
+from outbox_kit.stack.services.postgres import render_settings, server_settings
+from outbox_kit.stack.services.postgres_home import extract, fits_machine, give_to, postgres_user
+from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen, wait_for
 
 BUILD = Path(__file__).resolve().parents[3] / "build"

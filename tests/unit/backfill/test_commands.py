@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.backfill import Options, backfill, republish
-from outbox_kit.cli.backfill import _read_keys
+from outbox_kit.cli.commands.backfill import _read_keys
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline

@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from outbox_kit import __version__, verification
-from outbox_kit.checking import Check, Status
 from outbox_kit.cli.app import app
+from outbox_kit.rules import Check, Status
 
 # --- in this process: what commands do with what they get
 

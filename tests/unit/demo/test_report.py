@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from outbox_kit.demo.compare import Comparison, Different
+from outbox_kit.demo.compare_values import Comparison, Different
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.workload import WorkloadCounts
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from dotenv import dotenv_values
 
-from outbox_kit.stack.connect import common_settings
-from outbox_kit.stack.databases import Logins
-from outbox_kit.stack.kafka import single_node_settings
-from outbox_kit.stack.postgres import REPLICATION
-from outbox_kit.stack.registry import storage
+from outbox_kit.stack.services.connect import common_settings
+from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.kafka import single_node_settings
+from outbox_kit.stack.services.postgres import REPLICATION
+from outbox_kit.stack.services.registry import storage
 from outbox_kit.testing.container import variables
 
 

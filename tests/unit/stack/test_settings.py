@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack.connect import plugin_folders, worker_settings
-from outbox_kit.stack.jvm import kafka_class_path, render_properties, write_properties
-from outbox_kit.stack.kafka import broker_settings
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.options import Options
-from outbox_kit.stack.part import Program
-from outbox_kit.stack.postgres import HBA, render_settings, server_settings
-from outbox_kit.stack.registry import registry_environment
+from outbox_kit.stack.services.connect import plugin_folders, worker_settings
+from outbox_kit.stack.services.jvm import kafka_class_path, render_properties, write_properties
+from outbox_kit.stack.services.kafka import broker_settings
+from outbox_kit.stack.services.postgres import HBA, render_settings, server_settings
+from outbox_kit.stack.services.registry import registry_environment
+from outbox_kit.stack.services.service import Options, Program
 from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import inherited_environment, render_configuration
 

@@ -16,8 +16,8 @@ from outbox_kit.errors import StackError
 from outbox_kit.progress import silent
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.part import Program
 from outbox_kit.stack.processes import command_lines, end, find, mark
+from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.shutdown import stop_all
 from outbox_kit.stack.startup import Startup
 from outbox_kit.stack.state import StackState

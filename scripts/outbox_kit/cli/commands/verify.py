@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from outbox_kit import verification
-from outbox_kit.checking import Check, Status
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.rules import Check, Status
 from outbox_kit.verification import Report
 
 

@@ -1,4 +1,4 @@
-"""backfill, republish, adopt."""
+"""outbox backfill, outbox republish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 
 from outbox_kit import backfill as backfilling
 from outbox_kit.backfill.session import LOCK_SECONDS
-from outbox_kit.cli.asking import confirm
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.errors import ConfigurationError
@@ -78,18 +77,3 @@ def _read_keys(path: Path) -> list[str]:
         raise ConfigurationError(f"keys file {path}: {reason}", "one key a line, UTF-8") from None
     # Not splitlines: a key may hold U+2028.
     return [key for line in text.split("\n") if (key := line.removesuffix("\r"))]
-
-
-def adopt(
-    context: typer.Context,
-    old_connector: Annotated[str, typer.Argument(help="A running Debezium connector that the kit did not make.")],
-) -> None:
-    """Take over slot and position of another connector, then delete it: no gap, no double send."""
-    common: Common = context.obj
-    with common.deployment() as target:
-        question = f"Stop and delete connector {old_connector}, and let {target.pipeline.connector.name} go on?"
-        confirm(common, question, hint="the same command with --yes does not ask")
-        done = backfilling.adopt(target, old_connector, say)
-    if common.output is Output.JSON:
-        print_json(dataclasses.asdict(done))
-    say(f"connector {done.connector} has taken over from {done.old}")

@@ -10,14 +10,14 @@ import requests
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox_kit.stack.databases import Logins, create_databases
-from outbox_kit.stack.part import LOOK_SECONDS
 from outbox_kit.stack.ports import is_free
-from outbox_kit.stack.web import get
+from outbox_kit.stack.services.databases import Logins, create_databases
 from outbox_kit.waiting import Seen
 
+# One check may take this long: a service that accepts connections and then hangs must not hang the stack.
+LOOK_SECONDS = 2
 # librdkafka would print every refused connection on stderr.
-QUIET = logging.getLogger("outbox_kit.stack.kafka")
+QUIET = logging.getLogger("outbox_kit.stack.services.kafka")
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 
@@ -69,3 +69,10 @@ def connect(url: str, required_plugins: Iterable[str]) -> Seen[bool]:
         return Seen(None, f"no answer ({type(error).__name__})")
     missing = [name for name in required_plugins if name not in classes]
     return Seen(None if missing else True, f"plugins not found: {', '.join(missing) or 'none'}")
+
+
+def get(url: str) -> requests.Response:
+    """Send one bounded GET to 127.0.0.1, past any proxy that the environment names."""
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.get(url, timeout=LOOK_SECONDS)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.errors import ConfigurationError, StackError
-from outbox_kit.stack import postgres_home
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.postgres_home import archive_of, choose_home, postgres_user, unpack
+from outbox_kit.stack.services import postgres_home
+from outbox_kit.stack.services.postgres_home import archive_of, choose_home, postgres_user, unpack
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_kit.demo.compare import (
+from outbox_kit.demo.compare_values import (
     FIRST,
     Comparison,
     Different,

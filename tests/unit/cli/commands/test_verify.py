@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from outbox_kit import verification
-from outbox_kit.checking import Check, Status
 from outbox_kit.cli import options
 from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.rules import Check, Status
 
 GOOD = Check("kafka.topics", Status.PASS, "all 5", "all 5")
 BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run `outbox apply`")

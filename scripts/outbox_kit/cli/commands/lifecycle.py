@@ -10,7 +10,7 @@ from outbox_kit import lsn
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.operations import running
+from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.status import PipelineStatus
 
@@ -41,28 +41,28 @@ def restart(
     """Restart connector and tasks and wait until they run; refused where rows could be lost."""
     common: Common = context.obj
     with common.deployment() as target:
-        _show(common, running.restart(target, say, only_failed=failed))
+        _show(common, lifecycle.restart(target, say, only_failed=failed))
 
 
 def pause(context: typer.Context) -> None:
     """Pause the connector: its task stays and keeps the slot, but reads nothing."""
     common: Common = context.obj
     with common.deployment() as target:
-        _show(common, running.pause(target, say), running.declared_otherwise(target, "paused"))
+        _show(common, lifecycle.pause(target, say), lifecycle.declared_otherwise(target, "paused"))
 
 
 def resume(context: typer.Context) -> None:
     """Start a paused or stopped connector and wait until it runs; refused where rows could be lost."""
     common: Common = context.obj
     with common.deployment() as target:
-        _show(common, running.resume(target, say), running.declared_otherwise(target, "running"))
+        _show(common, lifecycle.resume(target, say), lifecycle.declared_otherwise(target, "running"))
 
 
 def stop(context: typer.Context) -> None:
     """Stop the connector: its task ends and gives the slot up; config and offsets stay."""
     common: Common = context.obj
     with common.deployment() as target:
-        _show(common, running.stop(target, say), running.declared_otherwise(target, "stopped"))
+        _show(common, lifecycle.stop(target, say), lifecycle.declared_otherwise(target, "stopped"))
 
 
 def _show(common: Common, seen: ConnectorStatus, note: str = "") -> None:

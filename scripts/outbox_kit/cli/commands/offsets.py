@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import lsn
-from outbox_kit.cli.asking import confirm
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.operations import offsets

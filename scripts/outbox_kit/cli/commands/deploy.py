@@ -11,10 +11,10 @@ import typer
 
 from outbox_kit import deployment
 from outbox_kit.changes import System
-from outbox_kit.cli.asking import confirm
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, say
 from outbox_kit.cli.options import Common, Output
-from outbox_kit.cli.plans import say_notes, show_table
+from outbox_kit.cli.plan_output import say_notes, show_table
 from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
 

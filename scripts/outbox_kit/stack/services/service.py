@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import Protocol
 
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.options import Options
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
 
-# One look may take this long: a part that accepts connections and then hangs must not hang the stack.
-LOOK_SECONDS = 2
+DEBEZIUM = "io.debezium.connector.postgresql.PostgresConnector"
+ROUTER = "io.outboxkit.smt.OutboxRouter"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the Connect worker is equipped."""
+
+    plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
+    """Folders of Connect's plugin.path, relative to the project root; each must exist."""
+    required_plugins: tuple[str, ...] = (DEBEZIUM, ROUTER)
+    """Classes that the worker must list before it counts as ready."""
+    plugin_discovery: str = "service_load"
+    """Connect's plugin.discovery; plugins without a service manifest need `hybrid_warn`."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.part import Context
 from outbox_kit.stack.processes import mark
+from outbox_kit.stack.services.service import Context
 
 # To stdout, so that Supervisor captures and rotates it like every other log.
 LOG4J = """\

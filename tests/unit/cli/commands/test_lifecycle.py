@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from outbox_kit.cli.app import app
 from outbox_kit.cli.options import hoist
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.operations import dead_letters, offsets, running, stuck
+from outbox_kit.operations import dead_letters, lifecycle, offsets, stuck
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.dead_letters import DeadLetter, Place
+from outbox_kit.operations.lag import Move
 from outbox_kit.operations.offsets import Reset
-from outbox_kit.operations.positions import Move
 from outbox_kit.operations.status import PipelineStatus, Task
 from outbox_kit.operations.stuck import Stuck
 
@@ -101,7 +101,7 @@ def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_commands_to_the_connector(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, function: str, options: dict[str, object]
 ) -> None:
-    calls = give(monkeypatch, running, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
+    calls = give(monkeypatch, lifecycle, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.startswith("connector PAUSED, tasks: PAUSED\n")

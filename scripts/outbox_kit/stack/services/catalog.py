@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.stack.connect import Connect
-from outbox_kit.stack.kafka import Kafka
-from outbox_kit.stack.part import Context, Part
-from outbox_kit.stack.postgres import Postgres
-from outbox_kit.stack.registry import Registry
+from outbox_kit.stack.services.connect import Connect
+from outbox_kit.stack.services.kafka import Kafka
+from outbox_kit.stack.services.postgres import Postgres
+from outbox_kit.stack.services.registry import Registry
+from outbox_kit.stack.services.service import Context, Part
 
 PARTS: dict[str, Callable[[Context], Part]] = {
     "postgres": Postgres,

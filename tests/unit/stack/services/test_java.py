@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.stack import java
-from outbox_kit.stack.java import find_java, parse_version, version_of
+from outbox_kit.stack.services import java
+from outbox_kit.stack.services.java import find_java, parse_version, version_of
 
 OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)\n'
 

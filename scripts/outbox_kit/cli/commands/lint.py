@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from outbox_kit import linting
-from outbox_kit.checking import Check, Status
 from outbox_kit.cli.console import print_json, print_table, say
 from outbox_kit.cli.options import Common, Output
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.pipeline import load_environment
+from outbox_kit.rules import Check, Status
 
 
 def lint(

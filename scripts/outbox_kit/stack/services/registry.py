@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack import looks
-from outbox_kit.stack.databases import Logins
-from outbox_kit.stack.jvm import jvm_command
-from outbox_kit.stack.part import Context, Program
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.jvm import jvm_command
+from outbox_kit.stack.services.service import Context, Program
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
 
@@ -78,4 +78,4 @@ class Registry:
 
     def look(self) -> Seen[bool]:
         """Ask for the list of subjects."""
-        return looks.registry(self.context.state.registry)
+        return health_checks.registry(self.context.state.registry)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack import looks
-from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.options import Options
-from outbox_kit.stack.part import Context, Program
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.services.service import Context, Options, Program
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
 
@@ -119,4 +118,4 @@ class Connect:
 
     def look(self) -> Seen[bool]:
         """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
-        return looks.connect(self.context.state.connect, self.context.options.required_plugins)
+        return health_checks.connect(self.context.state.connect, self.context.options.required_plugins)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.stack.parts import NEEDS, PARTS, STOP_ORDER, needs_java, select
+from outbox_kit.stack.services.catalog import NEEDS, PARTS, STOP_ORDER, needs_java, select
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from pathlib import Path
 import psycopg
 
 from outbox_kit.errors import StackError
-from outbox_kit.stack import looks
-from outbox_kit.stack.commands import run_tool
-from outbox_kit.stack.part import Context, Program
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.postgres_home import create_home, give_to, unpack
 from outbox_kit.stack.processes import command_lines, mark
+from outbox_kit.stack.services.postgres_home import create_home, give_to, unpack
+from outbox_kit.stack.services.service import Context, Program
+from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
 
 INITDB_SECONDS = 120
@@ -156,7 +156,7 @@ class Postgres:
         """Run a query; the first that answers also makes the roles and databases that are missing."""
         state = self.context.state
         try:
-            return looks.postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins())
+            return health_checks.postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins())
         except psycopg.Error as error:
             message = f"the stack's roles and databases could not be made: {error}"
             raise StackError(message, f"see {self.context.layout.log(self.name)}") from error

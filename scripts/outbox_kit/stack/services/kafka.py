@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from outbox_kit.stack import looks
-from outbox_kit.stack.commands import run_tool
-from outbox_kit.stack.jvm import jvm_command, kafka_class_path, logging_options, write_properties
-from outbox_kit.stack.part import Context, Program
+from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.services.service import Context, Program
+from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
 
 NODE_ID = 1
@@ -118,4 +118,4 @@ class Kafka:
 
     def look(self) -> Seen[bool]:
         """Ask for the cluster's description."""
-        return looks.kafka(self.context.state.ports["kafka"], self.context.state.kafka)
+        return health_checks.kafka(self.context.state.ports["kafka"], self.context.state.kafka)

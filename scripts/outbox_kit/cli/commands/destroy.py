@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from outbox_kit import deployment
-from outbox_kit.cli.asking import confirm
+from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, say
 from outbox_kit.cli.options import Common, Output
-from outbox_kit.cli.plans import show_table
+from outbox_kit.cli.plan_output import show_table
 
 
 def destroy(
