@@ -11,7 +11,7 @@ import requests
 from requests.auth import AuthBase
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.model import Registry
+from outbox_spark.jobs.model import Registry
 
 # By the class names of requests, urllib3 and Python, the most telling first: why, and the next step.
 _WORDS: Mapping[str, tuple[str, str]] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata, util
 from pathlib import Path
 
-from outbox_spark.command import guarded, tell
+from outbox_spark.commands.options import guarded, tell
 from outbox_spark.errors import ConfigurationError
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"

@@ -25,7 +25,7 @@ from tests.benchmarks.meters import processor_seconds
 from tests.benchmarks.report import machine
 from tests.benchmarks.stage import PLUGINS, say, stage
 
-from outbox_spark.model import MaterializeJob, Outcome
+from outbox_spark.jobs.model import MaterializeJob, Outcome
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 FULL = os.environ.get("FULL", "") not in ("", "0")

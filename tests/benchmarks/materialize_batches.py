@@ -15,7 +15,7 @@ from tests.benchmarks.materialize_place import POSTGRES, Place, Stock
 from tests.benchmarks.materialize_variants import materialize
 from tests.benchmarks.stage import say
 
-from outbox_spark.model import MaterializeJob
+from outbox_spark.jobs.model import MaterializeJob
 
 BATCH = 10_000
 

@@ -13,7 +13,7 @@ from tests.benchmarks.materialize_events import marker_key
 from tests.benchmarks.materialize_place import Place
 from tests.benchmarks.stage import PARTITIONS
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 
 EVERY_SECONDS = 0.05
 LIMIT_SECONDS = 600.0
@@ -76,12 +76,12 @@ def _config(here: Place, topic: str, table: str) -> dict[str, str]:
 def _connector(here: Place, name: str, config: dict[str, str]) -> Iterator[None]:
     client = here.stage.deployment.connect
     client.create_stopped(name, config)
-    connect_apply.wait_stopped(client, name)
+    connect_lifecycle.wait_stopped(client, name)
     client.resume(name)
     try:
         yield
     finally:
-        connect_apply.remove(client, name)
+        connect_lifecycle.remove(client, name)
 
 
 def _wait(here: Place, connection: psycopg.Connection[tuple[object, ...]], table: str, wanted: int) -> None:

@@ -22,9 +22,9 @@ from tests.benchmarks.materialize_variants import quiet
 from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState
-from outbox_spark import runs
-from outbox_spark.model import PostgresTarget
-from outbox_spark.session import start_session
+from outbox_spark.jobs.model import PostgresTarget
+from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.session.spark_session import start_session
 
 LIMIT_SECONDS = 900
 JAVA_OPTIONS = "JAVA_OPTIONS"
@@ -69,7 +69,9 @@ def main() -> int:
     assert isinstance(target, PostgresTarget)
     spark = start_session("outbox-bench-memory")
     started = time.perf_counter()
-    outcome = runs.materialize(spark, job_for(state, target, arguments["topic"], arguments["table"]), quiet)
+    outcome = materialize_table.materialize(
+        spark, job_for(state, target, arguments["topic"], arguments["table"]), quiet
+    )
     seconds = time.perf_counter() - started
     by_name = {pid: _resident(pid) for pid in _family()}
     jvm = sum(size for pid, size in by_name.items() if _is_java(pid))

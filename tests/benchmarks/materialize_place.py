@@ -22,16 +22,15 @@ from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.model import (
+from outbox_spark.jobs.model import (
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
-    ParquetTarget,
     PostgresTarget,
     Registry,
     Target,
 )
-from outbox_spark.session import start_session
+from outbox_spark.session.spark_session import start_session
 from outbox_spark.sinks import open_table
 
 GC_LOG = REPOSITORY / "build" / "bench" / "materialize-gc.log"
@@ -175,7 +174,6 @@ def targets(state: StackState, folder: Path) -> dict[str, Target]:
         ),
         "delta": DeltaTarget(str(folder / "delta")),
         "iceberg": IcebergTarget("bench", {"type": "hadoop", "warehouse": str(folder / "iceberg")}),
-        "parquet": ParquetTarget(str(folder / "parquet")),
     }
 
 

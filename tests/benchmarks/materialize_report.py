@@ -12,7 +12,6 @@ from tests.benchmarks.report import Bound, bound_table, markdown, publish
 # (ratio, variant, reference, must, goal)
 RATES = (
     ("postgres_vs_read", "postgres", "read", 0.40, 0.55),
-    ("parquet_vs_read", "parquet", "read", 0.45, 0.60),
     ("iceberg_vs_read", "iceberg", "read", 0.45, 0.60),
     ("delta_vs_read", "delta", "read", 0.42, 0.55),
     ("stale_replay_vs_read", "postgres_stale_replay", "read", 0.38, 0.55),

@@ -18,13 +18,13 @@ from pyspark.sql.avro.functions import from_avro
 from tests.benchmarks.materialize_events import SCHEMA
 from tests.benchmarks.materialize_place import Place
 
-from outbox_spark import runs
-from outbox_spark.latest import newest_of
-from outbox_spark.model import Committed, MaterializeJob, Outcome, ReadRange
-from outbox_spark.order import sequence_of
-from outbox_spark.ranges import TopicState, describe, resolve
-from outbox_spark.source import read_records
-from outbox_spark.topics import topic_of
+from outbox_spark.jobs.model import Committed, MaterializeJob, Outcome, ReadRange
+from outbox_spark.kafka.ordering import sequence_of
+from outbox_spark.kafka.range_reader import read_records
+from outbox_spark.kafka.ranges import TopicState, describe, resolve
+from outbox_spark.kafka.topic import topic_of
+from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs.newest_per_key import newest_of
 
 NEWER_EPOCH = 1
 _FRAME_BYTES = 5
@@ -53,7 +53,7 @@ def reduce(here: Place, job: MaterializeJob) -> None:
 
 def materialize(here: Place, job: MaterializeJob) -> Outcome:
     """From where the table is to the end of the topic; a table that is not there is made."""
-    return runs.materialize(here.spark, job, quiet)
+    return materialize_table.materialize(here.spark, job, quiet)
 
 
 def merge_newer(here: Place, job: MaterializeJob) -> Outcome:
@@ -75,7 +75,7 @@ def _from_the_beginning(epoch: int) -> Iterator[None]:
     def again(topic: TopicState, _: Committed | None) -> ReadRange:
         return replace(resolve(topic, None), partition_epoch=epoch)
 
-    with mock.patch.object(runs, "resolve", again):
+    with mock.patch.object(materialize_table, "resolve", again):
         yield
 
 

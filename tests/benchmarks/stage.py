@@ -24,7 +24,7 @@ from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import seed_offset
-from outbox_kit.deployment import Deployment, execution, open_deployment
+from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import slot_removal
 from outbox_kit.stack import Options, Stack, StackState
@@ -130,7 +130,7 @@ def stage(*, plugins: tuple[Path, ...] = ()) -> Iterator[Stage]:
         try:
             state = stack.up(say)
             with open_deployment(_pipeline(project), "local") as deployment:
-                execution(deployment, say)
+                apply(deployment, say)
                 connect_lifecycle.remove(deployment.connect, NAME, offsets=True)
                 yield Stage(stack, state, deployment)
         finally:

@@ -13,14 +13,14 @@ import yaml
 from pyspark.sql import SparkSession
 from tests.integration.support import Deploy, Finished, Outbox, called, run
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import removal
+from outbox_kit.postgres import slot_removal
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
-from outbox_spark.session import start_session
+from outbox_spark.session.spark_session import start_session
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +61,11 @@ def take_down(deployment: Deployment) -> None:
     slot = deployment.pipeline.source.slot
     with suppress(OutboxKitError):
         if deployment.connect.config(deployment.pipeline.connector.name) is not None:
-            connect_apply.remove(deployment.connect, deployment.pipeline.connector.name)
+            connect_lifecycle.remove(deployment.connect, deployment.pipeline.connector.name)
         with postgres_client.connected(deployment.environment.source) as connection:
-            removal.wait_given_up(connection, slot)
+            slot_removal.wait_given_up(connection, slot)
             if postgres_client.slot(connection, slot) is not None:
-                removal.drop_slot(connection, slot)
+                slot_removal.drop_slot(connection, slot)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.cli.options import hoist
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka.reader import read_all
+from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.waiting import Seen, wait_for
 
 ARRIVE_SECONDS = 60

@@ -13,9 +13,9 @@ from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_versio
 from tests.integration.support import Deploy, arrived, decode
 from tests.integration.test_records import book
 
-from outbox_kit.checking import Status
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.verification import verify
 
 BODIES = "public.bodies_event"

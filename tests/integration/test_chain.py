@@ -18,11 +18,11 @@ from confluent_kafka import Message
 from tests.integration.support import Deploy, arrived, decode, headers, records
 from tests.integration.test_records import book, murmur2_partition, send
 
-from outbox_kit.checking import Status
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.demo.run import SHORT_RUN
 from outbox_kit.deployment import Deployment, apply, make_plan
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.stack import StackState
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for

@@ -14,8 +14,8 @@ import yaml
 from tests.integration.support import Deploy, Outbox, arrived
 from tests.integration.test_records import book, send
 
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect.comparing import FINGERPRINT_KEY
+from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.waiting import Seen, wait_for
 
@@ -97,10 +97,10 @@ def test_a_first_config_that_fails_is_stopped(outbox: Outbox, make_pipeline: Cal
     with open_deployment(path, "local") as deployment:
         status = deployment.connect.status("stillborn")
         assert status is not None
-        assert connect_apply.is_stopped(status)
+        assert connect_lifecycle.is_stopped(status)
         override(path, {})
         assert outbox("apply", "--yes", pipeline="stillborn").code == 0
-        assert connect_apply.is_running(deployment.connect.status("stillborn"))
+        assert connect_lifecycle.is_running(deployment.connect.status("stillborn"))
 
 
 def test_a_placeholder_that_the_worker_does_not_resolve_is_refused(
@@ -158,10 +158,10 @@ def test_the_declared_state_decides(
     with open_deployment(path, "halting") as deployment:
         arrived(deployment, "halting.book", 4, event_id)
         # Somebody stops it by hand: shown, and undone by the next apply.
-        connect_apply.stop(deployment.connect, "halting")
+        connect_lifecycle.stop(deployment.connect, "halting")
         (undone,) = applied("running")
         assert (undone["object"], undone["before"], undone["after"]) == ("state halting", "STOPPED", "RUNNING")
-        assert connect_apply.is_running(deployment.connect.status("halting"))
+        assert connect_lifecycle.is_running(deployment.connect.status("halting"))
 
 
 # --- the other connectors of the cluster
@@ -174,7 +174,7 @@ def test_another_connector_on_the_same_slot_is_refused(outbox: Outbox, deploy: D
     try:
         refused = outbox("plan", pipeline="crowded")
     finally:
-        connect_apply.remove(deployment.connect, "a stranger", offsets=True)
+        connect_lifecycle.remove(deployment.connect, "a stranger", offsets=True)
     assert refused.code == 1, refused.words
     assert "slot.name 'crowded_s' is also that of connector 'a stranger'" in refused.stderr
     assert "topic.prefix" not in refused.stderr

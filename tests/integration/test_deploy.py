@@ -13,7 +13,7 @@ from tests.integration.support import Deploy, Outbox
 from tests.integration.test_recovery import drop_slot
 
 from outbox_kit.deployment import Deployment
-from outbox_kit.verification.catalogue import IDS
+from outbox_kit.verification.check_catalogue import IDS
 
 # What the local environment file leaves open.
 NOT_TOLD = {"connect.workers", "kafka.cluster"}

@@ -10,13 +10,13 @@ import pytest
 from tests.integration.support import Deploy, Outbox, arrived, headers
 from tests.integration.test_records import book, send
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.positions import positions
-from outbox_kit.postgres.positions import undelivered_rows as positions_undelivered_rows
-from outbox_kit.postgres.removal import Delivered, drop_publication, drop_slot, undelivered_rows
+from outbox_kit.postgres.slot_removal import Delivered, drop_publication, drop_slot, undelivered_rows
+from outbox_kit.postgres.wal_positions import positions
+from outbox_kit.postgres.wal_positions import undelivered_rows as positions_undelivered_rows
 from outbox_kit.progress import silent
 from outbox_kit.waiting import Seen, wait_for
 
@@ -93,7 +93,7 @@ def test_a_slot_with_rows_that_were_not_delivered_is_not_dropped(
 ) -> None:
     deployment = deploy("laden")
     write(deployment, source_dsn, "laden")
-    connect_apply.stop(deployment.connect, "laden")
+    connect_lifecycle.stop(deployment.connect, "laden")
     key = str(uuid4())
     send(source_dsn, "book", key, book(key), table="public.laden_event")
     refused = outbox("destroy", "--yes", "--delete-topics", pipeline="laden")

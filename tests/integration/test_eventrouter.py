@@ -10,11 +10,11 @@ import pytest
 from tests.integration.support import Deploy, arrived, headers, in_process
 from tests.integration.test_records import book, murmur2_partition, send
 
-from outbox_kit.checking import Status
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.reader import read_all
+from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for
 

@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 from tests.integration.support import Finished, arrived, in_process, live_keys
 from tests.integration.test_records import book
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
@@ -87,7 +87,7 @@ class World:
 
     def stop(self) -> None:
         """Stop the connector, and wait until its slot is free."""
-        connect_apply.stop(self.deployment.connect, self.deployment.pipeline.connector.name)
+        connect_lifecycle.stop(self.deployment.connect, self.deployment.pipeline.connector.name)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
 
             def look() -> Seen[bool]:
@@ -226,7 +226,7 @@ def test_poisoned_config(world: World, play: Play) -> None:
     config = world.deployment.connect.config(name)
     assert config is not None
     world.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
-    connect_apply.wait_running(world.deployment.connect, name)
+    connect_lifecycle.wait_running(world.deployment.connect, name)
     done = play("poisoned-config")
     assert "connect.config" in done[0].stderr
     assert "poll.interval.ms" in done[1].stdout
@@ -240,7 +240,7 @@ def test_failed_task(world: World, play: Play) -> None:
 
     def look() -> Seen[bool]:
         status = world.deployment.connect.status(name)
-        return Seen(True if connect_apply.has_failed(status) else None, str(status))
+        return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
 
     wait_for("the task to fail", look, seconds=60)
     world.sql("alter publication elsewhere rename to incidents_outbox")

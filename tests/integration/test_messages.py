@@ -10,9 +10,9 @@ import pytest
 from tests.integration.support import Deploy, arrived, decode, headers, records
 from tests.integration.test_records import book, murmur2_partition
 
-from outbox_kit.checking import Status
 from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.sending.values import to_json
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for

@@ -20,12 +20,12 @@ from tests.integration.support import Deploy, arrived, headers, in_process, reco
 from tests.integration.test_records import book
 
 from outbox_kit.backfill import adopt
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect.comparing import PIPELINE_KEY, was_edited
+from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.config_diff import PIPELINE_KEY, was_edited
 from outbox_kit.connect.state import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.progress import Progress, silent
 from outbox_kit.waiting import Seen, wait_for
 
@@ -124,9 +124,9 @@ def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
             future.result()
         old = f"old-{name}"
         deployment.connect.create_stopped(old, plain_connector(deployment, **changes))
-        connect_apply.stop(deployment.connect, old)
+        connect_lifecycle.stop(deployment.connect, old)
         deployment.connect.resume(old)
-        connect_apply.wait_running(deployment.connect, old)
+        connect_lifecycle.wait_running(deployment.connect, old)
         before = Before(deployment, old)
         before.wait_streaming(source_dsn)
         return before
@@ -213,7 +213,7 @@ def test_a_running_connector_is_taken_over_without_a_gap_or_a_double_send(
                 (publication, "publication 'moved_p' publishes insert, update, delete, truncate"),
             ):
                 assert missing in outbox("adopt", "old-moved", "--yes", code=1).stderr
-                assert connect_apply.is_running(deployment.connect.status("old-moved"))
+                assert connect_lifecycle.is_running(deployment.connect.status("old-moved"))
                 connection.execute(statement)
         for step in ("create connector", "connector moved goes on", "wait for connector", "delete"):
             with pytest.raises(KeyboardInterrupt, match=step):
@@ -279,7 +279,7 @@ def test_what_cannot_be_taken_over_is_refused_before_anything_stops(shared: Befo
         pytest.raises(RefusedError, match="another apply of 'freed' is under way"),
     ):
         adopt(deployment, "old-freed", silent)
-    assert connect_apply.is_running(deployment.connect.status("old-freed"))
+    assert connect_lifecycle.is_running(deployment.connect.status("old-freed"))
     assert deployment.lock() is None
 
 
@@ -298,6 +298,6 @@ def leave_position(deployment: Deployment, position: int) -> None:
     """What Connect keeps of a connector of the new one's name that was deleted: from there, rows would be skipped."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     client.create_stopped(name, plain_connector(deployment, **{"topic.prefix": deployment.pipeline.prefix}))
-    connect_apply.wait_stopped(client, name)
+    connect_lifecycle.wait_stopped(client, name)
     client.patch_offsets(name, {"server": deployment.pipeline.prefix}, seed(position))
-    connect_apply.remove(client, name)
+    connect_lifecycle.remove(client, name)

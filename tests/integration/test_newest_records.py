@@ -16,15 +16,15 @@ from pyspark.sql import Row, SparkSession
 
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
-from outbox_spark import newest_records
-from outbox_spark.class_path import has_class
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.latest import newest_per_key
-from outbox_spark.model import Format, ReadRange
-from outbox_spark.newest_records import CLASS, COLUMNS, SETTING, extracted, read_newest
-from outbox_spark.ranges import describe, resolve
-from outbox_spark.source import read_records
-from outbox_spark.unexpected import explained
+from outbox_spark.jobs.model import Format, ReadRange
+from outbox_spark.kafka import newest_reader
+from outbox_spark.kafka.newest_reader import CLASS, COLUMNS, SETTING, extracted, read_newest
+from outbox_spark.kafka.range_reader import read_records
+from outbox_spark.kafka.ranges import describe, resolve
+from outbox_spark.runs.newest_per_key import newest_per_key
+from outbox_spark.session.class_path import has_class
+from outbox_spark.session.error_redaction import explained
 
 PARTITIONS = 3
 UNLIMITED = 1 << 30
@@ -189,7 +189,7 @@ def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) ->
         assert len(topic.newest()) == 2
         topic.spark.conf.set(SETTING, "newest")
         assert len(topic.newest()) == 1
-        monkeypatch.setattr(newest_records, "CLASS", "io.outboxkit.spark.NotThere")
+        monkeypatch.setattr(newest_reader, "CLASS", "io.outboxkit.spark.NotThere")
         with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):
             topic.newest()
         topic.spark.conf.set(SETTING, "auto")

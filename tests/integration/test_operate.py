@@ -14,10 +14,10 @@ from psycopg.rows import dict_row
 from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
 from tests.integration.test_records import book, send, send_within
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.postgres import positions
+from outbox_kit.postgres import wal_positions
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -122,7 +122,7 @@ def test_a_failed_task_is_explained_and_restarted(
 
         def look() -> Seen[bool]:
             status = operate.connect.status(NAME)
-            return Seen(True if connect_apply.has_failed(status) else None, str(status))
+            return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
 
         wait_for("the task to fail", look, seconds=60)
         found = document(run("status", "--output", "json", code=1))
@@ -231,7 +231,9 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     source = operate.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert positions.undelivered_rows(connection, source, **after) == 1, "by its commit, not by its own position"
+        assert wal_positions.undelivered_rows(connection, source, **after) == 1, (
+            "by its commit, not by its own position"
+        )
     run("resume")
     arrived(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
@@ -265,7 +267,7 @@ def test_an_export_is_never_overwritten_and_belongs_to_one_pipeline(
     path.write_text(json.dumps(content))
     refused = run("offsets", "reset", "--from", str(path), "--yes", code=1)
     assert "is of system_identifier 1, here it is " in refused.stderr
-    assert connect_apply.is_running(operate.connect.status(NAME)), "nothing was touched"
+    assert connect_lifecycle.is_running(operate.connect.status(NAME)), "nothing was touched"
 
 
 def test_dead_letters_are_listed_without_payload_and_acknowledged(

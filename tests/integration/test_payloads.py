@@ -16,7 +16,7 @@ from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_versio
 from tests.integration.support import Deploy, arrived, decode, headers, records
 from tests.integration.test_records import book, murmur2_partition
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.progress import silent
 from outbox_kit.sending.values import to_json
@@ -54,7 +54,7 @@ def typed(deploy_once: Deploy, project: Path, source_dsn: str) -> Typed:
         "note": {"payload": "text", "partitions": 2},
     }
     deployment = deploy_once("typed", source=source, aggregates=aggregates)
-    connect_apply.stop(deployment.connect, "typed")
+    connect_lifecycle.stop(deployment.connect, "typed")
     backlog = [insert(source_dsn, TYPED, "loan", f"l{n}", f'{{"id": "l{n}", "shelf": "S{n}"}}') for n in range(50)]
     schema.write_text(json.dumps(LOAN_2))
     apply(deployment, silent)

@@ -17,7 +17,7 @@ from tests.integration.test_records import book, send
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.stack import StackState
 
 Edit = Callable[..., None]

@@ -29,13 +29,13 @@ from pyspark.sql import SparkSession
 
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
+from outbox_spark.commands.reconcile import reconcile
+from outbox_spark.commands.reconcile_report import Result
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import MaterializeJob, PostgresTarget, Registry
-from outbox_spark.ranges import describe, offsets_at
-from outbox_spark.reconcile import reconcile
-from outbox_spark.reconcile_report import Result
-from outbox_spark.runs import materialize
-from outbox_spark.upkeep import now
+from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, Registry
+from outbox_spark.kafka.ranges import describe, offsets_at
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.retention import now
 
 TOPIC = "zombies.thing"
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}

@@ -12,11 +12,11 @@ from confluent_kafka import Message
 from psycopg.rows import TupleRow
 from tests.integration.support import Deploy, arrived, decode, headers, records
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.deployment import Deployment, make_plan, prepare
-from outbox_kit.deployment.apply import seed_for
+from outbox_kit.deployment.execution import seed_for
 from outbox_kit.deployment.plan import read_database
 from outbox_kit.operations import dead_letters
 from outbox_kit.progress import silent
@@ -189,6 +189,6 @@ def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deplo
     seed = seed_for(read_database(deployment))
     actual = connect_state.read_actual(deployment.connect, name)
     changes = connect_state.diff(name, config, actual)
-    connect_apply.apply(deployment.connect, name, config, changes, start=Start("seeded", seed), progress=silent)
+    connect_lifecycle.apply(deployment.connect, name, config, changes, start=Start("seeded", seed), progress=silent)
     deployment.connect.restart(name)
     arrived(deployment, "seeded.book", 4, event)

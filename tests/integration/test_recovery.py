@@ -8,14 +8,14 @@ import psycopg
 from tests.integration.support import Deploy, Outbox, arrived, headers
 from tests.integration.test_records import book, send
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.waiting import Seen, wait_for
 
 
 def drop_slot(deployment: Deployment, dsn: str) -> None:
     """Stop the connector and drop its slot."""
-    connect_apply.stop(deployment.connect, deployment.pipeline.connector.name)
+    connect_lifecycle.stop(deployment.connect, deployment.pipeline.connector.name)
     slot = deployment.pipeline.source.slot
     with psycopg.connect(dsn, autocommit=True) as connection:
 
@@ -56,7 +56,7 @@ def test_a_connector_ahead_of_the_server_is_refused(outbox: Outbox, deploy: Depl
     key = str(uuid4())
     arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
     name = deployment.pipeline.connector.name
-    connect_apply.stop(deployment.connect, name)
+    connect_lifecycle.stop(deployment.connect, name)
     ahead = 2**50
     deployment.connect.patch_offsets(
         name, {"server": "rewound"}, {"lsn": ahead, "lsn_proc": ahead, "lsn_commit": ahead}

@@ -11,10 +11,10 @@ from tests.integration.outbox_rows import RUNNING, insert, state_of
 from tests.integration.support import Deploy, arrived, headers, records
 from tests.integration.test_records import book
 
-from outbox_kit.checking import Status
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.sending.values import to_json
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for

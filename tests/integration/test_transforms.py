@@ -14,7 +14,7 @@ from tests.integration.outbox_rows import RUNNING, insert, state_of
 from tests.integration.support import Deploy, arrived, decode, headers, records
 from tests.integration.test_records import book, murmur2_partition
 
-from outbox_kit.linting.config import transforms
+from outbox_kit.connector_config import transforms
 from outbox_kit.pipeline import load_files, render_connector
 from outbox_kit.sending.values import to_json
 from outbox_kit.stack import Stack, StackState

@@ -13,8 +13,8 @@ from postgres_server import running_postgres
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
-from outbox_spark.session import start_session
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
+from outbox_spark.session.spark_session import start_session
 from outbox_spark.sinks.postgres_staging import VARIABLE
 
 
@@ -68,11 +68,6 @@ def delta_target(spark: SparkSession, tmp_path: Path) -> Target:
 
 
 @pytest.fixture
-def parquet_target(spark: SparkSession, tmp_path: Path) -> Target:
-    return Target(spark, job_for(ParquetTarget(str(tmp_path / "snapshots"))))
-
-
-@pytest.fixture
 def iceberg_target(spark: SparkSession, warehouse: Path, request: pytest.FixtureRequest) -> Target:
     catalog = {"type": "hadoop", "warehouse": str(warehouse)}
     return Target(spark, job_for(IcebergTarget(f"t_{abs(hash(request.node.nodeid)):x}", catalog)))
@@ -84,16 +79,16 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("warehouse")
 
 
-@pytest.fixture(params=["postgres", "delta", "iceberg", "parquet"])
+@pytest.fixture(params=["postgres", "delta", "iceberg"])
 def target(request: pytest.FixtureRequest) -> Target:
     """Each target; a test that takes it says what holds for all of them."""
     found: Target = request.getfixturevalue(f"{request.param}_target")
     return found
 
 
-# What holds for every target is shown on all four, on the two that are written most differently, or on one: a run of a
-# lake table costs seconds. `make test-full` runs the rest.
-_EVERYWHERE = frozenset({"postgres", "delta", "iceberg", "parquet"})
+# A run of a lake table takes seconds: tests of every target run on all three, on two, or on PostgreSQL alone.
+# `make test-full` runs the rest.
+_EVERYWHERE = frozenset({"postgres", "delta", "iceberg"})
 _TARGETS = {
     "test_materialize.py": _EVERYWHERE,
     "test_commit.py": frozenset({"postgres", "delta"}),

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.model import Committed, ReadRange
+from outbox_spark.jobs.model import Committed, ReadRange
 
 SOURCE_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "

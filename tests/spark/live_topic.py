@@ -11,10 +11,10 @@ from typing import Any
 from kafka_log import START, Log, Schemas
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.model import ReadRange
-from outbox_spark.newest_records import extracted
-from outbox_spark.ranges import TopicState
-from outbox_spark.topics import Topic
+from outbox_spark.jobs.model import ReadRange
+from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.topic import Topic
 
 
 @dataclass

@@ -13,10 +13,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 from tables import job_for
 
-from outbox_spark.applying import Applied, apply
-from outbox_spark.columns import KEY_COLUMN, Column
-from outbox_spark.model import Committed, MaterializeJob, Options, PostgresTarget, ReadRange, Written
-from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.decoding.columns import KEY_COLUMN, Column
+from outbox_spark.jobs.model import Committed, MaterializeJob, Options, PostgresTarget, ReadRange, Written
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.sinks import Batch
 from outbox_spark.sinks.base import SendsNothingAhead
 

@@ -12,8 +12,8 @@ import psycopg
 from psycopg.rows import TupleRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from outbox_spark.columns import Column, Kind
-from outbox_spark.model import Mode, Written
+from outbox_spark.decoding.columns import Column, Kind
+from outbox_spark.jobs.model import Mode, Written
 from outbox_spark.sinks.postgres_merge import apply_staged
 from outbox_spark.sinks.postgres_session import prepare_merge
 from outbox_spark.sinks.postgres_sql import Statements

@@ -12,10 +12,10 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 from staged_rows import staged_row
 
-from outbox_spark.model import PostgresTarget
-from outbox_spark.session import start_session
+from outbox_spark.jobs.model import PostgresTarget
+from outbox_spark.session.spark_session import start_session
+from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres_copy import copy_rows
-from outbox_spark.spark_work import OBSERVATION
 
 ROWS, FAILING = 60_000, 45_000
 

@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS
 
 STAGED = [KEY_COLUMN, *METADATA_COLUMNS, *OUTCOME_COLUMNS]
 TEXT = ["_sequence", "_timestamp", "_reason", "_key", "_value"]

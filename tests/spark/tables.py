@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,23 +13,21 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-from outbox_spark.applying import Applied, apply
-from outbox_spark.model import (
+from outbox_spark.jobs.model import (
     Committed,
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
     Mode,
     Outcome,
-    ParquetTarget,
     PostgresTarget,
     ReadRange,
     Registry,
     Status,
 )
-from outbox_spark.runs import Totals, outcome_of
+from outbox_spark.runs.apply_batch import Applied, apply
+from outbox_spark.runs.materialize_table import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX
 from outbox_spark.sinks.iceberg import table_name
 
 
@@ -78,8 +74,6 @@ class Target:
             with psycopg.connect(**self.dsn, row_factory=dict_row) as connection:
                 query = SQL("select * from {}").format(Identifier(self.job.target.schema, name))
                 return connection.execute(query).fetchall()
-        if isinstance(self.job.target, ParquetTarget):
-            return parquet_rows(self.spark, self.job.target.path, self.job.table, suffix)
         if isinstance(self.job.target, IcebergTarget):
             sql_name = table_name(self.spark, self.job.target, name)
             frames = (
@@ -108,16 +102,7 @@ def staging_tables(target: Target) -> list[str]:
         return [name for (name,) in rows]
 
 
-def parquet_rows(spark: SparkSession, folder: str, table: str, suffix: str) -> list[dict[str, Any]]:
-    """Rows, ledger or quarantine of a Parquet table, found in the way that needs nothing of ours."""
-    files = Path(folder, table + suffix)
-    if suffix != QUARANTINE_SUFFIX:
-        pointer = json.loads(max(Path(folder, table, "_current").glob("0*")).read_text())
-        files = Path(folder, table, pointer["tombstones" if suffix else "rows"])
-    return [row.asDict(recursive=True) for row in spark.read.parquet(str(files)).collect()]
-
-
-def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget | ParquetTarget) -> MaterializeJob:
+def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget) -> MaterializeJob:
     return MaterializeJob(
         aggregate="thing",
         topic="test.thing",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_spark.batches import Batches
-from outbox_spark.model import ReadRange
+from outbox_spark.jobs.model import ReadRange
+from outbox_spark.runs.batch_ranges import Batches
 
 
 def range_of(ends: list[int], starts: list[int] | None = None) -> ReadRange:

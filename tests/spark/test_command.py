@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from outbox_spark import each, jobs, session
-from outbox_spark.command import Exit
-from outbox_spark.configuration import load_jobs
+from outbox_spark.commands import materialize as jobs
+from outbox_spark.commands import run_each
+from outbox_spark.commands.materialize import main
+from outbox_spark.commands.options import Exit
 from outbox_spark.errors import ConfigurationError, RefusedError
-from outbox_spark.jobs import main
-from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Registry, Status
+from outbox_spark.jobs.from_pipeline import load_jobs
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Registry, Status
+from outbox_spark.session.spark_session import spark_session
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -103,7 +105,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
             return attempt(job, tell)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
-        monkeypatch.setattr(each, "start_session", lambda _: spark)
+        monkeypatch.setattr(run_each, "start_session", lambda _: spark)
         monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     return use
@@ -163,7 +165,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
 
     attempting(attempt)
     exported: list[MaterializeJob] = []
-    monkeypatch.setattr(jobs, "export", lambda _, done, __: exported.extend(done))
+    monkeypatch.setattr(jobs, "export", lambda _, done, *__: exported.extend(done))
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
     assert main(options) == Exit.REFUSED
     assert [job.aggregate for job in exported] == ["book"]
@@ -199,7 +201,7 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
 ) -> None:
     exported: list[str] = []
 
-    def export(_: SparkSession, found: Sequence[MaterializeJob], __: Path) -> None:
+    def export(_: SparkSession, found: Sequence[MaterializeJob], *__: object) -> None:
         (job,) = found
         if job.aggregate == "author":
             raise OSError("No space left on device")
@@ -207,7 +209,7 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
 
     monkeypatch.setattr(jobs, "materialize", lambda *_, **__: OUTCOME)
     monkeypatch.setattr(jobs, "export", export)
-    monkeypatch.setattr(each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     options = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--output", "json", "--export", "x"]
     assert main(options) == Exit.FAILED
@@ -239,6 +241,8 @@ def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--max-failures", "3"], "need --interval"),
         (["--interval", "5", "--dry-run"], "not allowed with"),
         (["--interval", "5", "--export", "x"], "not allowed with"),
+        (["--export-format", "parquet"], "--export-format needs --export"),
+        (["--export", "x", "--export-format", "csv"], "invalid"),
         (["--interval", "5", "--replay-from", "beginning"], "not allowed with --interval"),
         (["--dry-run", "--replay-from", "beginning"], "not allowed with --dry-run"),
         (["--job", "a.json", "-p", "b.yaml"], "not allowed with"),
@@ -261,23 +265,23 @@ def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MASTER", "local[2]")
-    assert session._own_master() == "local[2]"
+    assert spark_session._own_master() == "local[2]"
     monkeypatch.setenv("SPARK_MASTER", "spark://cluster:7077")
     with pytest.raises(ConfigurationError, match="SPARK_MASTER is spark://cluster:7077") as caught:
-        session._own_master()
+        spark_session._own_master()
     assert "spark-submit" in caught.value.hint
 
 
 def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="no jars for Spark: looked in"):
-        session._own_settings()
+        spark_session._own_settings()
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
 def test_a_collector_that_the_environment_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Java does not start with two."""
     monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
-    assert "-XX:+UseParallelGC" in session._own_settings()["spark.driver.extraJavaOptions"]
+    assert "-XX:+UseParallelGC" in spark_session._own_settings()["spark.driver.extraJavaOptions"]
     monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")
-    assert "GC" not in session._own_settings()["spark.driver.extraJavaOptions"]
+    assert "GC" not in spark_session._own_settings()["spark.driver.extraJavaOptions"]

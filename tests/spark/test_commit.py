@@ -13,9 +13,9 @@ from psycopg.sql import SQL
 from pyspark.sql import DataFrame, SparkSession
 from tables import Target, staging_tables
 
-from outbox_spark.columns import Column
+from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
-from outbox_spark.model import DeltaTarget, IcebergTarget, ParquetTarget, PostgresTarget
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.sinks import DeltaTable, PostgresTable, Sent
 from outbox_spark.sinks.iceberg import table_name
 from outbox_spark.sinks.lease import Lease
@@ -328,8 +328,6 @@ def drop(target: Target, spark: SparkSession) -> None:
     if isinstance(target.job.target, DeltaTarget):
         spark.sql(f"DROP TABLE delta.`{target.job.target.path}/thing`")
         remove(spark, f"{target.job.target.path}/thing")
-    elif isinstance(target.job.target, ParquetTarget):
-        remove(spark, f"{target.job.target.path}/thing")
     elif isinstance(target.job.target, IcebergTarget):
         spark.sql(f"DROP TABLE {table_name(spark, target.job.target, 'thing')} PURGE")
     else:
@@ -346,8 +344,6 @@ def remove(spark: SparkSession, path: str) -> None:
 def make_foreign(target: Target, spark: SparkSession) -> None:
     if isinstance(target.job.target, DeltaTarget):
         spark.range(1).write.format("delta").save(f"{target.job.target.path}/thing")
-    elif isinstance(target.job.target, ParquetTarget):
-        spark.range(1).write.parquet(f"{target.job.target.path}/thing")
     elif isinstance(target.job.target, IcebergTarget):
         name = table_name(spark, target.job.target, "thing")
         spark.sql(f"CREATE NAMESPACE {name.rsplit('.', 1)[0]}")

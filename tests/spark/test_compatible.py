@@ -8,8 +8,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from outbox_spark.avro_schema import adapted, load
-from outbox_spark.compatible import check_writer
+from outbox_spark.decoding.compatibility import check_writer
+from outbox_spark.decoding.schema_resolution import adapted, load
 from outbox_spark.errors import SchemaError
 
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from tables import job_for
 
-from outbox_spark import jobs as command
-from outbox_spark.applying import Applied
-from outbox_spark.command import Exit
-from outbox_spark.continuous import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
+from outbox_spark.commands import materialize as command
+from outbox_spark.commands.interval import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
+from outbox_spark.commands.materialize import Runner
+from outbox_spark.commands.options import Exit
+from outbox_spark.commands.report import failed
 from outbox_spark.errors import ConfigurationError, MaterializeError, SchemaError, UnreachableError
-from outbox_spark.jobs import Runner
-from outbox_spark.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
-from outbox_spark.report import failed
+from outbox_spark.jobs.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
+from outbox_spark.runs.apply_batch import Applied
 
 A = replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", topic="t.a")
 B = replace(A, aggregate="b", table="b", topic="t.b")

@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 from tables import Target, job_for
 from test_metrics import topic_in_memory
 
-from outbox_spark import dry_run as module
-from outbox_spark import runs
-from outbox_spark.command import Exit
-from outbox_spark.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
+from outbox_spark.commands import dry_run as module
+from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
+from outbox_spark.commands.options import Exit
 from outbox_spark.errors import MaterializeError, RefusedError, SchemaError, UnreachableError
-from outbox_spark.model import (
+from outbox_spark.jobs.model import (
     Committed,
     DeltaTarget,
     MaterializeJob,
@@ -30,7 +29,8 @@ from outbox_spark.model import (
     Ordering,
     PostgresTarget,
 )
-from outbox_spark.ranges import TopicState
+from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.runs.materialize_table import materialize_table
 from outbox_spark.sinks import open_table
 
 NOW = datetime.now(UTC)
@@ -239,7 +239,7 @@ def test_as_json(topic: pytest.MonkeyPatch) -> None:
 def test_the_layout_that_the_sink_writes_is_the_one_that_is_read(postgres_target: Target) -> None:
     """The dry run has a query of its own: it must not fall behind the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
-        runs.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
+        materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
     found = module._committed(postgres_target.job, no_spark)
     assert found == postgres_target.committed()
     assert found is not None

@@ -15,7 +15,7 @@ from memory_table import MemoryTable, run
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import Format, Options
+from outbox_spark.jobs.model import Format, Options
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": "string"}]}
 OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "gone", "type": "int"}]}

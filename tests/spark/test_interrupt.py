@@ -11,8 +11,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark import each
-from outbox_spark.command import Exit, guarded, plain_interrupts
+from outbox_spark.commands import run_each
+from outbox_spark.commands.options import Exit, guarded, plain_interrupts
 
 BUSY_SECONDS = 30
 
@@ -56,9 +56,9 @@ def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd:
 
 def test_spark_s_own_handler_is_set_aside_whatever_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
+    monkeypatch.setattr(run_each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
     try:
-        each.start("outbox-maintain")
+        run_each.start("outbox-maintain")
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -77,7 +77,7 @@ def test_an_error_on_the_way_out_is_an_interrupt_too(capsys: pytest.CaptureFixtu
     assert guarded(interrupted_on_the_way_out, debug=False) == Exit.INTERRUPTED
     assert capsys.readouterr().err.startswith("interrupted: ")
     with pytest.raises(KeyboardInterrupt):
-        each.attempt("book", print, interrupted_on_the_way_out, lambda _: 1, debug=False)
+        run_each.attempt("book", print, interrupted_on_the_way_out, lambda _: 1, debug=False)
 
 
 def test_another_error_stays_what_it_is() -> None:

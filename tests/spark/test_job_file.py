@@ -13,19 +13,18 @@ from typing import Any
 import pytest
 from test_command import ENVIRONMENT, PROJECT, pipeline
 
-from outbox_spark.command import Exit
-from outbox_spark.configuration import jobs_without_secrets, load_jobs
+from outbox_spark.commands.materialize import main
+from outbox_spark.commands.options import Exit
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.job_file import VERSION, as_text, read_jobs, variables
-from outbox_spark.jobs import main
-from outbox_spark.model import (
+from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
+from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
+from outbox_spark.jobs.model import (
     DeltaTarget,
     Format,
     IcebergTarget,
     MaterializeJob,
     Mode,
     Options,
-    ParquetTarget,
     PostgresTarget,
     Registry,
     Target,
@@ -64,7 +63,6 @@ OPTIONS = Options(Mode.HISTORY, Format.JSON, Format.JSON_WITH_SCHEMA, 3, timedel
         PostgresTarget("h", 5432, "d", "u", "p", "s"),
         DeltaTarget("s3a://lake/x"),
         IcebergTarget("ns", {"type": "rest", "uri": "http://c"}),
-        ParquetTarget("/snapshots"),
     ],
 )
 def test_what_is_written_is_read_again(target: Target, tmp_path: Path) -> None:
@@ -233,7 +231,7 @@ class Blocked:
         if top in others or (top == "outbox_kit" and name not in allowed):
             raise ImportError(f"blocked: {name}", name=name)
 sys.meta_path.insert(0, Blocked())
-from outbox_spark.jobs import main
+from outbox_spark.commands.materialize import main
 sys.exit(main(sys.argv[1:]))
 """
 

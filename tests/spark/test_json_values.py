@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
-from outbox_spark.json_values import with_records
+from outbox_spark.decoding.json_values import with_records
 
 
 def logical(base: str, logical_type: str, **more: object) -> dict[str, object]:

@@ -10,11 +10,12 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from tables import Target
 
-from outbox_spark import applying, newest_records
-from outbox_spark.keeping import keep_to_kept, kept, reading
-from outbox_spark.newest_records import extracted
+from outbox_spark.kafka import newest_reader
+from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.runs import apply_batch
+from outbox_spark.session.error_redaction import explained
+from outbox_spark.session.persisted import keep_to_kept, kept, reading
 from outbox_spark.sinks.postgres_staging import VARIABLE
-from outbox_spark.unexpected import explained
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -42,7 +43,7 @@ def test_a_batch_whose_rows_are_lost_changes_nothing(
     log = log_of(1, 2)
     before = (target.rows(), target.committed())
     with monkeypatch.context() as patch:
-        patch.setattr(applying, "kept", lost)
+        patch.setattr(apply_batch, "kept", lost)
         with pytest.raises(Py4JJavaError) as caught:
             target.run(log, SCHEMAS)
     assert "rows that a batch kept were lost" in str(explained(caught.value))
@@ -69,7 +70,7 @@ def test_only_reading_reads(spark: SparkSession) -> None:
 
 
 def test_a_spark_without_the_jar_reads_as_it_always_did(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest_records, "CHECKED_CLASS", "io.outboxkit.spark.NotThere")
+    monkeypatch.setattr(newest_reader, "CHECKED_CLASS", "io.outboxkit.spark.NotThere")
     records = extracted(log_of(1).read(spark, log_of(1).range_from(None)))
     with ExitStack() as stack:
         keep_to_kept(stack, spark)

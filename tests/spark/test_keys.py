@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
-from outbox_spark.keys import key_text
-from outbox_spark.model import Format, Ordering
+from outbox_spark.decoding.record_keys import key_text
+from outbox_spark.jobs.model import Format, Ordering
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

@@ -16,10 +16,10 @@ from kafka_log import START, Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark.columns import columns_of
+from outbox_spark.commands.export import export
+from outbox_spark.decoding.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.export import export
-from outbox_spark.model import DeltaTarget, IcebergTarget, Mode
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, Mode
 from outbox_spark.sinks import DeltaTable
 from outbox_spark.sinks.iceberg import IcebergTable, table_name, use_catalog
 from outbox_spark.sinks.lease import Lease

@@ -13,7 +13,7 @@ from kafka_log import START, Log, Record, Schemas, framed, sequence
 from tables import Target
 
 from outbox_spark.errors import SchemaError
-from outbox_spark.model import Mode, Options
+from outbox_spark.jobs.model import Mode, Options
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

@@ -12,12 +12,12 @@ from live_topic import LiveTopic
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark import runs, upkeep
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
-from outbox_spark.ranges import TopicState
-from outbox_spark.runs import materialize
-from outbox_spark.upkeep import Upkeep
+from outbox_spark.jobs.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
+from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.runs import retention
+from outbox_spark.runs.materialize_table import materialize, materialize_table
+from outbox_spark.runs.retention import Upkeep
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -34,7 +34,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
         nonlocal time
         time += by
 
-    for module in (upkeep, runs):
+    for module in (retention, materialize_table):
         monkeypatch.setattr(module, "now", lambda: time)
     return move
 
@@ -96,7 +96,7 @@ def test_a_crash_before_the_comparison_leaves_it_to_the_next_run(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "compare", crash)
+        patch.setattr(materialize_table, "compare", crash)
         with pytest.raises(ZeroDivisionError):
             run(delta_target, live)
     assert set(delta_target.state()) == {"a", "b", "c"}
@@ -144,13 +144,13 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
 
 
 def owed(target: Target, previous: Committed | None, **options: object) -> Upkeep:
-    return Upkeep(replace(target.job, options=Options(**options)), STATE, previous, upkeep.now())  # type: ignore[arg-type]
+    return Upkeep(replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def noon(later: Clock) -> datetime:
     del later
-    return upkeep.now()
+    return retention.now()
 
 
 def test_only_the_batch_that_reaches_the_end_moves_the_time(delta_target: Target, noon: datetime) -> None:

@@ -13,13 +13,13 @@ from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark import each, maintenance
-from outbox_spark.command import Exit
-from outbox_spark.configuration import load_jobs
-from outbox_spark.each import for_each
+from outbox_spark.commands import maintain, run_each
+from outbox_spark.commands.maintain import Maintained, failed, main, maintain
+from outbox_spark.commands.options import Exit
+from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
-from outbox_spark.maintenance import Maintained, failed, main, maintain
-from outbox_spark.model import DeltaTarget, MaterializeJob
+from outbox_spark.jobs.from_pipeline import load_jobs
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -105,7 +105,7 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(
     delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._path if "good" in table._path else 1 / 0)
-    monkeypatch.setattr(each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     told: list[str] = []
     jobs = [job_at(delta_target, name) for name in ("bad", "good")]
@@ -150,8 +150,8 @@ def test_the_command(
         return Maintained(job.aggregate, job.target_name, job.table, "compacted")
 
     session = Session()
-    monkeypatch.setattr(maintenance, "maintain", result)
-    monkeypatch.setattr(each, "start_session", lambda _: session)
+    monkeypatch.setattr(maintain, "maintain", result)
+    monkeypatch.setattr(run_each, "start_session", lambda _: session)
     arguments = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
     assert main([*arguments, "--output", "json"]) == code
     assert session.stopped
@@ -179,7 +179,7 @@ def test_a_lease_keeps_maintenance_and_runs_apart(delta_target: Target, spark: S
 def test_what_java_prints_is_not_in_the_result(tmp_path: Path) -> None:
     """Delta's VACUUM prints what it has removed, by Scala's console."""
     program = """
-from outbox_spark.session import start_session
+from outbox_spark.session.spark_session import start_session
 jvm = start_session("test-stdout").sparkContext._jvm
 jvm.scala.Console.println("Deleted 0 files")
 jvm.java.lang.System.out.println("more words")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.order import sequence_of
+from outbox_spark.kafka.ordering import sequence_of
 
 THING_1 = {
     "type": "record",

@@ -20,15 +20,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tables import job_for
 
-from outbox_spark import metrics as module
-from outbox_spark import runs, topics
+from outbox_spark.commands import metrics as module
+from outbox_spark.commands.metrics import Metrics, opened
+from outbox_spark.commands.report import failed
 from outbox_spark.errors import UnreachableError
-from outbox_spark.metrics import Metrics, opened
-from outbox_spark.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
-from outbox_spark.newest_records import extracted
-from outbox_spark.ranges import TopicState
-from outbox_spark.report import failed
-from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, SparkWork
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
+from outbox_spark.kafka import topic
+from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, SparkWork
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 JOB = job_for(DeltaTarget("/lake"))
@@ -91,13 +92,19 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topics, "describe", lambda *_: state)
+        patch.setattr(topic, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(topics, "read_records", lambda spark, _, read: log.read(spark, read))
-        patch.setattr(topics, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
-        patch.setattr("outbox_spark.registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject))
-        patch.setattr("outbox_spark.registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject))
-        patch.setattr("outbox_spark.registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number))
+        patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr(topic, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
+        )
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
+        )
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
+        )
         yield
 
 
@@ -119,7 +126,7 @@ def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
     with topic_in_memory(things()), listening(spark) as listener:
         metrics.attach(spark)
         metrics.begin()
-        metrics.run(job, runs.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
+        metrics.run(job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
         # Listeners are told a moment after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
     return Ran(job, lines(stream), listener.seen)
@@ -245,7 +252,7 @@ def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
 ) -> None:
     from test_job_file import as_text, written  # noqa: PLC0415 - its fixtures are not wanted here
 
-    from outbox_spark.jobs import main  # noqa: PLC0415
+    from outbox_spark.commands.materialize import main  # noqa: PLC0415
 
     job = written(tmp_path, as_text([JOB]))
     assert main(["--job", str(job), "--metrics", str(tmp_path / "no/m.jsonl")]) == 4

@@ -12,9 +12,9 @@ from memory_table import JOB, MemoryTable
 from pyspark.sql import SparkSession
 from tables import Target, staging_tables
 
-from outbox_spark.applying import apply
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import Mode
+from outbox_spark.jobs.model import Mode
+from outbox_spark.runs.apply_batch import apply
 from outbox_spark.sinks import PostgresTable, Sent
 
 OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}

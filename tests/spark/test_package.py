@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import outbox_spark
-from outbox_spark.command import Exit
+from outbox_spark.commands.options import Exit
 from outbox_spark.package import DRIVER_PACKAGES, ZIP_NAME, build, main
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ def test_a_folder_without_jars_is_told(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
     """As spark-submit starts it: the zip on the path, and the jobs of no checkout."""
-    finder = "import outbox_spark.jobs as j, outbox_kit as k; print(j.__file__); print(k.__file__)"
+    finder = "import outbox_spark.commands.materialize as j, outbox_kit as k; print(j.__file__); print(k.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}
     command = [sys.executable, "-c", finder]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)

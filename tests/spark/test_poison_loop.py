@@ -11,10 +11,10 @@ from live_topic import LiveTopic
 from memory_table import JOB, MemoryTable, run
 from pyspark.sql import SparkSession
 
-from outbox_spark.applying import apply
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.keeping import Counts
-from outbox_spark.model import Mode, Options, ReadRange
+from outbox_spark.jobs.model import Mode, Options, ReadRange
+from outbox_spark.runs.apply_batch import apply
+from outbox_spark.session.persisted import Counts
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

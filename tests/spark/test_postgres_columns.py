@@ -11,7 +11,7 @@ from kafka_log import POISON, Log, Schemas, framed, sequence
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError, MaterializeError, SchemaError
-from outbox_spark.model import Mode, PostgresTarget
+from outbox_spark.jobs.model import Mode, PostgresTarget
 
 
 def record(*fields: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
 from psycopg.sql import SQL
 
 from outbox_spark.errors import MaterializeError, OverlapError
-from outbox_spark.model import PostgresTarget
+from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks import PostgresTable
 
 Open = Callable[[], PostgresTable]

@@ -10,7 +10,7 @@ import pytest
 from kafka_log import sequence
 from postgres_batches import GOOD, POISON, TOMBSTONE, Change, Table, fresh_schema
 
-from outbox_spark.model import Mode, Written
+from outbox_spark.jobs.model import Mode, Written
 
 MakeTable = Callable[[Mode], Table]
 

@@ -9,7 +9,7 @@ import pytest
 from postgres_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
 from psycopg.sql import SQL, Composed
 
-from outbox_spark.model import Mode
+from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres_history_sql import History
 from outbox_spark.sinks.postgres_merge_sql import Merge
 from outbox_spark.sinks.postgres_session import prepare_merge

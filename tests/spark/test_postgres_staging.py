@@ -15,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from staged_rows import create_table, staged_row
 from tables import Target
 
-from outbox_spark.class_path import has_class
-from outbox_spark.columns import KEY_COLUMN
+from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, MaterializeError
-from outbox_spark.model import PostgresTarget
+from outbox_spark.jobs.model import PostgresTarget
+from outbox_spark.session.class_path import has_class
 from outbox_spark.sinks import postgres_staging
 from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
 from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle

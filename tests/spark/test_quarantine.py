@@ -11,7 +11,7 @@ from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
 
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.model import Format, Options
+from outbox_spark.jobs.model import Format, Options
 
 THING = {
     "type": "record",

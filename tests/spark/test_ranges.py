@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import Committed, Ordering, ReadRange
-from outbox_spark.ranges import TopicState, resolve
+from outbox_spark.jobs.model import Committed, Ordering, ReadRange
+from outbox_spark.kafka.ranges import TopicState, resolve
 
 
 def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-1") -> TopicState:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,14 +14,13 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark import rebuild as rebuild_module
+from outbox_spark.commands import rebuild as rebuild_module
+from outbox_spark.commands.rebuild import rebuild, shadow_of
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
-from outbox_spark.model import IcebergTarget, Mode, Outcome, ParquetTarget, PostgresTarget, Status
-from outbox_spark.rebuild import rebuild, shadow_of
-from outbox_spark.runs import materialize
-from outbox_spark.sinks import ParquetTable, PostgresTable
+from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.sinks import PostgresTable
 from outbox_spark.sinks.iceberg import table_name
-from outbox_spark.sinks.parquet_files import Files
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
@@ -114,8 +111,7 @@ def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: 
     assert set(target.state()) == {"a", "b", "c", "d"}
     put(live.log, "e", 8)
     assert target.run(live.log, SCHEMAS).upserts == 1
-    beside = {"thing__quarantine"} if isinstance(target.job.target, ParquetTarget) else BESIDE
-    assert names_of(target) >= {"thing", *beside}
+    assert names_of(target) >= {"thing", *BESIDE}
 
 
 def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> None:
@@ -152,48 +148,6 @@ def test_a_rebuild_that_was_stopped_continues(
     put(log, "e", 8)
     assert rebuilt(postgres_target, live).records == 1
     assert set(postgres_target.state()) == {"a", "b", "c", "d", "e"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("owner", "name"), [(Files, "move"), (ParquetTable, "drop")])
-def test_a_rebuild_that_was_stopped_while_it_moved_files_begins_anew(
-    spark: SparkSession, parquet_target: Target, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
-) -> None:
-    """Between the first file that has moved and the pointer to it, and between the pointer and the end."""
-    log = history()
-    live = LiveTopic(spark, log, SCHEMAS)
-    done = getattr(owner, name)
-
-    def crash(*arguments: object, **named: object) -> None:
-        if owner is Files:
-            done(*arguments, **named)
-        raise CrashError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, crash)
-        with pytest.raises(CrashError):
-            rebuilt(parquet_target, live)
-    put(log, "e", 8)
-    assert rebuilt(parquet_target, live).records == 8
-    assert set(parquet_target.state()) == {"a", "b", "c", "d", "e"}
-    assert not [name for name in names_of(parquet_target) if "rebuild" in name]
-
-
-@pytest.mark.long
-def test_a_shadow_whose_files_are_gone_is_made_anew(spark: SparkSession, parquet_target: Target) -> None:
-    live = LiveTopic(spark, history(), SCHEMAS)
-    shadow = replace(parquet_target, job=shadow_of(parquet_target.job))
-    shadow.run(live.log, SCHEMAS)
-    for table in (parquet_target, shadow):
-        table.run(live.log, SCHEMAS)
-        assert isinstance(table.job.target, ParquetTarget)
-        for rows in Path(table.job.target.path, table.job.table).glob("snapshot-*/rows"):
-            shutil.rmtree(rows)
-        with pytest.raises(RefusedError, match=r"names snapshot-\S+/rows, which is gone") as refused:
-            table.committed()
-        assert "outbox-rebuild" in refused.value.hint
-    assert rebuilt(parquet_target, live).records == 7
-    assert set(parquet_target.state()) == {"a", "b", "c", "d"}
 
 
 def test_what_a_stopped_rebuild_left_of_another_topic_is_dropped(spark: SparkSession, postgres_target: Target) -> None:
@@ -317,17 +271,16 @@ def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_ta
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.parametrize("name", ["iceberg_target", pytest.param("parquet_target", marks=pytest.mark.long)])
 @pytest.mark.parametrize("is_there", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_run_during_the_last_step_is_not_taken_back(
-    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str, is_there: bool
+    spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
-    """Where no lock keeps runs away: Parquet, and Iceberg where the catalog is no folder."""
-    target: Target = request.getfixturevalue(name)
-    if isinstance(target.job.target, IcebergTarget):  # a catalog that we do not know to be a folder
-        catalog = {**target.job.target.catalog, "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}
-        del catalog["type"]
-        target = replace(target, job=replace(target.job, target=replace(target.job.target, catalog=catalog)))
+    """Without `type: hadoop` the catalog may be anything, so that there is no folder for a lease file."""
+    iceberg = iceberg_target.job.target
+    assert isinstance(iceberg, IcebergTarget)
+    catalog = {**iceberg.catalog, "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}
+    del catalog["type"]
+    target = replace(iceberg_target, job=replace(iceberg_target.job, target=replace(iceberg, catalog=catalog)))
     log = history()
     if is_there:
         target.run(log, SCHEMAS)

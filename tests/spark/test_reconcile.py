@@ -16,16 +16,16 @@ from live_topic import LiveTopic
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark import compare as compare_module
-from outbox_spark import each
-from outbox_spark import reconcile as reconcile_module
-from outbox_spark.command import Exit
-from outbox_spark.compare import Found, Kind, compare
+from outbox_spark.commands import reconcile as reconcile_module
+from outbox_spark.commands import run_each
+from outbox_spark.commands.options import Exit
+from outbox_spark.commands.reconcile import exit_of
+from outbox_spark.commands.reconcile_report import Reconciled, Result, SourceDifferences, as_json, as_table
 from outbox_spark.errors import RefusedError
-from outbox_spark.mend import mend, not_mended
-from outbox_spark.model import DeltaTarget, MaterializeJob, Written
-from outbox_spark.reconcile import exit_of
-from outbox_spark.reconcile_report import Reconciled, Result, SourceDifferences, as_json, as_table
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Written
+from outbox_spark.runs import compare_topic as compare_module
+from outbox_spark.runs.compare_topic import Found, Kind, compare
+from outbox_spark.runs.repair import mend, not_mended
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -278,7 +278,7 @@ def test_the_command_reports_each_table(
 ) -> None:
     jobs = [job_for(DeltaTarget(str(tmp_path))), replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
     monkeypatch.setattr(reconcile_module, "jobs_of", lambda _: jobs)
-    monkeypatch.setattr(each, "start_session", lambda _: spark)
+    monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, examples: int) -> Reconciled:

@@ -16,10 +16,10 @@ from pydantic import SecretStr
 from tests.unit.connect.tls import make_authority
 
 from outbox_kit.pipeline import HttpService
-from outbox_spark.configuration import _registry
+from outbox_spark.decoding.schema_registry import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
-from outbox_spark.model import Registry
-from outbox_spark.registry import SchemaRegistry
+from outbox_spark.jobs.from_pipeline import _registry
+from outbox_spark.jobs.model import Registry
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
 ANSWERS: dict[str, object] = {

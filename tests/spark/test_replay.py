@@ -11,10 +11,11 @@ from live_topic import LiveTopic
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark import runs, upkeep
 from outbox_spark.errors import ConfigurationError, RefusedError
-from outbox_spark.model import Committed, Options, Ordering, Outcome, ReadRange
-from outbox_spark.replay import parsed, replayed
+from outbox_spark.jobs.model import Committed, Options, Ordering, Outcome, ReadRange
+from outbox_spark.kafka.replay import parsed, replayed
+from outbox_spark.runs import retention
+from outbox_spark.runs.materialize_table import materialize_table
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -26,7 +27,7 @@ def put(log: Log, key: str, commit: int) -> None:
 
 def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
     job = replace(target.job, options=Options(tombstone_ttl=ttl))
-    return runs.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
+    return materialize_table.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
 
 
 def test_a_replay_inside_the_ledgers_time_brings_nothing_back_and_beyond_it_is_refused(
@@ -34,7 +35,7 @@ def test_a_replay_inside_the_ledgers_time_brings_nothing_back_and_beyond_it_is_r
 ) -> None:
     """The tombstone is gone from the topic, an older record of the key was sent again behind it."""
     clock = START + timedelta(minutes=1)
-    for module in (upkeep, runs):
+    for module in (retention, materialize_table):
         monkeypatch.setattr(module, "now", lambda: clock)
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)

@@ -17,13 +17,14 @@ import pytest
 import yaml
 from test_job_file import as_text, job
 
-from outbox_spark import maintenance, metrics, reconcile, session
-from outbox_spark.command import Exit
-from outbox_spark.jobs import _check, _parser
-from outbox_spark.model import PostgresTarget
+from outbox_spark.commands import maintain, metrics, reconcile
+from outbox_spark.commands.materialize import _check, _parser
+from outbox_spark.commands.options import Exit
+from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.package import ZIP_NAME
-from outbox_spark.spark_work import GROUP_PREFIX, OBSERVATION, Figures
-from outbox_spark.versions import JAVA, SCALA, SPARK
+from outbox_spark.session.spark_session import spark_session
+from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, Figures
+from outbox_spark.session.version_check import JAVA, SCALA, SPARK
 
 PROJECT = Path(__file__).resolve().parents[2]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
@@ -111,7 +112,7 @@ def test_every_command_line_is_accepted(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "parser"), [("outbox-maintain", maintenance._parser()), ("outbox-reconcile", reconcile._parser())]
+    ("command", "parser"), [("outbox-maintain", maintain._parser()), ("outbox-reconcile", reconcile._parser())]
 )
 def test_the_lines_for_upkeep_are_accepted(command: str, parser: argparse.ArgumentParser) -> None:
     assert parser.parse_args(crontab_words(command)).job
@@ -201,10 +202,12 @@ def test_systemd_does_not_take_healthy_runs_for_tries() -> None:
 
 def test_every_example_that_starts_spark_itself_names_its_jars() -> None:
     container = pod()["template"]["spec"]["containers"][0]
-    assert session.JARS_VARIABLE in [each["name"] for each in container["env"]]
-    assert session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
+    assert spark_session.JARS_VARIABLE in [each["name"] for each in container["env"]]
+    assert spark_session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
     for name in ("crontab", "outbox-materialize.service", "outbox-materialize-continuous.service"):
-        assert re.search(rf"^(Environment=.* )?{session.JARS_VARIABLE}=/", (EXAMPLES / name).read_text(), re.MULTILINE)
+        assert re.search(
+            rf"^(Environment=.* )?{spark_session.JARS_VARIABLE}=/", (EXAMPLES / name).read_text(), re.MULTILINE
+        )
 
 
 def test_no_example_starts_a_second_run_beside_the_first() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from outbox_spark.decoding.schema_registry import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
-from outbox_spark.kafka_settings import java_settings
-from outbox_spark.model import Registry
-from outbox_spark.ranges import describe
-from outbox_spark.registry import SchemaRegistry
+from outbox_spark.jobs.model import Registry
+from outbox_spark.kafka.ranges import describe
+from outbox_spark.kafka.settings import java_settings
 
 SCHEMA = '{"type":"string"}'
 ANSWERS = {
@@ -143,7 +143,7 @@ def test_a_registry_that_is_down() -> None:
 
 
 def test_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_spark.ranges.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_spark.kafka.ranges.REQUEST_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1: topic t: "):
         describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
 

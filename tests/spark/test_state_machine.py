@@ -28,9 +28,9 @@ from kafka_log import POISON, Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark.model import Committed, DeltaTarget, ParquetTarget, PostgresTarget, ReadRange
-from outbox_spark.ranges import TopicState, resolve
-from outbox_spark.sinks import DeltaTable, ParquetTable, PostgresTable, TargetTable
+from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, ReadRange
+from outbox_spark.kafka.ranges import TopicState, resolve
+from outbox_spark.sinks import DeltaTable, PostgresTable, TargetTable
 from outbox_spark.sinks.beside import LEDGER_ID
 from outbox_spark.sinks.table import LakeTable
 
@@ -373,15 +373,5 @@ def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Pat
 
     def fresh() -> Machine:
         return Machine(Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers)))))), DeltaTable)
-
-    run(fresh, examples=2, steps=10)
-
-
-@pytest.mark.skipif("OUTBOX_FUZZ_SECONDS" not in os.environ, reason="only in make fuzz")
-def test_parquet_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
-    numbers = count()
-
-    def fresh() -> Machine:
-        return Machine(Target(spark, job_for(ParquetTarget(str(tmp_path / str(next(numbers)))))), ParquetTable)
 
     run(fresh, examples=2, steps=10)

@@ -16,7 +16,7 @@ from retrying_driver import ROWS
 from staged_rows import create_table
 from tables import Target
 
-from outbox_spark.model import PostgresTarget
+from outbox_spark.jobs.model import PostgresTarget
 
 
 def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.unexpected import explained
+from outbox_spark.session.error_redaction import explained
 
 SECRET = "p4yload"
 

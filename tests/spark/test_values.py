@@ -15,10 +15,10 @@ from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark.columns import Kind, columns_of
+from outbox_spark.commands.export import ExportFormat, export
+from outbox_spark.decoding.columns import Kind, columns_of
 from outbox_spark.errors import SchemaError
-from outbox_spark.export import export
-from outbox_spark.model import PostgresTarget
+from outbox_spark.jobs.model import PostgresTarget
 
 FIELDS: list[tuple[str, Any, Any]] = [
     ("plain", "string", "tab\t newline\n quote' backslash\\ \U0001f4da"),
@@ -95,6 +95,13 @@ def test_exported_rows_keep_their_microseconds(delta_target: Target, spark: Spar
     row = json.loads(file.read_text())
     assert (row["at"], row["local"]) == ("2026-03-29T01:30:00.123456Z", "2026-03-29T02:30:00.000001")
     assert row["maybe"] is None
+
+
+def test_every_type_is_exact_in_exported_parquet(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
+    expected = one_row(delta_target, SCHEMA, VALUES)
+    export(spark, [delta_target.job], tmp_path, ExportFormat.PARQUET)
+    (row,) = spark.read.parquet(str(tmp_path / "target/thing")).collect()
+    assert row.asDict(recursive=True) == expected
 
 
 def test_postgres_types(postgres_target: Target) -> None:

@@ -8,24 +8,25 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from outbox_spark import session, versions
 from outbox_spark.errors import ConfigurationError
+from outbox_spark.session import version_check
+from outbox_spark.session.spark_session import spark_session
 
 JARS = Path(__file__).resolve().parents[2] / "build/runtime/spark/jars"
 
 
 def test_this_session_is_supported(spark: SparkSession) -> None:
-    versions.check_session(spark, session._CLASSES)
+    version_check.check_session(spark, spark_session._CLASSES)
 
 
 def test_every_jar_that_setup_resolves_is_supported() -> None:
     names = [path.name for path in JARS.glob("*.jar")]
-    judged = [name for name in names if versions._SPARK_JAR.search(name) or versions._BUILT_FOR.search(name)]
+    judged = [name for name in names if version_check._SPARK_JAR.search(name) or version_check._BUILT_FOR.search(name)]
     assert {name.partition("_")[0] for name in judged} >= {"spark-avro", "spark-sql-kafka-0-10", "delta-spark"}
     for name in judged:
         # Support libraries of another minor version come with Delta, and none of our classes is in them.
         if not name.startswith(("spark-tags", "spark-token-provider")):
-            versions.check_jar(f"file:/jars/{name}")
+            version_check.check_jar(f"file:/jars/{name}")
 
 
 @pytest.mark.parametrize(
@@ -39,35 +40,35 @@ def test_every_jar_that_setup_resolves_is_supported() -> None:
 )
 def test_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
     with pytest.raises(ConfigurationError, match=f"jar {name} is for Spark {spark} and Scala {scala}") as caught:
-        versions.check_jar(f"file:/opt/jars/{name}")
-    assert versions.SUPPORTED in caught.value.hint
+        version_check.check_jar(f"file:/opt/jars/{name}")
+    assert version_check.SUPPORTED in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["postgresql-42.7.14.jar", "my-fat.jar", "delta-storage-4.3.1.jar"])
 def test_a_jar_that_names_no_versions_passes(name: str) -> None:
-    versions.check_jar(f"file:/opt/jars/{name}")
+    version_check.check_jar(f"file:/opt/jars/{name}")
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.1", "4.10.0", "4.2.0"])
 def test_another_spark(version: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"PySpark is {version}"):
-        versions.check_pyspark(version)
+        version_check.check_pyspark(version)
     with pytest.raises(ConfigurationError, match=rf"Spark is {version}"):
-        versions.check_spark(version, "2.13.16")
+        version_check.check_spark(version, "2.13.16")
 
 
 def test_another_scala() -> None:
     with pytest.raises(ConfigurationError, match=r"Scala 2\.12\.18"):
-        versions.check_spark("4.1.1", "2.12.18")
+        version_check.check_spark("4.1.1", "2.12.18")
 
 
 @pytest.mark.parametrize(("version", "fits"), [("17.0.12", True), ("21", True), ("11.0.2", False), ("1.8.0", False)])
 def test_java(version: str, fits: bool) -> None:
     if fits:
-        versions.check_java(version)
+        version_check.check_java(version)
         return
     with pytest.raises(ConfigurationError, match=f"Java is {version}") as caught:
-        versions.check_java(version)
+        version_check.check_java(version)
     assert "JAVA_HOME" in caught.value.hint
 
 
@@ -84,7 +85,7 @@ def test_a_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", exited)
     with pytest.raises(ConfigurationError, match=rf"java at JAVA_HOME {tmp_path} is 11\.0\.2"):
-        session.start_session()
+        spark_session.start_session()
     java.unlink()
     with pytest.raises(ConfigurationError, match="there is no java"):
-        session.start_session()
+        spark_session.start_session()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_spark.widening import widens
+from outbox_spark.decoding.type_widening import widens
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.model import DeltaTarget, IcebergTarget, MaterializeJob, ParquetTarget, PostgresTarget
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob, PostgresTarget
 from outbox_spark.sinks.base import Batch, Sent, TargetTable
 from outbox_spark.sinks.delta import DeltaTable
 from outbox_spark.sinks.iceberg import IcebergTable
-from outbox_spark.sinks.parquet import ParquetTable
 from outbox_spark.sinks.postgres import PostgresTable
 
-__all__ = ["Batch", "DeltaTable", "IcebergTable", "ParquetTable", "PostgresTable", "Sent", "TargetTable", "open_table"]
+__all__ = ["Batch", "DeltaTable", "IcebergTable", "PostgresTable", "Sent", "TargetTable", "open_table"]
 
 
 def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
@@ -23,7 +22,5 @@ def open_table(spark: SparkSession, job: MaterializeJob) -> TargetTable:
         return DeltaTable(spark, job.target, job.table, job.options.mode)
     if isinstance(job.target, IcebergTarget):
         return IcebergTable(spark, job.target, job.table, job.options.mode)
-    if isinstance(job.target, ParquetTarget):
-        return ParquetTable(spark, job.target, job.table, job.options.mode)
     message = f"{job}: there is no sink for {type(job.target).__name__}"
     raise ConfigurationError(message, "name another target")

@@ -12,9 +12,9 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import Column
-from outbox_spark.keeping import Counts
-from outbox_spark.model import Committed, Written
+from outbox_spark.decoding.columns import Column
+from outbox_spark.jobs.model import Committed, Written
+from outbox_spark.session.persisted import Counts
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS
-from outbox_spark.model import Mode
-from outbox_spark.order import VERSION_COLUMNS, version_sql
-from outbox_spark.reasons import UNNAMED
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
+from outbox_spark.decoding.quarantine_reasons import UNNAMED
+from outbox_spark.jobs.model import Mode
+from outbox_spark.kafka.ordering import VERSION_COLUMNS, version_sql
 from outbox_spark.sinks import history
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
 from outbox_spark.sinks.merging import POISON, literal, quoted

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import DeltaTarget, Mode
+from outbox_spark.jobs.model import DeltaTarget, Mode
 from outbox_spark.sinks import delta_replace, delta_upkeep
 from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease

@@ -11,8 +11,8 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
-from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.merging import POISON
 
 IDENTITY = "_identity"

@@ -16,9 +16,9 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import Column
+from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.model import IcebergTarget, Mode
+from outbox_spark.jobs.model import IcebergTarget, Mode
 from outbox_spark.sinks import iceberg_upkeep
 from outbox_spark.sinks.base import ANEW
 from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in, was_rolled_back

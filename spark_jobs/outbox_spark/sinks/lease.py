@@ -23,7 +23,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from outbox_spark.command import Tell, tell
+from outbox_spark.commands.options import Tell, tell
 from outbox_spark.errors import OverlapError, UnreachableError
 
 LEASE_SUFFIX = "__lease"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import (
+from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
     METADATA_COLUMNS,
@@ -21,9 +21,9 @@ from outbox_spark.columns import (
     VALID_TO_COLUMN,
     Column,
 )
-from outbox_spark.json_text import JSON_OPTIONS
-from outbox_spark.model import Mode
-from outbox_spark.order import VERSION_COLUMNS, version_sql
+from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.jobs.model import Mode
+from outbox_spark.kafka.ordering import VERSION_COLUMNS, version_sql
 
 GOOD, POISON = "_good", "_poison"
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import (
+from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
     METADATA_COLUMNS,
@@ -31,10 +31,13 @@ from outbox_spark.columns import (
     Column,
     Kind,
 )
-from outbox_spark.decode import defaults
+from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.decoding.rows import defaults
+from outbox_spark.decoding.type_widening import widens
 from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError, SchemaError
-from outbox_spark.json_text import JSON_OPTIONS
-from outbox_spark.model import Committed, Mode, PostgresTarget, Written
+from outbox_spark.jobs.model import Committed, Mode, PostgresTarget, Written
+from outbox_spark.session.error_redaction import postgres_words
+from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks import postgres_upkeep
 from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, Sent
 from outbox_spark.sinks.postgres_merge import apply_staged
@@ -53,9 +56,6 @@ from outbox_spark.sinks.postgres_staging import (
     settle,
     stage,
 )
-from outbox_spark.spark_work import OBSERVATION
-from outbox_spark.unexpected import postgres_words
-from outbox_spark.widening import widens
 
 MAX_NAME_LENGTH = 63  # longer identifiers are cut by the server without an error
 # \u0000 in JSON text, unless the backslash is itself escaped; jsonb refuses it as text refuses the character.

@@ -16,12 +16,12 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.errors import MaterializeError
-from outbox_spark.model import PostgresTarget
-from outbox_spark.reused import reused
+from outbox_spark.jobs.model import PostgresTarget
+from outbox_spark.session.expression_cache import reused
+from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
-from outbox_spark.spark_work import OBSERVATION
 
 CLASS = "io.outboxkit.spark.CopyRows"
 _REFUSED = "COPY was refused, SQLSTATE "

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
-from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.postgres_merge_sql import GOOD, TOMBSTONE, Merge
 from outbox_spark.sinks.postgres_sql import identifiers, joined
 

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
-from outbox_spark.model import Mode, Written
+from outbox_spark.jobs.model import Mode, Written
 from outbox_spark.sinks.postgres_history_sql import History
 from outbox_spark.sinks.postgres_merge_sql import Merge
 from outbox_spark.sinks.postgres_sql import Statements

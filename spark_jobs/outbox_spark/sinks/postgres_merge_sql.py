@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
-from outbox_spark.model import Mode
+from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
+from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres_sql import Statements, assign, identifiers, joined, version
 from outbox_spark.sinks.postgres_staging import Staging
 

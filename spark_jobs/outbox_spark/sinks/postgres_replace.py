@@ -15,9 +15,9 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
 
-from outbox_spark.columns import KEY_COLUMN
+from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import RefusedError
-from outbox_spark.model import Committed
+from outbox_spark.jobs.model import Committed
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
 

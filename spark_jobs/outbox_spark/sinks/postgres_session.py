@@ -8,8 +8,8 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.model import PostgresTarget, Source
-from outbox_spark.unexpected import postgres_words
+from outbox_spark.jobs.model import PostgresTarget, Source
+from outbox_spark.session.error_redaction import postgres_words
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10

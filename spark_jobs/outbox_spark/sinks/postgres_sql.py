@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from outbox_spark.columns import (
+from outbox_spark.decoding.columns import (
     DELETED_AT_COLUMN,
     KEY_COLUMN,
     METADATA_COLUMNS,
@@ -17,9 +17,9 @@ from outbox_spark.columns import (
     Column,
     Kind,
 )
-from outbox_spark.model import Mode
-from outbox_spark.order import VERSION_COLUMNS
-from outbox_spark.reasons import Reason
+from outbox_spark.decoding.quarantine_reasons import Reason
+from outbox_spark.jobs.model import Mode
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 OFFSETS_TABLE = "outbox_offsets"

@@ -18,11 +18,11 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.choice import AUTO, Choice
-from outbox_spark.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
-from outbox_spark.json_text import JSON_OPTIONS
-from outbox_spark.model import PostgresTarget
-from outbox_spark.reused import reused
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
+from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.jobs.model import PostgresTarget
+from outbox_spark.session.expression_cache import reused
+from outbox_spark.session.jar_fallback import AUTO, Choice
 from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
 from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed

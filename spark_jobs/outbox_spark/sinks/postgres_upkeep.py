@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg.sql import SQL, Composable, Identifier
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, VALID_TO_COLUMN
+from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, VALID_TO_COLUMN
 from outbox_spark.sinks import postgres_replace
 from outbox_spark.sinks.base import TOMBSTONES_SUFFIX
 from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url

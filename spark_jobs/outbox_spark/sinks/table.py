@@ -21,12 +21,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from outbox_spark.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_TO_COLUMN, Column
-from outbox_spark.decode import defaults
+from outbox_spark.decoding.columns import (
+    DELETED_AT_COLUMN,
+    KEY_COLUMN,
+    METADATA_COLUMNS,
+    STALE_COLUMN,
+    VALID_TO_COLUMN,
+    Column,
+)
+from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.decoding.rows import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
-from outbox_spark.json_text import JSON_OPTIONS
-from outbox_spark.model import Committed, Mode, Written
-from outbox_spark.order import VERSION_COLUMNS
+from outbox_spark.jobs.model import Committed, Mode, Written
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks import history
 from outbox_spark.sinks.base import ANEW, TOMBSTONES_SUFFIX, Batch, SendsNothingAhead
 from outbox_spark.sinks.beside import LEDGER_ID, BesideTables

@@ -15,13 +15,13 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from outbox_kit.checking import Check, Status
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.pipeline import Lock
+from outbox_kit.rules import Check, Status
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for
 
@@ -123,7 +123,7 @@ class Bench:
 
     def stop(self) -> None:
         """Stop the connector and wait until its slot is free."""
-        connect_apply.stop(self.deployment.connect, self.name)
+        connect_lifecycle.stop(self.deployment.connect, self.name)
         wait_for("the slot to be given up", lambda: Seen(None if self.reader() else True, "read"), seconds=SECONDS)
 
     def resume(self) -> None:
@@ -136,9 +136,9 @@ class Bench:
 
         def look() -> Seen[bool]:
             found = status(self.name)
-            if found and connect_apply.has_failed(found):
+            if found and connect_lifecycle.has_failed(found):
                 self.deployment.connect.restart(self.name)
-            good = connect_apply.is_running(found) and self.reader() not in (None, before)
+            good = connect_lifecycle.is_running(found) and self.reader() not in (None, before)
             return Seen(True if good else None, f"{found}, reader {self.reader()}")
 
         wait_for("the connector to read its slot", look, seconds=SECONDS)

@@ -14,7 +14,7 @@ from tests.integration.verification.servers import reading
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.kafka import client as kafka_client
-from outbox_kit.kafka import dead_letters, inspection
+from outbox_kit.kafka import dead_letters, verify_queries
 from outbox_kit.pipeline import Connect, HttpService
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.progress import silent
@@ -250,7 +250,7 @@ def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 def impatient(bench: Bench, patch: pytest.MonkeyPatch) -> None:
     del bench
-    for module in (kafka_client, inspection, dead_letters):
+    for module in (kafka_client, verify_queries, dead_letters):
         patch.setattr(module, "REQUEST_TIMEOUT_S", 1)
 
 

@@ -13,13 +13,13 @@ from tests.integration.verification import breakages as b
 from tests.integration.verification.bench import Bench
 from tests.integration.verification.breakages import STOPPED, WEDGED, Breakage, environment, live, lock, sql, topic
 
-from outbox_kit.checking import Status
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.deployment import apply, open_deployment
 from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import silent
+from outbox_kit.rules import Status
 from outbox_kit.verification import canary, verify
-from outbox_kit.verification.catalogue import IDS
+from outbox_kit.verification.check_catalogue import IDS
 
 VERIFY_SECONDS = 3
 FOR_EVER = str(2**63 - 1)

@@ -12,15 +12,15 @@ from psycopg import sql
 from tests.conftest import REPOSITORY
 from tests.integration.verification.servers import ADMIN, reading, running
 
-from outbox_kit.checking import Check, Status, judge
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, inspection, positions, removal, state
+from outbox_kit.postgres import client, slot_removal, state, verify_queries, wal_positions
 from outbox_kit.postgres.checks import RULES, Look
 from outbox_kit.postgres.outbox_row import insertion
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.progress import silent
+from outbox_kit.rules import Check, Status, judge
 from outbox_kit.waiting import Seen, wait_for
 
 ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
@@ -43,7 +43,7 @@ class Database:
 
     def checks(self) -> dict[str, Check]:
         actual = state.read_actual(self.connection, self.pipeline, self.environment)
-        details = inspection.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
+        details = verify_queries.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
         look = Look(self.pipeline, self.environment, self.locked, actual, details)
         return {check.id: check for check in judge([*RULES, *SLOT_RULES], look)}
 
@@ -63,7 +63,7 @@ class Database:
         wait_for("the slot to be free", lambda: Seen(None if self.reader() else True, "read"), seconds=20, every=0.05)
 
     def reader(self) -> int | None:
-        found = inspection.position(self.connection, self.pipeline.source.slot)
+        found = verify_queries.position(self.connection, self.pipeline.source.slot)
         return found.reader if found else None
 
 
@@ -209,7 +209,7 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
     connection = database.connection
     client.create_publication(connection, source)
     client.create_slot(connection, source.slot, failover=False)
-    start = positions.positions(connection, source.slot)["confirmed_flush"]
+    start = wal_positions.positions(connection, source.slot)["confirmed_flush"]
     database.sql(
         "select pg_logical_emit_message(true, 'outbox', 'one'), pg_logical_emit_message(true, 'outbox', 'two')",
         "select pg_logical_emit_message(true, 'outbox2', 'of others')",
@@ -220,29 +220,29 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
         "select pg_logical_emit_message(true, 'outbox', 'rolled back')",
         "rollback",
     )
-    end = positions.positions(connection, source.slot)["server"]
-    nothing, everything = removal.Delivered(), removal.Delivered(commit=end)
+    end = wal_positions.positions(connection, source.slot)["server"]
+    nothing, everything = slot_removal.Delivered(), slot_removal.Delivered(commit=end)
     try:
-        assert removal.undelivered_rows(connection, source, nothing) == 2
-        assert removal.undelivered_rows(connection, source, everything) == 0
-        assert positions.undelivered_rows(connection, source, after=start, upto=end) == 2
-        assert positions.undelivered_rows(connection, source, after=end, upto=end) == 0
+        assert slot_removal.undelivered_rows(connection, source, nothing) == 2
+        assert slot_removal.undelivered_rows(connection, source, everything) == 0
+        assert wal_positions.undelivered_rows(connection, source, after=start, upto=end) == 2
+        assert wal_positions.undelivered_rows(connection, source, after=end, upto=end) == 0
         rows = source.model_copy(update={"message_prefix": None})
-        assert removal.undelivered_rows(connection, rows, nothing) == 0
+        assert slot_removal.undelivered_rows(connection, rows, nothing) == 0
     finally:
-        removal.drop_slot(connection, source.slot)
-        removal.drop_publication(connection, source.publication)
+        slot_removal.drop_slot(connection, source.slot)
+        slot_removal.drop_publication(connection, source.publication)
 
 
 def test_undelivered_rows_are_counted(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
-    before = removal.undelivered_rows(connection, source, removal.Delivered())
+    before = slot_removal.undelivered_rows(connection, source, slot_removal.Delivered())
     database.sql(
         "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
         "select 'book', '1', 'x' from generate_series(1, 2)",
         "select pg_logical_emit_message(true, 'outbox', 'of others')",
     )
-    assert removal.undelivered_rows(connection, source, removal.Delivered()) == before + 2
+    assert slot_removal.undelivered_rows(connection, source, slot_removal.Delivered()) == before + 2
 
 
 def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> None:
@@ -305,14 +305,16 @@ def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypat
     )
 
     def sampled() -> tuple[dict[str, int] | None, str]:
-        found = inspection.read_details(database.connection, pipeline, database.environment, role=False)
+        found = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
         return found.moved, found.unsampled
 
     try:
         assert sampled() == ({"book": 2}, "")
-        monkeypatch.setattr(inspection, "SAMPLE_PAGES", 4)
+        monkeypatch.setattr(verify_queries, "SAMPLE_PAGES", 4)
         assert sampled() == ({"book": 1}, "")
-        monkeypatch.setattr(inspection, "MOVED", "select pg_sleep(9)::text as keys from ({newest} limit %(rows)s) x")
+        monkeypatch.setattr(
+            verify_queries, "MOVED", "select pg_sleep(9)::text as keys from ({newest} limit %(rows)s) x"
+        )
         database.sql("set statement_timeout = '200ms'")
         assert sampled() == (None, "its newest rows were not read in time")
     finally:
@@ -320,10 +322,10 @@ def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypat
 
 
 def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "PEEK_TIMEOUT_MS", 1)
-    monkeypatch.setattr(removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(after)s")
+    monkeypatch.setattr(slot_removal, "PEEK_TIMEOUT_MS", 1)
+    monkeypatch.setattr(slot_removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(after)s")
     with pytest.raises(RejectedError, match="was not read to its end") as caught:
-        removal.undelivered_rows(database.connection, database.pipeline.source, removal.Delivered())
+        slot_removal.undelivered_rows(database.connection, database.pipeline.source, slot_removal.Delivered())
     assert "--drop-slot" in caught.value.hint
 
 

@@ -1,0 +1,44 @@
+"""Current rows of lake tables as plain files, for readers without Delta and Iceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob
+from outbox_spark.sinks.iceberg import table_name
+
+
+class ExportFormat(StrEnum):
+    """Format of exported files."""
+
+    JSON = "json"
+    """JSON lines, nulls included."""
+    PARQUET = "parquet"
+
+
+def export(
+    spark: SparkSession, jobs: Sequence[MaterializeJob], folder: Path, file_format: ExportFormat = ExportFormat.JSON
+) -> None:
+    """Write the rows of every lake table to one file of `folder`/<target>/<table>; replace an earlier export."""
+    for job in jobs:
+        rows = _rows(spark, job)
+        if rows is not None:
+            path = folder.resolve() / job.target_name / job.table
+            writer = rows.coalesce(1).write.mode("overwrite").format(file_format)
+            if file_format is ExportFormat.JSON:
+                # Microseconds and the zone offset, whatever the session's settings.
+                writer = writer.options(**JSON_OPTIONS)
+            writer.save(path.as_uri())
+
+
+def _rows(spark: SparkSession, job: MaterializeJob) -> DataFrame | None:
+    if isinstance(job.target, DeltaTarget):
+        return spark.read.format("delta").load(f"{job.target.path.rstrip('/')}/{job.table}")
+    if isinstance(job.target, IcebergTarget):
+        return spark.table(table_name(spark, job.target, job.table))
+    return None
