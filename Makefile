@@ -151,7 +151,7 @@ test-full: test test-cluster ## The long ones too: all targets, the cluster, pro
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
-fuzz: setup ## Random histories against PostgreSQL, Delta and Parquet; OUTBOX_FUZZ_SECONDS=300 for each, prints its seeds.
+fuzz: setup ## Random histories against PostgreSQL and Delta; OUTBOX_FUZZ_SECONDS=300 for each, prints its seeds.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
 		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/test_state_machine.py
 

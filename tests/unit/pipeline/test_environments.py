@@ -54,6 +54,14 @@ def load_edited(
     return load_environment("edited", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
 
 
+def test_a_removed_target_kind_names_its_replacements(workspace: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"targets\.lake\.kind: the target kind 'parquet' was removed"
+    ) as error:
+        load_edited(workspace, {"targets/lake": {"kind": "parquet", "path": "snapshots"}})
+    assert "--export-format parquet" in error.value.hint
+
+
 def test_the_production_example_is_read(workspace: Path) -> None:
     found = production(workspace, SECRETS)
     assert found.source.admin.password.get_secret_value() == "admin-s3cret"
