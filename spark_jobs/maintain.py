@@ -2,7 +2,7 @@
 
 import sys
 
-from outbox_spark.maintenance import main
+from outbox_spark.commands.maintain import main
 
 if __name__ == "__main__":
     sys.exit(main())

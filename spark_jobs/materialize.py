@@ -6,7 +6,7 @@ import sys
 if sys.version_info < (3, 11):  # noqa: UP036 - a cluster's Python is whatever it is
     sys.exit(f"error: Python is {sys.version.split()[0]}\nhint: the driver needs Python 3.11 or newer")
 
-from outbox_spark.jobs import main
+from outbox_spark.commands.materialize import main
 
 if __name__ == "__main__":
     sys.exit(main())

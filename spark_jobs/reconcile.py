@@ -2,7 +2,7 @@
 
 import sys
 
-from outbox_spark.reconcile import main
+from outbox_spark.commands.reconcile import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,9 +20,9 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
-from outbox_spark.command import Exit
-from outbox_spark.job_file import variables
-from outbox_spark.jobs import main
+from outbox_spark.commands.materialize import main
+from outbox_spark.commands.options import Exit
+from outbox_spark.jobs.job_file import variables
 
 pytestmark = [
     pytest.mark.cluster,
@@ -93,7 +93,7 @@ def warehouse(state: StackState) -> dict[str, str]:
 
 def lake(project: Path) -> dict[str, str]:
     """Read with a Spark of this process."""
-    from outbox_spark.session import start_session  # noqa: PLC0415 - starts a JVM, only here
+    from outbox_spark.session.spark_session import start_session  # noqa: PLC0415 - starts a JVM, only here
 
     spark: SparkSession = start_session("outbox-tests")
     try:

@@ -11,11 +11,10 @@ import pytest
 from kafka_log import Log, Schemas, framed, sequence
 from tables import Target
 
-from outbox_spark.commands.reconcile_report import SourceDifferences
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
 from outbox_spark.jobs.model import Source
-from outbox_spark.runs.compare_source import against_source, wait_confirmed
+from outbox_spark.runs.compare_source import SourceDifferences, against_source, wait_confirmed
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

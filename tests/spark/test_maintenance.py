@@ -13,7 +13,8 @@ from kafka_log import Log, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target
 
-from outbox_spark.commands import maintain, run_each
+from outbox_spark.commands import maintain as maintain_command
+from outbox_spark.commands import run_each
 from outbox_spark.commands.maintain import Maintained, failed, main, maintain
 from outbox_spark.commands.options import Exit
 from outbox_spark.commands.run_each import for_each
@@ -150,7 +151,7 @@ def test_the_command(
         return Maintained(job.aggregate, job.target_name, job.table, "compacted")
 
     session = Session()
-    monkeypatch.setattr(maintain, "maintain", result)
+    monkeypatch.setattr(maintain_command, "maintain", result)
     monkeypatch.setattr(run_each, "start_session", lambda _: session)
     arguments = ["-p", str(pipeline), "-e", "testing", "--target", "lake", "--aggregate", "book"]
     assert main([*arguments, "--output", "json"]) == code

@@ -20,10 +20,11 @@ from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
 from outbox_spark.commands.options import Exit
 from outbox_spark.commands.reconcile import exit_of
-from outbox_spark.commands.reconcile_report import Reconciled, Result, SourceDifferences, as_json, as_table
+from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Written
 from outbox_spark.runs import compare_topic as compare_module
+from outbox_spark.runs.compare_source import SourceDifferences
 from outbox_spark.runs.compare_topic import Found, Kind, compare
 from outbox_spark.runs.repair import mend, not_mended
 

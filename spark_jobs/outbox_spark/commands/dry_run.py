@@ -13,10 +13,10 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Exit, Tell, exit_code
+from outbox_spark.commands.options import Exit, exit_code
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import MaterializeError, RefusedError
-from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, ReadRange
+from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
 from outbox_spark.kafka.ranges import describe, resolve
 from outbox_spark.runs.retention import Upkeep
 from outbox_spark.sinks import open_table
@@ -51,7 +51,7 @@ class Preview:
         return self.committed is None or self.missed is not None or not self.read.is_empty
 
 
-def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], tell: Tell) -> list[Preview]:
+def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], tell: Progress) -> list[Preview]:
     """Look at every table; `start` is called when the first one needs Spark."""
     session: list[SparkSession] = []
 
@@ -76,7 +76,7 @@ def exit_of(previews: Sequence[Preview]) -> Exit:
     return Exit.FOUND if any(preview.has_work for preview in previews) else Exit.DONE
 
 
-def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Tell) -> Preview:
+def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Progress) -> Preview:
     def failed(error: MaterializeError) -> Preview:
         return Preview(job, error=error)
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from outbox_spark.commands.options import Exit, Tell
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Status
+from outbox_spark.commands.options import Exit
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, Status
 
 MAX_FAILURES = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -50,7 +50,7 @@ class Stop:
 
 
 @contextmanager
-def stopping_on_signals(stop: Stop, tell: Tell) -> Iterator[None]:
+def stopping_on_signals(stop: Stop, tell: Progress) -> Iterator[None]:
     """The first SIGTERM or SIGINT asks to stop; a second one does what it does without this."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
@@ -91,7 +91,7 @@ class Rounds:
     attempt: Attempt
     rules: Rules
     stop: Stop
-    tell: Tell
+    tell: Progress
     alive: Callable[[], bool] = lambda: True
     """Whether Spark is still there; asked after a failure."""
     last: dict[int, Outcome] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Rounds:
         return Exit.REFUSED
 
 
-def without_repeats(tell: Tell) -> Tell:
+def without_repeats(tell: Progress) -> Progress:
     """`nothing new` is told once for each table, until it has something new: not in every round."""
     told: set[str] = set()
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Tell, command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.commands.options import command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import MaterializeError
-from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.jobs.model import MaterializeJob, Progress
 from outbox_spark.sinks import open_table
 
 
@@ -30,7 +30,7 @@ class Maintained:
     """Of a failure: whether trying again may help."""
 
 
-def maintain(spark: SparkSession, job: MaterializeJob, tell: Tell) -> Maintained:
+def maintain(spark: SparkSession, job: MaterializeJob, tell: Progress) -> Maintained:
     """One table. Raises MaterializeError, and whatever else goes wrong."""
     with open_table(spark, job) as table:
         done = table.maintain()

@@ -17,11 +17,11 @@ from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.export import ExportFormat, export
 from outbox_spark.commands.interval import MAX_FAILURES, Rounds, Rules, Stop, stopping_on_signals, without_repeats
 from outbox_spark.commands.metrics import Metrics
-from outbox_spark.commands.options import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.commands.options import Exit, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.commands.report import as_json, as_table, failed
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.jobs import job_file
-from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Status
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status
 from outbox_spark.kafka.replay import BEGINNING, parsed
 from outbox_spark.runs.apply_batch import Applied
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
@@ -32,7 +32,7 @@ class Runner:
     """Runs tables in one session, and tells of each batch whoever wants to know."""
 
     spark: SparkSession
-    tell: Tell
+    tell: Progress
     max_records: int = BATCH_RECORDS
     debug: bool = False
     metrics: Metrics | None = None
@@ -78,7 +78,7 @@ class Runner:
 
 
 def _exported(
-    spark: SparkSession, job: MaterializeJob, outcome: Outcome, tell: Tell, options: argparse.Namespace
+    spark: SparkSession, job: MaterializeJob, outcome: Outcome, tell: Progress, options: argparse.Namespace
 ) -> Outcome:
     """Export one table; where that fails, the outcome says so: whoever asked for the rows does not have them."""
     if outcome.status is Status.FAILED:  # there may be no table at all

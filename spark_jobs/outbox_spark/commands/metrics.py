@@ -17,9 +17,8 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Tell
 from outbox_spark.errors import ConfigurationError, MaterializeError
-from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Status, offsets_json, time_json
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status, offsets_json, time_json
 from outbox_spark.kafka.ranges import describe
 from outbox_spark.runs.apply_batch import Applied
 from outbox_spark.session.stage_metrics import SparkWork
@@ -28,7 +27,7 @@ STDERR = "-"
 
 
 @contextmanager
-def opened(name: str | None, tell: Tell) -> Iterator[Metrics | None]:
+def opened(name: str | None, tell: Progress) -> Iterator[Metrics | None]:
     """Metrics into the file `name`, at its end; `-` is stderr, None is none. Raises ConfigurationError."""
     if name is None:
         yield None
@@ -51,7 +50,7 @@ def opened(name: str | None, tell: Tell) -> Iterator[Metrics | None]:
 class Metrics:
     """Writes the lines. That a line cannot be written is told once, and stops no run."""
 
-    def __init__(self, stream: TextIO, tell: Tell) -> None:
+    def __init__(self, stream: TextIO, tell: Progress) -> None:
         self._stream = stream
         self._tell = tell
         self._work: SparkWork | None = None

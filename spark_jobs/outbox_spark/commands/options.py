@@ -14,10 +14,9 @@ from pathlib import Path
 
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.jobs import job_file
-from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.jobs.model import MaterializeJob, Progress
 
 DEFAULT_ENVIRONMENT = "local"
-Tell = Callable[[str], None]
 
 
 class Exit(IntEnum):
@@ -51,7 +50,7 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def explain(error: MaterializeError, tell: Tell, where: str = "") -> None:
+def explain(error: MaterializeError, tell: Progress, where: str = "") -> None:
     """Two lines at most: what, and the next step."""
     tell(f"error: {where}: {error.message}" if where else f"error: {error.message}")
     if error.hint:

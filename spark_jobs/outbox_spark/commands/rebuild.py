@@ -10,11 +10,11 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands.materialize import batch_option, exit_of
-from outbox_spark.commands.options import Tell, command_parser, guarded, jobs_of, tell
+from outbox_spark.commands.options import command_parser, guarded, jobs_of, tell
 from outbox_spark.commands.report import as_json, as_table, failed
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Status
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, Status
 from outbox_spark.kafka.ranges import resolve
 from outbox_spark.kafka.topic import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
@@ -28,7 +28,7 @@ _LONGEST = 45
 def rebuild(
     spark: SparkSession,
     job: MaterializeJob,
-    tell: Tell,
+    tell: Progress,
     max_records: int = BATCH_RECORDS,
     *,
     restart: bool = False,
@@ -64,7 +64,7 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
 
 
 def _prepare(
-    spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, tell: Tell, *, restart: bool
+    spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, tell: Progress, *, restart: bool
 ) -> None:
     """Remove a shadow that cannot be continued; say what a rebuild cannot know."""
     with open_table(spark, shadow) as table:
@@ -84,7 +84,7 @@ def _prepare(
     _warn_of_growth(spark, job, tell)
 
 
-def _warn_of_growth(spark: SparkSession, job: MaterializeJob, tell: Tell) -> None:
+def _warn_of_growth(spark: SparkSession, job: MaterializeJob, tell: Progress) -> None:
     try:
         with open_table(spark, job) as table:
             committed = table.committed()

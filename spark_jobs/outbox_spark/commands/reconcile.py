@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Exit, Tell, command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.commands.options import Exit, command_parser, exit_code, guarded, jobs_of, tell
 from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, failed
 from outbox_spark.commands.run_each import for_each
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Progress
 from outbox_spark.kafka.ranges import resolve
 from outbox_spark.kafka.topic import Topic, topic_of
 from outbox_spark.runs.compare_source import Sources, against_source
@@ -29,7 +29,7 @@ EXAMPLES = 10
 def reconcile(
     spark: SparkSession,
     job: MaterializeJob,
-    tell: Tell,
+    tell: Progress,
     *,
     repair: bool = False,
     examples: int = EXAMPLES,
@@ -69,7 +69,7 @@ def reconcile(
     )
 
 
-def _settle_debt(spark: SparkSession, job: MaterializeJob, topic: Topic, tell: Tell) -> None:
+def _settle_debt(spark: SparkSession, job: MaterializeJob, topic: Topic, tell: Progress) -> None:
     """A table that may miss tombstones is first brought up to date, with the comparison that such a run makes.
 
     Unread tombstones may vanish any time, so mending what is read now would not end the doubt.

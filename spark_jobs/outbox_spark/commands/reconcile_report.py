@@ -10,6 +10,7 @@ from typing import Any
 
 from outbox_spark.errors import MaterializeError
 from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.runs.compare_source import SourceDifferences
 from outbox_spark.runs.compare_topic import Kind
 
 
@@ -20,19 +21,6 @@ class Result(StrEnum):
     DIFFERENT = "different"
     MENDED = "mended"
     FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class SourceDifferences:
-    """Keys on which table and source table still differ after the second look."""
-
-    missing: int
-    """In the source, not in the table."""
-    extra: int
-    """In the table, not in the source."""
-    examples: Mapping[str, Sequence[str]]
-    candidates: int
-    """Keys that differed at the first look: the others were on their way."""
 
 
 @dataclass(frozen=True)

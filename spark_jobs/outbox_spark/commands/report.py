@@ -29,17 +29,6 @@ def failed(job: MaterializeJob, error: MaterializeError) -> Outcome:
     )
 
 
-def quarantine_warning(outcome: Outcome) -> str:
-    """What a person is told when records were set apart."""
-    count = outcome.quarantined
-    records = "1 record" if count == 1 else f"{count} records"
-    place = f"{outcome.target}.{outcome.table}__quarantine"
-    return (
-        f"warning: {outcome.topic}: {records} could not be read and went to {place}; "
-        "their keys show an older state until a newer record arrives"
-    )
-
-
 def as_json(outcomes: Sequence[Outcome]) -> str:
     """`{"materializations": [...]}`, one entry per job, in the order of the pipeline file."""
     return json.dumps({"materializations": [_entry(outcome) for outcome in outcomes]}, indent=2)

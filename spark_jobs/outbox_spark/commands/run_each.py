@@ -10,9 +10,9 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands.interval import Stopped
-from outbox_spark.commands.options import Tell, explain, plain_interrupts, was_interrupted
+from outbox_spark.commands.options import explain, plain_interrupts, was_interrupted
 from outbox_spark.errors import MaterializeError
-from outbox_spark.jobs.model import MaterializeJob
+from outbox_spark.jobs.model import MaterializeJob, Progress
 from outbox_spark.session.error_redaction import explained
 from outbox_spark.session.spark_session import start_session
 
@@ -29,7 +29,7 @@ def start(name: str = APPLICATION_NAME) -> SparkSession:
 
 
 def attempt(
-    where: str, tell: Tell, work: Callable[[], R], failed: Callable[[MaterializeError], R], *, debug: bool
+    where: str, tell: Progress, work: Callable[[], R], failed: Callable[[MaterializeError], R], *, debug: bool
 ) -> R:
     """The result of `work`, or of `failed` where it raised, which is told. Raises Stopped and Ctrl-C."""
     try:
@@ -48,7 +48,7 @@ def attempt(
 
 def for_each(
     jobs: Sequence[MaterializeJob],
-    tell: Tell,
+    tell: Progress,
     work: Callable[[SparkSession, MaterializeJob], R],
     failed: Callable[[MaterializeJob, MaterializeError], R],
     *,

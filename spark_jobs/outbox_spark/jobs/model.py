@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from outbox_spark.errors import RefusedError
+
+Progress = Callable[[str], None]
+"""Receives progress messages and warnings, one line each."""
 
 LAYOUT_VERSION = 2
 """Version of what is stored with and beside the rows (offsets, tombstone ledger, quarantine, columns of ours).

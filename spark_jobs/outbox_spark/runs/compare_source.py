@@ -12,7 +12,8 @@ What changed between the looks is not judged; it is when the next comparison run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -20,11 +21,9 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.commands.options import Tell
-from outbox_spark.commands.reconcile_report import SourceDifferences
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.jobs.model import MaterializeJob, Source
+from outbox_spark.jobs.model import MaterializeJob, Progress, Source
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.error_redaction import postgres_words
@@ -40,11 +39,24 @@ _FETCHED_ROWS = 10_000
 Sources = Mapping[str, Source]
 
 
+@dataclass(frozen=True)
+class SourceDifferences:
+    """Keys on which table and source table still differ after the second look."""
+
+    missing: int
+    """In the source, not in the table."""
+    extra: int
+    """In the table, not in the source."""
+    examples: Mapping[str, Sequence[str]]
+    candidates: int
+    """Keys that differed at the first look: the others were on their way."""
+
+
 def against_source(
     spark: SparkSession,
     job: MaterializeJob,
     source: Source,
-    tell: Tell,
+    tell: Progress,
     examples: int,
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
@@ -99,7 +111,7 @@ def source_keys(spark: SparkSession, source: Source) -> DataFrame:
     )
 
 
-def _catch_up(spark: SparkSession, job: MaterializeJob, source: Source, tell: Tell) -> None:
+def _catch_up(spark: SparkSession, job: MaterializeJob, source: Source, tell: Progress) -> None:
     wait_confirmed(source)
     materialize(spark, job, tell)
 

@@ -10,9 +10,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Tell
-from outbox_spark.commands.report import quarantine_warning
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, ReadRange, Status, Written
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, ReadRange, Status, Written
 from outbox_spark.kafka.ranges import resolve
 from outbox_spark.kafka.replay import replay
 from outbox_spark.kafka.topic import Topic, topic_of
@@ -33,7 +31,7 @@ OnBatch = Callable[[MaterializeJob, Applied, ReadRange, int], None]
 def materialize(
     spark: SparkSession,
     job: MaterializeJob,
-    tell: Tell,
+    tell: Progress,
     max_records: int = BATCH_RECORDS,
     *,
     topic: Topic | None = None,
@@ -66,7 +64,7 @@ def materialize(
     outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
     tell(_summary(job, outcome))
     if outcome.quarantined:
-        tell(quarantine_warning(outcome))
+        tell(_quarantine_warning(outcome))
     return outcome
 
 
@@ -79,7 +77,18 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
     )
 
 
-def _settle(job: MaterializeJob, table: TargetTable, topic: Topic, upkeep: Upkeep, tell: Tell) -> Written:
+def _quarantine_warning(outcome: Outcome) -> str:
+    """What a person is told when records were set apart."""
+    count = outcome.quarantined
+    records = "1 record" if count == 1 else f"{count} records"
+    place = f"{outcome.target}.{outcome.table}__quarantine"
+    return (
+        f"warning: {outcome.topic}: {records} could not be read and went to {place}; "
+        "their keys show an older state until a newer record arrives"
+    )
+
+
+def _settle(job: MaterializeJob, table: TargetTable, topic: Topic, upkeep: Upkeep, tell: Progress) -> Written:
     """Remove the rows whose tombstones may have been missed."""
     if job.options.missed_tombstones is MissedTombstones.REFUSE:
         # The run itself took longer than the retention: what it has read is in the table.
@@ -119,7 +128,7 @@ def _apply_all(
     topic: Topic,
     upkeep: Upkeep,
     read: ReadRange,
-    tell: Tell,
+    tell: Progress,
     max_records: int,
     on_batch: OnBatch | None,
 ) -> Totals:

@@ -136,7 +136,7 @@ def _own_settings() -> dict[str, str]:
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,
     }
-    logging = Path(__file__).with_name("log4j2.properties")
+    logging = Path(__file__).parents[1] / "log4j2.properties"
     options = [] if _has_collector() else [_JAVA_OPTIONS]
     if logging.exists():  # not inside a zip
         options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
@@ -154,7 +154,7 @@ def _has_collector() -> bool:
 
 def _jars_folder() -> Path:
     named = os.environ.get(JARS_VARIABLE)
-    project = Path(__file__).resolve().parents[2]
+    project = Path(__file__).resolve().parents[3]
     candidates = [Path(named)] if named else [_DEFAULT_JARS, project / _DEFAULT_JARS]
     for folder in candidates:
         if any(folder.glob("*.jar")):

@@ -23,8 +23,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Tell, tell
+from outbox_spark.commands.options import tell
 from outbox_spark.errors import OverlapError, UnreachableError
+from outbox_spark.jobs.model import Progress
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
@@ -72,7 +73,7 @@ class Lease:
         *,
         seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.time,
-        tell: Tell = tell,
+        tell: Progress = tell,
     ) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm

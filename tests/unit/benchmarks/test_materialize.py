@@ -14,7 +14,7 @@ from tests.benchmarks.materialize_memory import Peak
 from tests.benchmarks.materialize_report import Results, Sample, tables
 from tests.benchmarks.report import Bound
 
-from outbox_spark.order import SEQUENCE_LENGTH
+from outbox_spark.kafka.ordering import SEQUENCE_LENGTH
 
 
 def decoded(value: bytes | None) -> dict[str, Any]:
