@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.backfill import log_position
-from outbox_kit.backfill.old_connector import OldConnector, offset_of, read_old, refuse_other_outbox
+from outbox_kit.backfill.foreign_connector import OldConnector, offset_of, read_old, refuse_other_outbox
 from outbox_kit.changes import System
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect.comparing import with_fingerprint
-from outbox_kit.connect.writing import confirmed, sent
+from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.config_diff import with_fingerprint
+from outbox_kit.connect.confirmed_writes import confirmed, sent
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, make_plan, prepare
 from outbox_kit.deployment.guard import refuse_other_cluster
 from outbox_kit.deployment.plan import read_database
@@ -25,7 +25,7 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
-from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for
 
@@ -77,8 +77,8 @@ def _refuse_config(deployment: Deployment, config: dict[str, str], progress: Pro
     """Before the old connector stops, the worker must take the new one's config; it has, where that is there."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     if client.config(name) is None:
-        connect_apply.refuse_missing_plugins(client, config)
-        connect_apply.refuse_invalid(client, name, config, progress=progress)
+        connect_lifecycle.refuse_missing_plugins(client, config)
+        connect_lifecycle.refuse_invalid(client, name, config, progress=progress)
 
 
 def _move(deployment: Deployment, old: OldConnector, config: dict[str, str], progress: Progress) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _move(deployment: Deployment, old: OldConnector, config: dict[str, str], pro
         progress(f"wait until connector {name} is past the old publication's log")
         log_position.wait_passed(connection, source.slot, reached, name)
     progress(f"delete connector {old.name}")
-    connect_apply.remove(deployment.connect, old.name, progress=progress)
+    connect_lifecycle.remove(deployment.connect, old.name, progress=progress)
     return offset
 
 
@@ -132,7 +132,7 @@ def _hand_over(
     """Stop the old connector, give its offset to the new one, and let that run."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     progress(f"stop connector {old.name}")
-    connect_apply.stop(client, old.name, progress=progress)
+    connect_lifecycle.stop(client, old.name, progress=progress)
     created = client.config(name) is None
     if created:
         _wait_released(connection, deployment.pipeline.source.slot)
@@ -144,7 +144,7 @@ def _hand_over(
         _seed(deployment, offset, progress)
     sent(lambda: client.resume(name), progress)
     progress(f"wait for connector {name} to run")
-    connect_apply.wait_running(client, name)
+    connect_lifecycle.wait_running(client, name)
     return offset
 
 
@@ -152,13 +152,13 @@ def _create(deployment: Deployment, config: dict[str, str], progress: Progress) 
     client, name = deployment.connect, deployment.pipeline.connector.name
     progress(f"create connector {name}")
     write = lambda: client.create_stopped(name, config)  # noqa: E731 - named for the next line
-    confirmed(f"create connector {name}", write, lambda: connect_apply.has_config(client, name, config), progress)
+    confirmed(f"create connector {name}", write, lambda: connect_lifecycle.has_config(client, name, config), progress)
 
 
 def _seed(deployment: Deployment, offset: dict[str, Any], progress: Progress) -> None:
     """Give the new connector the old one's position, whatever it has."""
     client, name = deployment.connect, deployment.pipeline.connector.name
-    connect_apply.stop(client, name, progress=progress)
+    connect_lifecycle.stop(client, name, progress=progress)
     write = lambda: client.patch_offsets(name, {"server": deployment.pipeline.prefix}, offset)  # noqa: E731
     confirmed(f"seed the offsets of {name}", write, lambda: offset in _offsets(deployment), progress)
 

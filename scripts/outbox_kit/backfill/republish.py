@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from outbox_kit.backfill.newest_states import States, open_states
 from outbox_kit.backfill.session import LOCK_SECONDS, Session, despite_deadlocks, open_session
-from outbox_kit.backfill.states import States, open_states
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.progress import Progress

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from outbox_kit.backfill.blockers import Watch
+from outbox_kit.backfill.lock_holders import Watch
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.plan import read_database
 from outbox_kit.errors import RefusedError, RejectedError

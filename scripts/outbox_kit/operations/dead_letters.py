@@ -13,8 +13,8 @@ from confluent_kafka import Message
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka import groups
-from outbox_kit.kafka.reader import read_each, read_one, text_headers
+from outbox_kit.kafka import consumer_groups
+from outbox_kit.kafka.topic_reader import read_each, read_one, text_headers
 from outbox_kit.pipeline import Pipeline
 
 LIST = "`outbox dead-letter list --all` shows what there is"
@@ -67,7 +67,7 @@ def listed(deployment: Deployment, *, everything: bool = False) -> list[DeadLett
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
     found: list[DeadLetter] = []
-    bounds = groups.bounds(deployment.environment.kafka, deployment.pipeline.dead_letter_topic)
+    bounds = consumer_groups.bounds(deployment.environment.kafka, deployment.pipeline.dead_letter_topic)
     starts = {number: bound.first for number, bound in bounds.items()} if everything else _open(deployment, bounds)
     _read(deployment, bounds, starts, found)
     return sorted(found, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
@@ -97,7 +97,7 @@ def acknowledge(deployment: Deployment, upto: Place | None) -> int:
     Returns how many. Nothing is deleted, and what is acknowledged stays so. Raises RefusedError.
     """
     kafka, topic = deployment.environment.kafka, deployment.pipeline.dead_letter_topic
-    bounds = groups.bounds(kafka, topic)
+    bounds = consumer_groups.bounds(kafka, topic)
     starts = _open(deployment, bounds)
     if upto is None:
         ends = {number: bound.end for number, bound in bounds.items()}
@@ -110,19 +110,19 @@ def acknowledge(deployment: Deployment, upto: Place | None) -> int:
     found: list[DeadLetter] = []
     _read(deployment, bounds, {number: starts[number] for number in ahead}, found)
     if ahead:
-        groups.acknowledge(kafka, group_of(deployment.pipeline), topic, ahead)
+        consumer_groups.acknowledge(kafka, group_of(deployment.pipeline), topic, ahead)
     return sum(letter.place.offset < ahead[letter.place.partition] for letter in found)
 
 
-def _open(deployment: Deployment, bounds: dict[int, groups.Bounds]) -> dict[int, int]:
+def _open(deployment: Deployment, bounds: dict[int, consumer_groups.Bounds]) -> dict[int, int]:
     """First offset of each partition that is not acknowledged and still there."""
     kafka, topic = deployment.environment.kafka, deployment.pipeline.dead_letter_topic
-    done = groups.acknowledged(kafka, group_of(deployment.pipeline), topic, [*bounds])
+    done = consumer_groups.acknowledged(kafka, group_of(deployment.pipeline), topic, [*bounds])
     return {number: max(done.get(number, 0), bound.first) for number, bound in bounds.items()}
 
 
 def _read(
-    deployment: Deployment, bounds: dict[int, groups.Bounds], starts: dict[int, int], found: list[DeadLetter]
+    deployment: Deployment, bounds: dict[int, consumer_groups.Bounds], starts: dict[int, int], found: list[DeadLetter]
 ) -> None:
     """A partition without a record from its start on is not asked at all: mostly that is every one."""
     unread = {number: start for number, start in starts.items() if start < bounds[number].end}
@@ -130,9 +130,9 @@ def _read(
     read_each(deployment.environment.kafka, topic, unread, lambda message: found.append(_letter(message)))
 
 
-def _bounds_at(deployment: Deployment, place: Place) -> groups.Bounds:
+def _bounds_at(deployment: Deployment, place: Place) -> consumer_groups.Bounds:
     topic = deployment.pipeline.dead_letter_topic
-    bounds = groups.bounds(deployment.environment.kafka, topic)
+    bounds = consumer_groups.bounds(deployment.environment.kafka, topic)
     if place.partition not in bounds:
         raise RefusedError(f"{topic} has no partition {place.partition}", LIST)
     return bounds[place.partition]

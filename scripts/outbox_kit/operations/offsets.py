@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.positions import reached
+from outbox_kit.connect.offset_seeding import reached
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations import backup
-from outbox_kit.operations.guard import refuse_other_source, require_connector
-from outbox_kit.operations.positions import Move, Positions, read_positions, refuse_unreachable, rows_moved
-from outbox_kit.operations.running import wait_running
+from outbox_kit.operations import offset_backup
+from outbox_kit.operations.lag import Move, Positions, read_positions, refuse_unreachable, rows_moved
+from outbox_kit.operations.lifecycle import wait_running
+from outbox_kit.operations.resume_guard import refuse_other_source, require_connector
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import positions as postgres_positions
+from outbox_kit.postgres import wal_positions as postgres_positions
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for
 
@@ -49,7 +49,9 @@ def show(deployment: Deployment) -> Positions:
 def export(deployment: Deployment, path: Path) -> None:
     """Write offsets, slot position and identity to a new file. Raises RefusedError, ConfigurationError."""
     actual = require_connector(deployment)
-    backup.write(path, backup.take(deployment, actual, read_positions(deployment, actual), deployment.lock()))
+    offset_backup.write(
+        path, offset_backup.take(deployment, actual, read_positions(deployment, actual), deployment.lock())
+    )
 
 
 def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> Move:
@@ -72,17 +74,17 @@ def reset(deployment: Deployment, source: Path | None, progress: Progress, *, sk
     """
     name = deployment.pipeline.connector.name
     preview(deployment, source, skip=skip)
-    at_rest = connect_apply.is_at_rest(require_connector(deployment).status)
-    with connect_apply.resumed_on_error(deployment.connect, name, progress, was_running=not at_rest):
+    at_rest = connect_lifecycle.is_at_rest(require_connector(deployment).status)
+    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=not at_rest):
         progress(f"stop connector {name}")
-        connect_apply.stop(deployment.connect, name)
+        connect_lifecycle.stop(deployment.connect, name)
         _wait_slot_free(deployment)
         # Read again: until it stopped, the connector went on.
         actual = require_connector(deployment)
         lock, _ = refuse_other_source(deployment)
         positions = read_positions(deployment, actual)
-        path = backup.default_path(deployment)
-        backup.write(path, backup.take(deployment, actual, positions, lock))
+        path = offset_backup.default_path(deployment)
+        offset_backup.write(path, offset_backup.take(deployment, actual, positions, lock))
         progress(f"offsets and slot position are in {path}")
         target = _target(deployment, positions, lock, source)
         rows = rows_moved(deployment, move := refuse_unreachable(positions, reached(target), skip=skip))
@@ -106,7 +108,7 @@ def _start_again(deployment: Deployment, progress: Progress, *, at_rest: bool) -
 def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Path | None) -> dict[str, Any]:
     """The offset to write."""
     if source is not None:
-        return backup.read(source, deployment, lock)
+        return offset_backup.read(source, deployment, lock)
     if positions.confirmed is None:
         msg = "refuse_other_source() comes first"
         raise ValueError(msg)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from outbox_kit import lsn
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.comparing import short_fingerprint
+from outbox_kit.connect.config_diff import short_fingerprint
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.operations import dead_letters
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import positions as postgres_positions
+from outbox_kit.postgres import wal_positions as postgres_positions
 
 T = TypeVar("T")
 TAKES_OVER = (
@@ -142,12 +142,12 @@ def _connector(deployment: Deployment) -> dict[str, Any]:
     status = actual.status
     workers = status.workers if status else ()
     tasks = status.tasks if status else ()
-    failed = status is not None and connect_apply.has_failed(status)
+    failed = status is not None and connect_lifecycle.has_failed(status)
     return {
         "state": status.connector if status else None,
         "worker": workers[0] if workers else "",
         "tasks": [Task(state, worker) for state, worker in zip(tasks, workers[1:], strict=False)],
-        "cause": connect_apply.root_cause(status.traces) if status and failed else "",
+        "cause": connect_lifecycle.root_cause(status.traces) if status and failed else "",
         "position": connect_state.position(actual) or None,
         "fingerprint": short_fingerprint(actual.config) if actual.config else "",
         "live_epoch": connect_state.epoch(actual.config),

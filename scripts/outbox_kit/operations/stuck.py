@@ -25,10 +25,10 @@ from confluent_kafka import Message
 from outbox_kit import backfill
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, WaitTimeoutError
-from outbox_kit.kafka import groups
-from outbox_kit.kafka.reader import read_each, text_headers
+from outbox_kit.kafka import consumer_groups
+from outbox_kit.kafka.topic_reader import read_each, text_headers
 from outbox_kit.pipeline import Backfill
-from outbox_kit.postgres import aggregates as postgres_aggregates
+from outbox_kit.postgres import aggregate_queries as postgres_aggregates
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.progress import Progress
@@ -80,7 +80,7 @@ class TopicState:
 
     def read(self) -> None:
         """Read on to the present end. Raises UnreachableError, WaitTimeoutError."""
-        bounds = groups.bounds(self._kafka, self._topic)
+        bounds = consumer_groups.bounds(self._kafka, self._topic)
         starts = {number: max(self._next.get(number, 0), bound.first) for number, bound in bounds.items()}
         unread = {number: start for number, start in starts.items() if start < bounds[number].end}
         read_each(self._kafka, self._topic, unread, self._take, seconds=READ_TIMEOUT_S)

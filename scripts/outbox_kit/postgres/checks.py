@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from outbox_kit.checking import Finding, Rule, Severity, rule
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres.inspection import Details
 from outbox_kit.postgres.state import ActualDatabase, column_problems
+from outbox_kit.postgres.verify_queries import Details
+from outbox_kit.rules import Finding, Rule, Severity, rule
 
 # A prepared transaction that nobody ends holds the slot, and with it the WAL, for as long.
 FORGOTTEN_S = 3600

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from outbox_kit.errors import OutboxKitError, RefusedError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Login, Pipeline, Source, SourceDatabase
-from outbox_kit.postgres import statements
+from outbox_kit.postgres import ddl
 
 CONNECT_TIMEOUT_S = 10
 SLOT_TIMEOUT_MS = 60_000
@@ -167,13 +167,13 @@ def grants(connection: Connection, role: str, table: str) -> Row | None:
 
 def create_table(connection: Connection, pipeline: Pipeline) -> None:
     """The outbox table after docs/contract.md, and its schema where that is missing."""
-    connection.execute(statements.create_schema(statements.schema_of(pipeline.source.table)))
-    connection.execute(statements.create_table(pipeline))
+    connection.execute(ddl.create_schema(ddl.schema_of(pipeline.source.table)))
+    connection.execute(ddl.create_table(pipeline))
 
 
 def create_publication(connection: Connection, source: Source) -> None:
     """Inserts only: updates and deletes of outbox rows never cross the wire."""
-    connection.execute(statements.create_publication(source))
+    connection.execute(ddl.create_publication(source))
 
 
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
@@ -181,7 +181,7 @@ def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(SLOT_TIMEOUT_MS))
-            connection.execute(statements.create_slot(name, failover=failover))
+            connection.execute(ddl.create_slot(name, failover=failover))
     except psycopg.errors.QueryCanceled:
         writers = [
             f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
@@ -200,5 +200,5 @@ def emit_transaction(connection: Connection) -> None:
 
 def grant_read(connection: Connection, role: str, table: str) -> None:
     """What the connector's role needs of the table."""
-    for statement in statements.grant_read(role, table):
+    for statement in ddl.grant_read(role, table):
         connection.execute(statement)

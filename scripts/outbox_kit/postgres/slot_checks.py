@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from outbox_kit.checking import Finding, Rule, Severity, rule
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client
 from outbox_kit.postgres.checks import NO_TABLE, Look
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
+from outbox_kit.rules import Finding, Rule, Severity, rule
 
 MEGABYTE = 2**20
 # Where the server sets no limit, this much is enough to look at.

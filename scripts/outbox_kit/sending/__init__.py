@@ -9,6 +9,6 @@ database log. See docs/sending.md.
 """
 
 from outbox_kit.sending.event import InvalidEventError, OutboxEvent
-from outbox_kit.sending.writing import emit, emit_async, emit_many
+from outbox_kit.sending.insert import emit, emit_async, emit_many
 
 __all__ = ["InvalidEventError", "OutboxEvent", "emit", "emit_async", "emit_many"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector, seed, seed_offset
-from outbox_kit.operations.positions import Positions
+from outbox_kit.operations.lag import Positions
 
 CONFIRMED = seed_offset("16/B374D848")["lsn"]
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), (), ("w:1", "w:2"))

@@ -9,7 +9,7 @@ import pytest
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.groups import Bounds
+from outbox_kit.kafka.consumer_groups import Bounds
 from outbox_kit.operations import dead_letters
 from outbox_kit.operations.dead_letters import Place
 
@@ -84,7 +84,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Topic]:
         records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
         found = Topic(records, {0: Bounds(2, 6), 1: Bounds(0, 0)}, done or {})
         for name in ("bounds", "acknowledged", "acknowledge"):
-            monkeypatch.setattr(dead_letters.groups, name, getattr(found, name))
+            monkeypatch.setattr(dead_letters.consumer_groups, name, getattr(found, name))
         monkeypatch.setattr(dead_letters, "read_each", found.read_each)
         monkeypatch.setattr(
             dead_letters,

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from tests.unit.connect.samples import listing
 from tests.unit.operations.samples import positions
-from tests.unit.operations.test_running import RUNNING, STOPPED
+from tests.unit.operations.test_lifecycle import RUNNING, STOPPED
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.state import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.operations import offsets, running
-from outbox_kit.operations.positions import Positions
+from outbox_kit.operations import lifecycle, offsets
+from outbox_kit.operations.lag import Positions
 from outbox_kit.pipeline import HttpService, Lock
 
 PATH = "/connectors/library-outbox"
@@ -46,8 +46,8 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Play:
     """A deployment whose Connect plays a script; positions are read in this order, the last is repeated."""
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(running, "wait_reading", lambda _: None)
+    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
 
     @contextmanager
     def connected(_: object) -> Iterator[None]:
@@ -134,7 +134,7 @@ def test_what_fails_after_the_stop_leaves_the_connector_as_it_was(
 ) -> None:
     script = [*looks(state), *looks(state), NO_BODY, STOPPED, *looks(STOPPED), NO_BODY]
     deployment, server = play(script)
-    monkeypatch.setattr(*((offsets.backup, "write") if what == "backup" else (offsets, "rows_moved")), fails)
+    monkeypatch.setattr(*((offsets.offset_backup, "write") if what == "backup" else (offsets, "rows_moved")), fails)
     with pytest.raises(ConfigurationError, match="cannot write"):
         offsets.reset(deployment, None, lambda _: None)
     assert writes(server) == last
@@ -145,7 +145,7 @@ def test_a_connector_that_cannot_be_resumed_is_told_and_the_cause_stays(
 ) -> None:
     script = [*looks(RUNNING), *looks(RUNNING), NO_BODY, STOPPED, *looks(STOPPED), (500, {"message": "no leader"})]
     deployment, _ = play(script)
-    monkeypatch.setattr(offsets.backup, "write", fails)
+    monkeypatch.setattr(offsets.offset_backup, "write", fails)
     said: list[str] = []
     with pytest.raises(ConfigurationError, match="cannot write"):
         offsets.reset(deployment, None, said.append)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.operations.samples import FAILED, RUNNING, STOPPED, connector
 
-from outbox_kit.connect.comparing import FINGERPRINT_KEY
+from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, UnreachableError

@@ -12,7 +12,7 @@ import pytest
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.groups import Bounds
+from outbox_kit.kafka.consumer_groups import Bounds
 from outbox_kit.operations import stuck
 from outbox_kit.operations.stuck import Latest, Stuck, TopicState, unproven
 from outbox_kit.pipeline import Backfill
@@ -105,7 +105,7 @@ def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list
             for found in next(remaining):
                 take(found)
 
-        monkeypatch.setattr(stuck.groups, "bounds", lambda *_: {0: Bounds(0, next(ends))})
+        monkeypatch.setattr(stuck.consumer_groups, "bounds", lambda *_: {0: Bounds(0, next(ends))})
         monkeypatch.setattr(stuck, "read_each", read_each)
         state = TopicState(deployed(), "library.book")
         state.starts = starts  # type: ignore[attr-defined]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outbox_kit.pipeline import LockedSource, Pipeline
-from outbox_kit.postgres.inspection import Details
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
+from outbox_kit.postgres.verify_queries import Details
 
 PUBLICATION = {
     "oid": 16500,

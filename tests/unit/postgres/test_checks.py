@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.checking import Check, Severity, Status, judge
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
 from outbox_kit.postgres.checks import Look
-from outbox_kit.postgres.inspection import milliseconds
 from outbox_kit.postgres.state import COLUMN_TYPES
+from outbox_kit.postgres.verify_queries import milliseconds
+from outbox_kit.rules import Check, Severity, Status, judge
 
 RULES = [*checks.RULES, *slot_checks.RULES]
 IDS = [each.id for each in RULES]

@@ -9,12 +9,12 @@ import pytest
 from psycopg import sql
 from tests.unit.postgres.samples import DEPLOYED, DETAILS, LOCKED, PUBLICATION
 
-from outbox_kit.checking import Status, judge
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Source
-from outbox_kit.postgres import aggregates, slot_checks, statements
+from outbox_kit.postgres import aggregate_queries, ddl, slot_checks
 from outbox_kit.postgres.checks import Look
 from outbox_kit.postgres.state import COLUMN_TYPES, column_problems, refuse_unsafe
+from outbox_kit.rules import Status, judge
 
 
 def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
@@ -118,7 +118,7 @@ def test_a_column_of_the_contract_can_be_a_header_whatever_its_own_check_says(li
 )
 def test_the_table_that_apply_makes_passes_its_own_check(library: Pipeline, payload: str, kind: str) -> None:
     pipeline = with_payload(with_source(library, **FURTHER), payload)
-    made = statements.create_table(pipeline).as_string(None)
+    made = ddl.create_table(pipeline).as_string(None)
     assert f'  "payload" {kind},\n' in made
     assert made.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
 
@@ -127,7 +127,7 @@ def test_a_column_with_two_uses_is_made_once(library: Pipeline) -> None:
     pipeline = with_source(library, schema_version_column="tenant", header_columns={"tenant": "x", "event_type": "y"})
     book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
-    made = statements.create_table(pipeline).as_string(None)
+    made = ddl.create_table(pipeline).as_string(None)
     assert made.count('"tenant"') == 1
     assert made.count('"event_type"') == 1
 
@@ -227,7 +227,7 @@ def test_a_row_says_gone_by_its_payload_or_its_type(payload: str, column: str, g
     source = Source(publication="p", slot="s", columns=columns)
     schema = None if payload == "text" else "x.avsc"
     given = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
-    aggregates.newest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
+    aggregate_queries.newest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
     assert f'{gone} or "kind" = any(%(ended)s) as gone' in connection.asked
     assert connection.values["ended"] == ["Lost"]
     assert sql.Identifier("body").as_string(None) in connection.asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kit.backfill.states import States, open_states
+from outbox_kit.backfill.newest_states import States, open_states
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Backfill, Columns, Pipeline, Source
 

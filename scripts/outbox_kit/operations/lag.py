@@ -11,7 +11,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import positions as postgres_positions
+from outbox_kit.postgres import wal_positions as postgres_positions
 
 
 @dataclass(frozen=True)

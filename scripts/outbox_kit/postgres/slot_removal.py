@@ -10,14 +10,14 @@ from psycopg import sql
 
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import Source
-from outbox_kit.postgres import client, peeking
+from outbox_kit.postgres import client, slot_changes
 from outbox_kit.waiting import Seen, wait_for
 
 GIVEN_UP_SECONDS = 60
 # Longer than the 30 s of every other statement: a slot that nobody read for days holds days of WAL.
 PEEK_TIMEOUT_MS = 600_000
 UNDELIVERED: LiteralString = (
-    peeking.COMMITTED_EVENTS
+    slot_changes.COMMITTED_EVENTS
     + """
       -- Of a transaction that was begun, rows before the connector's position have gone. COPY gives several rows one
       -- position: at it, some may have.
@@ -54,7 +54,7 @@ def undelivered_rows(connection: client.Connection, source: Source, delivered: D
     that takes longer than PEEK_TIMEOUT_MS.
     """
     values = {
-        **peeking.values(source),
+        **slot_changes.values(source),
         "upto": None,
         "after": delivered.commit,
         "xid": delivered.xid,

@@ -14,7 +14,7 @@ from tests.unit.support import Script, ScriptedServer
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations import guard
+from outbox_kit.operations import resume_guard
 from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.postgres.state import ActualDatabase
 
@@ -27,9 +27,9 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Give what is read of the database."""
 
     def given(actual: ActualDatabase = DEPLOYED, confirmed: int = CONFIRMED) -> None:
-        monkeypatch.setattr(guard, "read_database", lambda _: actual)
+        monkeypatch.setattr(resume_guard, "read_database", lambda _: actual)
         at = positions(CONFIRMED, confirmed, server=2**40)
-        monkeypatch.setattr(guard, "read_positions", lambda *_: at)
+        monkeypatch.setattr(resume_guard, "read_positions", lambda *_: at)
 
     return given
 
@@ -38,7 +38,7 @@ def test_what_is_as_recorded_may_start(deployed: Deployed, lock: Lock, database:
     deployment = deployed()
     deployment.write_lock(lock)
     database()
-    guard.refuse_unsafe_start(deployment, connector())
+    resume_guard.refuse_unsafe_start(deployment, connector())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_another_source_is_refused(
     deployment.write_lock(lock)
     database(replace(DEPLOYED, **change))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match=message):
-        guard.refuse_unsafe_start(deployment, connector())
+        resume_guard.refuse_unsafe_start(deployment, connector())
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_a_connector_that_would_lose_rows_is_refused(
     deployment.write_lock(lock.model_copy(update=update))
     database(confirmed=confirmed)
     with pytest.raises(RefusedError, match=message) as refused:
-        guard.refuse_unsafe_start(deployment, actual)
+        resume_guard.refuse_unsafe_start(deployment, actual)
     assert refused.value.hint
 
 
 def test_without_a_lock_file_nothing_can_be_told(deployed: Deployed) -> None:
     with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not know the slot"):
-        guard.refuse_other_source(deployed())
+        resume_guard.refuse_other_source(deployed())
 
 
 def test_there_must_be_a_connector(deployed: Deployed, serve: Serve) -> None:
     server = serve([NOBODY, (404, {"error_code": 404, "message": "Connector library-outbox not found"})])
     with pytest.raises(RefusedError, match="there is no connector 'library-outbox'"):
-        guard.require_connector(deployed(connect=HttpService(url=server.url)))
+        resume_guard.require_connector(deployed(connect=HttpService(url=server.url)))

@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from outbox_kit.pipeline import Environment, Pipeline, PostgresTarget
-from outbox_kit.postgres import statements
+from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import SLOT_TIMEOUT_MS
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
@@ -77,9 +77,9 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     else:
         yield NO_TABLE
     yield from _new_login(CONNECTOR, sql.Identifier(login.connector.user), login.database, "login replication")
-    yield from map(_text, statements.grant_read(login.connector.user, source.table) if has_table else [])
+    yield from map(_text, ddl.grant_read(login.connector.user, source.table) if has_table else [])
     yield from _verifier(pipeline, environment)
-    yield f"{PUBLICATION}\n{_text(statements.create_publication(source))}"
+    yield f"{PUBLICATION}\n{_text(ddl.create_publication(source))}"
     yield _text(sql.SQL("alter publication {} owner to {}").format(sql.Identifier(source.publication), owner))
     yield f"{SLOT}\n{_text(sql.SQL('set statement_timeout = {}').format(SLOT_TIMEOUT_MS))}"
     yield _slot(source.slot)
@@ -95,9 +95,9 @@ def _new_login(why: str, role: sql.Identifier, database: str, attributes: Litera
 
 
 def _table(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
-    schema, table = statements.schema_of(pipeline.source.table), statements.qualified(pipeline.source.table)
-    yield f"{TABLE}\n{_text(statements.create_schema(schema))}"
-    yield _text(statements.create_table(pipeline))
+    schema, table = ddl.schema_of(pipeline.source.table), ddl.qualified(pipeline.source.table)
+    yield f"{TABLE}\n{_text(ddl.create_schema(schema))}"
+    yield _text(ddl.create_table(pipeline))
     yield _text(sql.SQL("alter table {} owner to {}").format(table, owner))
     yield _text(sql.SQL("grant usage on schema {} to {}").format(schema, owner))
 
@@ -108,7 +108,7 @@ def _backfill(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
         usage = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner)
         yield f"{BACKFILL}\n{_text(usage)}"
     for table in tables:
-        yield _text(sql.SQL("grant select, update on {} to {}").format(statements.qualified(table), owner))
+        yield _text(sql.SQL("grant select, update on {} to {}").format(ddl.qualified(table), owner))
 
 
 def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
@@ -127,21 +127,21 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     columns += [source.columns.event_type, source.columns.created_at]
     columns += [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
     names = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
-    table = statements.qualified(source.table)
-    yield _text(sql.SQL("grant usage on schema {} to {}").format(statements.schema_of(source.table), role))
+    table = ddl.qualified(source.table)
+    yield _text(sql.SQL("grant usage on schema {} to {}").format(ddl.schema_of(source.table), role))
     yield _text(sql.SQL("grant insert, delete, select ({}) on {} to {}").format(names, table, role))
 
 
 def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
     role, schema = sql.Identifier(target.user), sql.Identifier(target.target_schema)
     yield from _new_login(MATERIALIZER.format(name=_word(name)), role, target.database, "login")
-    yield _text(statements.create_schema(schema))
+    yield _text(ddl.create_schema(schema))
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
 
 
 def _slot(name: str) -> str:
     """The statement for this server's version; the other one is not even parsed."""
-    later, earlier = (statements.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
+    later, earlier = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
         f"    execute $slot${later}$slot$;\n  else\n    execute $slot${earlier}$slot$;\n  end if;\nend $version$;"

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from outbox_kit.pipeline import Source
-from outbox_kit.postgres import peeking
+from outbox_kit.postgres import slot_changes
 from outbox_kit.postgres.client import Connection, Row
 
 COUNT_TIMEOUT_MS = 60_000
@@ -31,11 +31,11 @@ def undelivered_rows(connection: Connection, source: Source, *, after: int, upto
 
     None where they cannot be counted: the slot is in use, or it takes longer than a minute.
     """
-    values = {**peeking.values(source), "after": after, "upto": upto}
+    values = {**slot_changes.values(source), "after": after, "upto": upto}
     try:
         with connection.transaction():
             connection.execute(sql.SQL("set local statement_timeout = {}").format(COUNT_TIMEOUT_MS))
-            row = connection.execute(peeking.COMMITTED_EVENTS, values).fetchone()
+            row = connection.execute(slot_changes.COMMITTED_EVENTS, values).fetchone()
     except (psycopg.errors.ObjectInUse, psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
         return None
     return int(row["rows"]) if row else None

@@ -14,7 +14,7 @@ from tests.unit.operations.samples import connector, positions
 from outbox_kit.connect.state import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
-from outbox_kit.operations import backup
+from outbox_kit.operations import offset_backup
 from outbox_kit.pipeline import Lock
 
 Deployed = Callable[..., Deployment]
@@ -24,7 +24,7 @@ Deployed = Callable[..., Deployment]
 def written(deployed: Deployed, lock: Lock, tmp_path: Path) -> Path:
     """A backup of the worked example."""
     path = tmp_path / "backups" / "offsets.json"
-    backup.write(path, backup.take(deployed(), connector(position=1200), positions(1200), lock))
+    offset_backup.write(path, offset_backup.take(deployed(), connector(position=1200), positions(1200), lock))
     return path
 
 
@@ -35,29 +35,31 @@ def test_a_backup_holds_offsets_slot_and_identity(written: Path, deployed: Deplo
     assert (content["system_identifier"], content["timeline"], content["source_epoch"]) == ("7301", 1, 2)
     assert re.fullmatch(r"[0-9a-f]{12}", content["config_fingerprint"])
     assert written.stat().st_mode & 0o777 == 0o600
-    assert backup.read(written, deployed(), lock) == seed(1200)
+    assert offset_backup.read(written, deployed(), lock) == seed(1200)
 
 
 def test_a_backup_before_the_first_apply(deployed: Deployed) -> None:
-    taken = backup.take(deployed(), connector(), positions(), None)
+    taken = offset_backup.take(deployed(), connector(), positions(), None)
     assert (taken.system_identifier, taken.source_epoch) == (None, 1)
 
 
 def test_a_file_that_is_there_is_never_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:
     before = written.read_text()
     with pytest.raises(RefusedError, match="is there already"):
-        backup.write(written, backup.take(deployed(), connector(), positions(), lock))
+        offset_backup.write(written, offset_backup.take(deployed(), connector(), positions(), lock))
     assert written.read_text() == before
 
 
 def test_a_path_that_cannot_be_written_is_explained(tmp_path: Path, deployed: Deployed) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot write"):
-        backup.write(tmp_path / "file" / "x.json", backup.take(deployed(), connector(), positions(), None))
+        offset_backup.write(
+            tmp_path / "file" / "x.json", offset_backup.take(deployed(), connector(), positions(), None)
+        )
 
 
 def test_the_default_path_is_beside_the_lock_file(deployed: Deployed, tmp_path: Path) -> None:
-    path = backup.default_path(deployed())
+    path = offset_backup.default_path(deployed())
     assert path.parent == tmp_path
     assert re.fullmatch(r"library\.fixed\.offsets\.\d{8}T\d{12}Z\.json", path.name)
 
@@ -85,7 +87,7 @@ def test_a_backup_of_something_else_is_refused(
     content = {**json.loads(written.read_text()), **change}
     written.write_text(json.dumps(content))
     with pytest.raises(OutboxKitError, match=re.escape(message)) as refused:
-        backup.read(written, deployed(), lock)
+        offset_backup.read(written, deployed(), lock)
     assert refused.value.hint
 
 
@@ -97,4 +99,4 @@ def test_a_file_that_is_no_backup(
     if content is not None:
         path.write_text(content)
     with pytest.raises(ConfigurationError, match=message):
-        backup.read(path, deployed(), lock)
+        offset_backup.read(path, deployed(), lock)

@@ -7,7 +7,7 @@ from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.deployment.plan import read_database
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.positions import read_positions
+from outbox_kit.operations.lag import read_positions
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.state import ActualDatabase

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.sending import through_psycopg
+from outbox_kit.sending import psycopg_writer
 from outbox_kit.sending.event import OutboxEvent
 from outbox_kit.sending.table import DEFAULT_TABLE, parse_table
 
@@ -63,12 +63,12 @@ def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, tabl
     rows = [event.to_row() for event in events]
     if isinstance(connection, psycopg.Connection):
         if rows:
-            through_psycopg.insert(connection, rows, name)
+            psycopg_writer.insert(connection, rows, name)
     elif _is_sqlalchemy(connection):
-        from outbox_kit.sending import through_sqlalchemy  # noqa: PLC0415  (an optional dependency)
+        from outbox_kit.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
 
         if rows:
-            through_sqlalchemy.insert_rows(connection, rows, name)
+            sqlalchemy_writer.insert_rows(connection, rows, name)
     else:
         raise _unknown(connection)
     return [event.event_id for event in events]
@@ -87,7 +87,7 @@ async def emit_async(
     if not isinstance(connection, psycopg.AsyncConnection):
         raise _unknown(connection)
     if rows:
-        await through_psycopg.insert_async(connection, rows, name)
+        await psycopg_writer.insert_async(connection, rows, name)
     return [event.event_id for event in events]
 
 

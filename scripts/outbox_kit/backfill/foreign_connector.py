@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.state import ActualDatabase
@@ -45,7 +45,7 @@ def read_old(deployment: Deployment, name: str) -> OldConnector:
     kind = config.get("connector.class")
     if kind != POSTGRES_CONNECTOR:
         raise RefusedError(f"connector {name!r} is a {kind}, not Debezium's for PostgreSQL", SEE)
-    return OldConnector(name, config, connect_apply.is_running(deployment.connect.status(name)))
+    return OldConnector(name, config, connect_lifecycle.is_running(deployment.connect.status(name)))
 
 
 def refuse_other_outbox(deployment: Deployment, old: OldConnector, database: ActualDatabase) -> None:

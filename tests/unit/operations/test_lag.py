@@ -8,7 +8,7 @@ from tests.unit.operations.samples import positions
 from outbox_kit import lsn
 from outbox_kit.connect.state import seed_offset
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations.positions import Move, refuse_unreachable
+from outbox_kit.operations.lag import Move, refuse_unreachable
 
 
 @pytest.mark.parametrize(

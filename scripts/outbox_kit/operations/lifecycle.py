@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.deployment import Deployment, wait_reading
 from outbox_kit.errors import RejectedError
-from outbox_kit.operations.guard import refuse_unsafe_start, require_connector
+from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for
 
@@ -22,9 +22,9 @@ def restart(deployment: Deployment, progress: Progress, *, only_failed: bool = F
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
-    if connect_apply.is_at_rest(actual.status):
+    if connect_lifecycle.is_at_rest(actual.status):
         raise RejectedError(f"connector {name} is {_words(actual.status)}: nothing to restart", "`outbox resume`")
-    if only_failed and not connect_apply.has_failed(actual.status):
+    if only_failed and not connect_lifecycle.has_failed(actual.status):
         progress(f"nothing FAILED: {_words(actual.status)}")
         wait_running(deployment)
         return _seen(deployment.connect, name)
@@ -42,10 +42,10 @@ def resume(deployment: Deployment, progress: Progress) -> ConnectorStatus:
     """
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
-    if connect_apply.has_failed(actual.status) and not connect_apply.is_at_rest(actual.status):
-        cause = connect_apply.root_cause(actual.status.traces) if actual.status else ""
+    if connect_lifecycle.has_failed(actual.status) and not connect_lifecycle.is_at_rest(actual.status):
+        cause = connect_lifecycle.root_cause(actual.status.traces) if actual.status else ""
         raise RejectedError(f"connector {name} FAILED, and resume does not mend that: {cause}", "`outbox restart`")
-    if connect_apply.is_running(actual.status):
+    if connect_lifecycle.is_running(actual.status):
         progress(f"connector {name} is RUNNING already")
         return _seen(deployment.connect, name)
     refuse_unsafe_start(deployment, actual)
@@ -75,7 +75,7 @@ def stop(deployment: Deployment, progress: Progress) -> ConnectorStatus:
     name = deployment.pipeline.connector.name
     require_connector(deployment)
     progress(f"stop connector {name}")
-    connect_apply.stop(deployment.connect, name)
+    connect_lifecycle.stop(deployment.connect, name)
     return _seen(deployment.connect, name)
 
 
@@ -85,7 +85,7 @@ def wait_running(deployment: Deployment) -> None:
     A task says RUNNING while Debezium still waits for the slot that its predecessor has not given up.
     """
     name, settings = deployment.pipeline.connector.name, deployment.environment.connector
-    connect_apply.wait_running(deployment.connect, name, stability_seconds=settings.stability_seconds)
+    connect_lifecycle.wait_running(deployment.connect, name, stability_seconds=settings.stability_seconds)
     wait_reading(deployment)
 
 

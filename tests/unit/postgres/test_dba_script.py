@@ -10,7 +10,7 @@ import pytest
 from outbox_kit.pipeline import Backfill, Environment, Login, Pipeline, PostgresTarget
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, state
-from outbox_kit.postgres.script import script
+from outbox_kit.postgres.dba_script import script
 from outbox_kit.progress import silent
 
 TARGET = {"kind": "postgres", "host": "wh", "database": "warehouse", "user": "filler", "password": "target-secret"}

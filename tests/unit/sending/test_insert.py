@@ -21,8 +21,8 @@ from outbox_kit.sending import (
     emit,
     emit_async,
     emit_many,
-    through_psycopg,
-    through_sqlalchemy,
+    psycopg_writer,
+    sqlalchemy_writer,
 )
 from outbox_kit.sending.table import TableName, parse_table
 
@@ -53,18 +53,18 @@ def test_table_names_that_are_none(text: str) -> None:
 
 
 def test_psycopg_quotes_the_table() -> None:
-    text = through_psycopg.statement(TableName("my schema", 'x"; drop table y; --')).as_string(None)
+    text = psycopg_writer.statement(TableName("my schema", 'x"; drop table y; --')).as_string(None)
     assert text.startswith('insert into "my schema"."x""; drop table y; --" (id, ')
 
 
 def test_sqlalchemy_quotes_the_table() -> None:
-    statement = through_sqlalchemy.statement(TableName("my schema", 'x"; :y %'))
+    statement = sqlalchemy_writer.statement(TableName("my schema", 'x"; :y %'))
     text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
     assert text.startswith('INSERT INTO "my schema"."x""; :y %%" (id, ')
 
 
 def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
-    statement = through_sqlalchemy.statement(TableName(None, "Outbox"))
+    statement = sqlalchemy_writer.statement(TableName(None, "Outbox"))
     assert 'INSERT INTO "Outbox" (' in str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
 
 

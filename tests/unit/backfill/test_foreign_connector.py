@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.backfill.old_connector import (
+from outbox_kit.backfill.foreign_connector import (
     POSTGRES_CONNECTOR,
     OldConnector,
     offset_of,

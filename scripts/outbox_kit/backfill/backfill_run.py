@@ -9,9 +9,9 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from outbox_kit.backfill.ledger import Ledger, Mark
+from outbox_kit.backfill.newest_states import States, open_states
+from outbox_kit.backfill.progress_table import Ledger, Mark
 from outbox_kit.backfill.session import LOCK_SECONDS, Session, despite_deadlocks, open_session
-from outbox_kit.backfill.states import States, open_states
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Pipeline

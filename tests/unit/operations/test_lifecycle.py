@@ -10,10 +10,10 @@ from tests.unit.connect.samples import listing
 from tests.unit.operations.samples import TRACE
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
-from outbox_kit.operations import running
+from outbox_kit.operations import lifecycle
 from outbox_kit.pipeline import ConnectorSettings, HttpService
 from outbox_kit.progress import silent
 
@@ -40,9 +40,9 @@ STOPPED, PAUSED = status("STOPPED"), status("PAUSED", "PAUSED")
 @pytest.fixture
 def play(deployed: Deployed, serve: Callable[[Script], ScriptedServer], monkeypatch: pytest.MonkeyPatch) -> Play:
     """A deployment whose Connect plays a script, where the guard has nothing against it."""
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(running, "refuse_unsafe_start", lambda *_: None)
-    monkeypatch.setattr(running, "wait_reading", lambda _: None)
+    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifecycle, "refuse_unsafe_start", lambda *_: None)
+    monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
 
     def start(script: Script) -> tuple[Deployment, ScriptedServer]:
         server = serve(script)
@@ -70,14 +70,14 @@ def actual(state: tuple[int, object]) -> list[tuple[int, object]]:
 )
 def test_restart(play: Play, only_failed: bool, state: tuple[int, object], path: str) -> None:
     deployment, server = play([*actual(state), DONE, RUNNING])
-    assert running.restart(deployment, silent, only_failed=only_failed).connector == "RUNNING"
+    assert lifecycle.restart(deployment, silent, only_failed=only_failed).connector == "RUNNING"
     assert writes(server) == [f"POST {PATH}{path}"]
 
 
 def test_restart_of_what_failed_touches_nothing_that_runs(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), RUNNING])
     said: list[str] = []
-    running.restart(deployment, said.append, only_failed=True)
+    lifecycle.restart(deployment, said.append, only_failed=True)
     assert writes(server) == []
     assert said == ["nothing FAILED: connector RUNNING, tasks: RUNNING"]
 
@@ -85,14 +85,14 @@ def test_restart_of_what_failed_touches_nothing_that_runs(play: Play) -> None:
 def test_a_restart_that_fails_again_shows_the_root_cause(play: Play) -> None:
     deployment, _ = play([*actual(FAILED), DONE, FAILED])
     with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
-        running.restart(deployment, silent)
+        lifecycle.restart(deployment, silent)
 
 
 @pytest.mark.parametrize("state", [STOPPED, PAUSED])
 def test_what_rests_is_resumed_not_restarted(play: Play, state: tuple[int, object]) -> None:
     deployment, server = play(actual(state))
     with pytest.raises(RejectedError, match="nothing to restart") as refused:
-        running.restart(deployment, silent)
+        lifecycle.restart(deployment, silent)
     assert refused.value.hint == "`outbox resume`"
     assert writes(server) == []
 
@@ -100,13 +100,13 @@ def test_what_rests_is_resumed_not_restarted(play: Play, state: tuple[int, objec
 @pytest.mark.parametrize("state", [STOPPED, PAUSED])
 def test_resume(play: Play, state: tuple[int, object]) -> None:
     deployment, server = play([*actual(state), DONE, RUNNING])
-    assert running.resume(deployment, silent).tasks == ("RUNNING",)
+    assert lifecycle.resume(deployment, silent).tasks == ("RUNNING",)
     assert writes(server) == [f"PUT {PATH}/resume"]
 
 
 def test_resume_of_what_runs_does_nothing(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), RUNNING])
-    running.resume(deployment, silent)
+    lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
 
@@ -114,11 +114,11 @@ def test_resume_does_not_pass_for_a_restart(play: Play) -> None:
     """Connect accepts it, and a FAILED task stays as it is."""
     deployment, server = play(actual(FAILED))
     with pytest.raises(RejectedError, match=r"resume does not mend that: y\.PSQLException: ERROR: why"):
-        running.resume(deployment, silent)
+        lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
 
-@pytest.mark.parametrize(("command", "state"), [(running.resume, STOPPED), (running.restart, FAILED)])
+@pytest.mark.parametrize(("command", "state"), [(lifecycle.resume, STOPPED), (lifecycle.restart, FAILED)])
 def test_nothing_is_started_where_rows_could_be_lost(
     play: Play, monkeypatch: pytest.MonkeyPatch, command: Callable[..., object], state: tuple[int, object]
 ) -> None:
@@ -127,7 +127,7 @@ def test_nothing_is_started_where_rows_could_be_lost(
     def refuse(*_: object) -> None:
         raise RefusedError("the slot is gone", "recover")
 
-    monkeypatch.setattr(running, "refuse_unsafe_start", refuse)
+    monkeypatch.setattr(lifecycle, "refuse_unsafe_start", refuse)
     with pytest.raises(RefusedError, match="the slot is gone"):
         command(deployment, silent)
     assert writes(server) == []
@@ -135,26 +135,26 @@ def test_nothing_is_started_where_rows_could_be_lost(
 
 def test_pause_waits_for_every_task(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), DONE, status("PAUSED", "RUNNING"), PAUSED])
-    assert running.pause(deployment, silent).tasks == ("PAUSED",)
+    assert lifecycle.pause(deployment, silent).tasks == ("PAUSED",)
     assert writes(server) == [f"PUT {PATH}/pause"]
 
 
 def test_a_task_that_failed_never_becomes_paused(play: Play) -> None:
     deployment, _ = play([*actual(FAILED), DONE, status("PAUSED", "FAILED")])
-    assert running.pause(deployment, silent).tasks == ("FAILED",)
+    assert lifecycle.pause(deployment, silent).tasks == ("FAILED",)
 
 
 def test_pause_is_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "PAUSE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.3)
     deployment, _ = play([*actual(RUNNING), DONE, RUNNING])
     with pytest.raises(WaitTimeoutError, match="last seen: connector RUNNING, tasks: RUNNING"):
-        running.pause(deployment, silent)
+        lifecycle.pause(deployment, silent)
 
 
 @pytest.mark.parametrize("state", [RUNNING, FAILED, STOPPED])
 def test_stop(play: Play, state: tuple[int, object]) -> None:
     deployment, server = play([*actual(state), (204, None), STOPPED])
-    assert running.stop(deployment, silent).connector == "STOPPED"
+    assert lifecycle.stop(deployment, silent).connector == "STOPPED"
     assert writes(server) == [f"PUT {PATH}/stop"]
 
 
@@ -169,6 +169,6 @@ def test_stop(play: Play, state: tuple[int, object]) -> None:
 )
 def test_what_apply_makes_of_it_is_said(deployed: Deployed, declared: str, state: str, note: bool) -> None:
     deployment = deployed(connector=ConnectorSettings.model_validate({"state": declared}))
-    words = running.declared_otherwise(deployment, state)
+    words = lifecycle.declared_otherwise(deployment, state)
     assert bool(words) is note
     assert not note or (f"`outbox apply` makes it {declared}" in words and f"connector.state: {state} to keep" in words)

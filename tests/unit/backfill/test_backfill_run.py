@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_kit.backfill.ledger import Mark
-from outbox_kit.backfill.run import Meter
+from outbox_kit.backfill.backfill_run import Meter
+from outbox_kit.backfill.progress_table import Mark
 
 
 def mark(rows: int, skipped: int = 0, *, finished: bool = False) -> Mark:
