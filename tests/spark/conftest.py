@@ -15,7 +15,7 @@ from tables import Target, job_for
 
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session
-from outbox_spark.sinks.postgres_staging import VARIABLE
+from outbox_spark.sinks.postgres.staging import VARIABLE
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from outbox_spark.jobs.model import Committed, MaterializeJob, Options, Postgres
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.sinks import Batch
-from outbox_spark.sinks.base import SendsNothingAhead
+from outbox_spark.sinks.target_table import SendsNothingAhead
 
 JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 

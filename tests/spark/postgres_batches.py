@@ -14,10 +14,10 @@ from psycopg.sql import SQL, Identifier
 
 from outbox_spark.decoding.columns import Column, Kind
 from outbox_spark.jobs.model import Mode, Written
-from outbox_spark.sinks.postgres_merge import apply_staged
-from outbox_spark.sinks.postgres_session import prepare_merge
-from outbox_spark.sinks.postgres_sql import Statements
-from outbox_spark.sinks.postgres_staging import Staging, Way, settle
+from outbox_spark.sinks.postgres.merge import apply_staged
+from outbox_spark.sinks.postgres.session import prepare_merge
+from outbox_spark.sinks.postgres.staging import Staging, Way, settle
+from outbox_spark.sinks.postgres.statements import Statements
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOPIC_ID = "topic-1"

@@ -28,7 +28,7 @@ from outbox_spark.jobs.model import (
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.runs.materialize_table import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.sinks.iceberg import table_name
+from outbox_spark.sinks.iceberg.table import table_name
 
 
 @dataclass

@@ -17,9 +17,9 @@ from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import ConfigurationError, MaterializeError, RefusedError, UnreachableError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.sinks import DeltaTable, PostgresTable, Sent
-from outbox_spark.sinks.iceberg import table_name
-from outbox_spark.sinks.lease import Lease
-from outbox_spark.sinks.postgres_staging import Staging
+from outbox_spark.sinks.iceberg.table import table_name
+from outbox_spark.sinks.lake.lease import Lease
+from outbox_spark.sinks.postgres.staging import Staging
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -257,7 +257,7 @@ def test_a_ledger_of_before_there_were_ids(
 ) -> None:
     log, _ = changes()
     with monkeypatch.context() as patch:
-        patch.setattr("outbox_spark.sinks.beside.secrets.token_hex", lambda _: "")
+        patch.setattr("outbox_spark.sinks.lake.companion_tables.secrets.token_hex", lambda _: "")
         delta_target.run(log, SCHEMAS)
     assert isinstance(delta_target.job.target, DeltaTarget)
     ledger = f"{delta_target.job.target.path}/thing__tombstones"

@@ -15,7 +15,7 @@ from outbox_spark.kafka.newest_reader import extracted
 from outbox_spark.runs import apply_batch
 from outbox_spark.session.error_redaction import explained
 from outbox_spark.session.persisted import keep_to_kept, kept, reading
-from outbox_spark.sinks.postgres_staging import VARIABLE
+from outbox_spark.sinks.postgres.staging import VARIABLE
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

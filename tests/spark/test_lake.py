@@ -21,9 +21,9 @@ from outbox_spark.decoding.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, Mode
 from outbox_spark.sinks import DeltaTable
-from outbox_spark.sinks.iceberg import IcebergTable, table_name, use_catalog
-from outbox_spark.sinks.lease import Lease
-from outbox_spark.sinks.merging import Merge, literal, quoted
+from outbox_spark.sinks.iceberg.table import IcebergTable, table_name, use_catalog
+from outbox_spark.sinks.lake.lease import Lease
+from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.sinks.lease import Holder, Lease
+from outbox_spark.sinks.lake.lease import Holder, Lease
 
 
 @pytest.fixture

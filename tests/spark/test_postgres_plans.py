@@ -10,10 +10,10 @@ from postgres_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
 from psycopg.sql import SQL, Composed
 
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres_history_sql import History
-from outbox_spark.sinks.postgres_merge_sql import Merge
-from outbox_spark.sinks.postgres_session import prepare_merge
-from outbox_spark.sinks.postgres_staging import analyze, settle
+from outbox_spark.sinks.postgres.history_sql import History
+from outbox_spark.sinks.postgres.merge_sql import Merge
+from outbox_spark.sinks.postgres.session import prepare_merge
+from outbox_spark.sinks.postgres.staging import analyze, settle
 
 ROWS, BATCH = 60_000, 1000
 # Every fifth is a tombstone, every seventh poison; all keys are in the table.

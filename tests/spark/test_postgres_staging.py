@@ -19,9 +19,9 @@ from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, MaterializeError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.class_path import has_class
-from outbox_spark.sinks import postgres_staging
-from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
-from outbox_spark.sinks.postgres_staging import SETTING, VARIABLE, Way, chosen_way, settle
+from outbox_spark.sinks.postgres import staging
+from outbox_spark.sinks.postgres.copy import CLASS, copy_rows
+from outbox_spark.sinks.postgres.staging import SETTING, VARIABLE, Way, chosen_way, settle
 
 THING = {
     "type": "record",
@@ -131,7 +131,7 @@ def test_copy_is_chosen_where_the_jar_is(spark: SparkSession, monkeypatch: pytes
 
 
 def test_without_the_jar_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_staging, "CLASS", "io.outboxkit.spark.NotThere")
+    monkeypatch.setattr(staging, "CLASS", "io.outboxkit.spark.NotThere")
     assert chosen_way(spark) is Way.JDBC
     monkeypatch.setenv(VARIABLE, "copy")
     with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):

@@ -20,7 +20,7 @@ from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapErr
 from outbox_spark.jobs.model import IcebergTarget, Mode, Outcome, PostgresTarget, Status
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.sinks import PostgresTable
-from outbox_spark.sinks.iceberg import table_name
+from outbox_spark.sinks.iceberg.table import table_name
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}

@@ -31,8 +31,8 @@ from tables import Target, job_for
 from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, ReadRange
 from outbox_spark.kafka.ranges import TopicState, resolve
 from outbox_spark.sinks import DeltaTable, PostgresTable, TargetTable
-from outbox_spark.sinks.beside import LEDGER_ID
-from outbox_spark.sinks.table import LakeTable
+from outbox_spark.sinks.lake.companion_tables import LEDGER_ID
+from outbox_spark.sinks.lake.table import LakeTable
 
 KEYS = "abcde"
 MOST_CALLS = 40

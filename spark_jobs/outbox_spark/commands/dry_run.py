@@ -20,8 +20,8 @@ from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, P
 from outbox_spark.kafka.ranges import describe, resolve
 from outbox_spark.runs.retention import Upkeep
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres_session import connection_parameters, unreachable
-from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
+from outbox_spark.sinks.postgres.session import connection_parameters, unreachable
+from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE
 
 _READ_ONLY = "-c default_transaction_read_only=on"
 

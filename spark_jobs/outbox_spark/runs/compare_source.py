@@ -28,7 +28,7 @@ from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.error_redaction import postgres_words
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres_session import jdbc_tls
+from outbox_spark.sinks.postgres.session import jdbc_tls
 
 CONFIRM_SECONDS = 120.0
 """How long to wait for the connector: it confirms with every heartbeat, 10 s by default."""

@@ -6,10 +6,10 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob, PostgresTarget
-from outbox_spark.sinks.base import Batch, Sent, TargetTable
-from outbox_spark.sinks.delta import DeltaTable
-from outbox_spark.sinks.iceberg import IcebergTable
-from outbox_spark.sinks.postgres import PostgresTable
+from outbox_spark.sinks.delta.table import DeltaTable
+from outbox_spark.sinks.iceberg.table import IcebergTable
+from outbox_spark.sinks.postgres.table import PostgresTable
+from outbox_spark.sinks.target_table import Batch, Sent, TargetTable
 
 __all__ = ["Batch", "DeltaTable", "IcebergTable", "PostgresTable", "Sent", "TargetTable", "open_table"]
 

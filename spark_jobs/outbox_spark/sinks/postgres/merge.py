@@ -9,10 +9,10 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
 from outbox_spark.jobs.model import Mode, Written
-from outbox_spark.sinks.postgres_history_sql import History
-from outbox_spark.sinks.postgres_merge_sql import Merge
-from outbox_spark.sinks.postgres_sql import Statements
-from outbox_spark.sinks.postgres_staging import Staged, analyze
+from outbox_spark.sinks.postgres.history_sql import History
+from outbox_spark.sinks.postgres.merge_sql import Merge
+from outbox_spark.sinks.postgres.staging import Staged, analyze
+from outbox_spark.sinks.postgres.statements import Statements
 
 Connection = psycopg.Connection[TupleRow]
 

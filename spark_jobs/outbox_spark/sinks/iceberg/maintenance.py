@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
-from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in
-from outbox_spark.sinks.lake_replace import take_beside
+from outbox_spark.sinks.iceberg.progress import newest_of_ours, stored_in
+from outbox_spark.sinks.lake.replace import take_beside
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.iceberg import IcebergTable
+    from outbox_spark.sinks.iceberg.table import IcebergTable
 
 _AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _AGE_DAYS = 5  # Iceberg's own default

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, Mode
-from outbox_spark.sinks import delta_replace, delta_upkeep
-from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
-from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.merging import Merge, quoted
-from outbox_spark.sinks.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.delta import maintenance, replace
+from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
+from outbox_spark.sinks.lake.merge_sql import Merge, quoted
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.target_table import ANEW, QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 TRANSACTION_ID = "outbox-materialize"
 
@@ -46,15 +46,15 @@ class DeltaTable(LakeTable):
 
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""
-        delta_replace.replace_by(self, shadow)
+        replace.replace_by(self, shadow)
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays."""
-        delta_upkeep.drop(self)
+        maintenance.drop(self)
 
     def maintain(self) -> str:
         """Compact files, expire what is no longer needed."""
-        return delta_upkeep.maintain(self)
+        return maintenance.maintain(self)
 
     def carry_forward(self) -> None:
         """Commit the progress again when others have committed since. Counts as a run, so that it meets no other."""

@@ -9,13 +9,13 @@ from psycopg.sql import SQL, Composable, Identifier
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, VALID_TO_COLUMN
-from outbox_spark.sinks import postgres_replace
-from outbox_spark.sinks.base import TOMBSTONES_SUFFIX
-from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
-from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
+from outbox_spark.sinks.postgres import replace
+from outbox_spark.sinks.postgres.session import jdbc_settings, jdbc_url
+from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE
+from outbox_spark.sinks.target_table import TOMBSTONES_SUFFIX
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.postgres import PostgresTable
+    from outbox_spark.sinks.postgres.table import PostgresTable
 
 _FETCHED_ROWS = 10_000
 
@@ -56,7 +56,7 @@ def forget_deletions(table: PostgresTable, before: datetime) -> int:
 
 def replace_by(table: PostgresTable, shadow: PostgresTable) -> None:
     """Make the content of `shadow` this table's, in one transaction."""
-    postgres_replace.replace_by(table, shadow)
+    replace.replace_by(table, shadow)
 
 
 def drop(table: PostgresTable) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outbox_spark.sinks import delta_replace
-from outbox_spark.sinks.merging import quoted
+from outbox_spark.sinks.delta import replace
+from outbox_spark.sinks.lake.merge_sql import quoted
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.delta import DeltaTable
+    from outbox_spark.sinks.delta.table import DeltaTable
 
 _LISTING_TASKS = 16
 
@@ -16,7 +16,7 @@ _LISTING_TASKS = 16
 def drop(table: DeltaTable) -> None:
     """Remove the table and its ledger; the quarantine stays."""
     for path in (table._path, table._ledger):
-        delta_replace.remove(table, path)
+        replace.remove(table, path)
 
 
 def maintain(table: DeltaTable) -> str:

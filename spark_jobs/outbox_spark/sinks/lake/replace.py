@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.table import LakeTable
+    from outbox_spark.sinks.lake.table import LakeTable
 
 
 def take_beside(table: LakeTable, shadow: LakeTable) -> dict[str, Any]:

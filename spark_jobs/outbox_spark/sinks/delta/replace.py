@@ -7,13 +7,13 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.sinks import delta as sink  # which imports this module: its names are looked up when used
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
-from outbox_spark.sinks.lake_replace import take_beside
-from outbox_spark.sinks.table import PROGRESS_KEY
+from outbox_spark.sinks.delta import table as sink  # which imports this module: its names are looked up when used
+from outbox_spark.sinks.lake.replace import take_beside
+from outbox_spark.sinks.lake.table import PROGRESS_KEY
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.delta import DeltaTable
+    from outbox_spark.sinks.delta.table import DeltaTable
 
 
 def replace_by(table: DeltaTable, shadow: DeltaTable) -> None:

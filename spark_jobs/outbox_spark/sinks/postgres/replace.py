@@ -18,11 +18,11 @@ from psycopg.types.json import Jsonb
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
-from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE
+from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 if TYPE_CHECKING:
-    from outbox_spark.sinks.postgres import PostgresTable
+    from outbox_spark.sinks.postgres.table import PostgresTable
 
 
 def replace_by(table: PostgresTable, shadow: PostgresTable) -> None:

@@ -12,8 +12,8 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.postgres_merge_sql import GOOD, TOMBSTONE, Merge
-from outbox_spark.sinks.postgres_sql import identifiers, joined
+from outbox_spark.sinks.postgres.merge_sql import GOOD, TOMBSTONE, Merge
+from outbox_spark.sinks.postgres.statements import identifiers, joined
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
 # "offset 0" keeps the planner from turning a look-up by key, per staged row, into a scan of the whole table, which it

@@ -38,12 +38,10 @@ from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapErr
 from outbox_spark.jobs.model import Committed, Mode, PostgresTarget, Written
 from outbox_spark.session.error_redaction import postgres_words
 from outbox_spark.session.stage_metrics import OBSERVATION
-from outbox_spark.sinks import postgres_upkeep
-from outbox_spark.sinks.base import ANEW, QUARANTINE_SUFFIX, Batch, Sent
-from outbox_spark.sinks.postgres_merge import apply_staged
-from outbox_spark.sinks.postgres_session import APPLICATION_NAME, LOCK_WAIT, connect, lock, prepare_merge, unlock
-from outbox_spark.sinks.postgres_sql import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
-from outbox_spark.sinks.postgres_staging import (
+from outbox_spark.sinks.postgres import maintenance
+from outbox_spark.sinks.postgres.merge import apply_staged
+from outbox_spark.sinks.postgres.session import APPLICATION_NAME, LOCK_WAIT, connect, lock, prepare_merge, unlock
+from outbox_spark.sinks.postgres.staging import (
     STAGING_INFIX,
     STAGING_TOKEN_BYTES,
     Loaded,
@@ -56,6 +54,8 @@ from outbox_spark.sinks.postgres_staging import (
     settle,
     stage,
 )
+from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, STATE_TYPES, Statements, column_type
+from outbox_spark.sinks.target_table import ANEW, QUARANTINE_SUFFIX, Batch, Sent
 
 MAX_NAME_LENGTH = 63  # longer identifiers are cut by the server without an error
 # \u0000 in JSON text, unless the backslash is itself escaped; jsonb refuses it as text refuses the character.
@@ -190,23 +190,23 @@ class PostgresTable:
 
     def versions(self) -> DataFrame:
         """Key and METADATA_COLUMNS of the rows that are there."""
-        return postgres_upkeep.versions(self)
+        return maintenance.versions(self)
 
     def forget_deletions(self, before: datetime) -> int:
         """Remove older ledger entries; returns how many."""
-        return postgres_upkeep.forget_deletions(self, before)
+        return maintenance.forget_deletions(self, before)
 
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""
-        postgres_upkeep.replace_by(self, shadow)
+        maintenance.replace_by(self, shadow)
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays."""
-        postgres_upkeep.drop(self)
+        maintenance.drop(self)
 
     def maintain(self) -> str:
         """Compact files, expire what is no longer needed."""
-        return postgres_upkeep.maintain(self)
+        return maintenance.maintain(self)
 
     def _prepare(self, statements: Statements, batch: Batch, added: dict[Column, object]) -> None:
         """Tables and columns, as part of the transaction, and the check that nobody else went on meanwhile."""

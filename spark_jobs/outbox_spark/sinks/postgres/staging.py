@@ -23,9 +23,9 @@ from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expression_cache import reused
 from outbox_spark.session.jar_fallback import AUTO, Choice
-from outbox_spark.sinks.postgres_copy import CLASS, copy_rows
-from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
-from outbox_spark.sinks.postgres_sql import METADATA_TYPES, column_type, typed
+from outbox_spark.sinks.postgres.copy import CLASS, copy_rows
+from outbox_spark.sinks.postgres.session import jdbc_settings, jdbc_url
+from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, typed
 
 STAGING_INFIX = "__staging_"
 STAGING_TOKEN_BYTES = 4

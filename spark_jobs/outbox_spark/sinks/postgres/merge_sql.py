@@ -8,8 +8,8 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres_sql import Statements, assign, identifiers, joined, version
-from outbox_spark.sinks.postgres_staging import Staging
+from outbox_spark.sinks.postgres.staging import Staging
+from outbox_spark.sinks.postgres.statements import Statements, assign, identifiers, joined, version
 
 GOOD = SQL("s._reason is null and not s._deleted")
 TOMBSTONE = SQL("s._reason is null and s._deleted")

@@ -20,7 +20,7 @@ from outbox_spark.decoding.columns import (
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
 
 OFFSETS_TABLE = "outbox_offsets"
 

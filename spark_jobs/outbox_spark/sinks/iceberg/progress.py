@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from outbox_spark.sinks.table import PROGRESS_KEY
+from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 
 def newest_of_ours(table: Any) -> Any:  # noqa: ANN401 - of Iceberg

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.merging import POISON
+from outbox_spark.sinks.lake.merge_sql import POISON
 
 IDENTITY = "_identity"
 ENDED = "_ended"

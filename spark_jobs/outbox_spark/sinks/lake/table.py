@@ -34,11 +34,10 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Committed, Mode, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks import history
-from outbox_spark.sinks.base import ANEW, TOMBSTONES_SUFFIX, Batch, SendsNothingAhead
-from outbox_spark.sinks.beside import LEDGER_ID, BesideTables
-from outbox_spark.sinks.lease import Lease
-from outbox_spark.sinks.merging import (
+from outbox_spark.sinks.lake import history
+from outbox_spark.sinks.lake.companion_tables import LEDGER_ID, BesideTables
+from outbox_spark.sinks.lake.lease import Lease
+from outbox_spark.sinks.lake.merge_sql import (
     GOOD,
     OWN_TYPES,
     POISON,
@@ -48,6 +47,7 @@ from outbox_spark.sinks.merging import (
     quoted,
     table_columns,
 )
+from outbox_spark.sinks.target_table import ANEW, TOMBSTONES_SUFFIX, Batch, SendsNothingAhead
 
 PROGRESS_KEY = "outbox"
 """The entry of a commit's own metadata that the progress is in."""

@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import IcebergTarget, Mode
-from outbox_spark.sinks import iceberg_upkeep
-from outbox_spark.sinks.base import ANEW
-from outbox_spark.sinks.iceberg_snapshots import newest_of_ours, stored_in, was_rolled_back
-from outbox_spark.sinks.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.merging import Merge, quoted
-from outbox_spark.sinks.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.iceberg import maintenance
+from outbox_spark.sinks.iceberg.progress import newest_of_ours, stored_in, was_rolled_back
+from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
+from outbox_spark.sinks.lake.merge_sql import Merge, quoted
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.target_table import ANEW
 
 _MAIN = "main"
 _BRANCH_PREFIX = "outbox_"
@@ -90,7 +90,7 @@ class IcebergTable(LakeTable):
     def __enter__(self) -> Self:
         super().__enter__()
         if self._lease is None:
-            self._entered = iceberg_upkeep.newest_token(self)
+            self._entered = maintenance.newest_token(self)
         return self
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -102,15 +102,15 @@ class IcebergTable(LakeTable):
 
     def replace_by(self, shadow: Self) -> None:
         """Make the content of `shadow` this table's, in one step for readers."""
-        iceberg_upkeep.replace_by(self, shadow)
+        maintenance.replace_by(self, shadow)
 
     def drop(self) -> None:
         """Remove the table and its ledger; the quarantine stays."""
-        iceberg_upkeep.drop(self)
+        maintenance.drop(self)
 
     def maintain(self) -> str:
         """Compact files, expire what is no longer needed."""
-        return iceberg_upkeep.maintain(self)
+        return maintenance.maintain(self)
 
     def _name(self, suffix: str = "") -> str:
         return table_name(self._spark, self._target, self._table + suffix)

@@ -19,9 +19,9 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.quarantine_reasons import UNNAMED
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS, version_sql
-from outbox_spark.sinks import history
-from outbox_spark.sinks.base import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
-from outbox_spark.sinks.merging import POISON, literal, quoted
+from outbox_spark.sinks.lake import history
+from outbox_spark.sinks.lake.merge_sql import POISON, literal, quoted
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX, Batch
 
 LEDGER_ID = "ledger_id"
 

@@ -21,7 +21,7 @@ from outbox_spark.errors import MaterializeError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expression_cache import reused
 from outbox_spark.session.stage_metrics import OBSERVATION
-from outbox_spark.sinks.postgres_session import jdbc_settings, jdbc_url
+from outbox_spark.sinks.postgres.session import jdbc_settings, jdbc_url
 
 CLASS = "io.outboxkit.spark.CopyRows"
 _REFUSED = "COPY was refused, SQLSTATE "
