@@ -8,9 +8,9 @@ import pytest
 
 from outbox_kit import errors
 from outbox_kit.changes import Change
-from outbox_kit.checking import Check, Severity, Status, check
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.progress import silent
+from outbox_kit.rules import Check, Severity, Status, check
 
 
 def test_the_drawing_names_every_error() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outbox_kit import __version__
-from outbox_kit.checking import Finding, Rule, Severity, rule
-from outbox_kit.connect.apply import is_running, root_cause
-from outbox_kit.connect.inspection import Observed, Worker
+from outbox_kit.connect.lifecycle import is_running, root_cause
 from outbox_kit.connect.state import INSTALL, State, different_keys, is_in, missing_plugins
+from outbox_kit.connect.verify_queries import Observed, Worker
+from outbox_kit.rules import Finding, Rule, Severity, rule
 
 EXACTLY_ONCE = "exactly.once.support"
 OURS = "io.outboxkit."

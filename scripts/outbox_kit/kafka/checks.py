@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.checking import Finding, Rule, rule
 from outbox_kit.kafka.client import TopicState
-from outbox_kit.kafka.inspection import Cluster
 from outbox_kit.kafka.state import Topic, different_settings
+from outbox_kit.kafka.verify_queries import Cluster
 from outbox_kit.pipeline import Kafka
+from outbox_kit.rules import Finding, Rule, rule
 
 # Settings with a check of their own.
 OWN_CHECK = frozenset({"cleanup.policy", "min.insync.replicas", "max.message.bytes", "message.timestamp.after.max.ms"})

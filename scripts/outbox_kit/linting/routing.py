@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from outbox_kit.linting.config import (
+from outbox_kit.connector_config import (
     EVENT_ROUTER,
     REGEX_ROUTER,
     ROUTE_BY_FIELD,
@@ -16,7 +16,7 @@ from outbox_kit.linting.config import (
     items,
     named,
 )
-from outbox_kit.linting.target import Target
+from outbox_kit.linting.lint_input import Target
 
 ROUTED_BY = "${routedByValue}"
 GROUP = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")

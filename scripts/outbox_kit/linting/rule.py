@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from outbox_kit.checking import Check, Severity, Status
-from outbox_kit.linting.target import Target
+from outbox_kit.linting.lint_input import Target
+from outbox_kit.rules import Check, Severity, Status
 
 PREFIX = "lint."
 

@@ -19,7 +19,7 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
-from outbox_kit.avro.inlining import NAMED, compact
+from outbox_common.avro_schema import NAMED, compact
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.files import read_text
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from outbox_kit.pipeline.base import Identifier, Model, TopicPart
+from outbox_kit.pipeline.model import Identifier, Model, TopicPart
 
 
 class Login(Model):
@@ -176,14 +176,13 @@ class IcebergTarget(Model):
     )
 
 
-class ParquetTarget(Model):
-    """A folder (or object store prefix) of Parquet snapshots."""
+Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discriminator="kind")]
 
-    kind: Literal["parquet"] = Field(description="Chooses the sink.")
-    path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
-
-
-Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget | ParquetTarget, Field(discriminator="kind")]
+REMOVED_TARGET_KINDS = {
+    "parquet": "use `kind: delta` or `kind: iceberg`; "
+    "`outbox-materialize --export DIR --export-format parquet` writes plain Parquet files of such a table"
+}
+"""Hints for target kinds that earlier versions had."""
 
 
 class Environment(Model):

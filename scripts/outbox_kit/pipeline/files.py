@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline.values import Location, Values
+from outbox_kit.pipeline.layered_values import Location, Values
 
 MERGE = "tag:yaml.org,2002:merge"
 """`<<: *anchor`: keys of the anchor, which those of the mapping win over."""

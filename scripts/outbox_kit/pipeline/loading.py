@@ -14,13 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.environment import (
+    REMOVED_TARGET_KINDS,
     Connect,
     DeltaTarget,
     Environment,
     HttpService,
     IcebergTarget,
     Kafka,
-    ParquetTarget,
     PostgresTarget,
     Registry,
     SourceDatabase,
@@ -28,10 +28,10 @@ from outbox_kit.pipeline.environment import (
 )
 from outbox_kit.pipeline.expressions import Filling
 from outbox_kit.pipeline.files import read_mapping
+from outbox_kit.pipeline.layered_values import Values
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.overrides import Overrides
-from outbox_kit.pipeline.problems import failure, validation_problems
-from outbox_kit.pipeline.values import Values
+from outbox_kit.pipeline.validation_errors import failure, validation_problems
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
@@ -100,11 +100,21 @@ def load_environment(
     filling = Filling(values, root, overrides, EMPTY, needs, _env_file(values, root))
     filled = {key: value if key == OVERLAY else _section(key, filling) for key, value in values.data.items()}
     filling.raise_missing()
+    _reject_removed_targets(filled.get("targets"), values)
     try:
         environment = Environment.model_validate(filled)
     except ValidationError as error:
         raise failure(validation_problems(Environment, values, error)) from None
     return with_paths(environment, values, root, needs)
+
+
+def _reject_removed_targets(targets: object, values: Values) -> None:
+    for name, target in targets.items() if isinstance(targets, dict) else ():
+        kind = target.get("kind") if isinstance(target, dict) else None
+        if kind in REMOVED_TARGET_KINDS:
+            origin = values.origin(("targets", name, "kind"))
+            message = f"{origin}: targets.{name}.kind: the target kind {kind!r} was removed"
+            raise ConfigurationError(message, REMOVED_TARGET_KINDS[kind])
 
 
 def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> Values:
@@ -165,7 +175,7 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
 
 
 def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the Target union, returned as it came
-    if isinstance(target, DeltaTarget | ParquetTarget) and "://" not in target.path:
+    if isinstance(target, DeltaTarget) and "://" not in target.path:
         return target.model_copy(update={"path": str(root / target.path)})
     if isinstance(target, PostgresTarget) and target.sslrootcert is not None:
         return target.model_copy(update={SSLROOTCERT: root / target.sslrootcert})

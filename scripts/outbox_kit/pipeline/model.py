@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     Field,
+    StringConstraints,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from outbox_kit.pipeline import headers
-from outbox_kit.pipeline.base import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
-from outbox_kit.pipeline.materialization import Materialization
+from outbox_kit.pipeline import header_names as headers
 
 CANARY_AGGREGATE = "outbox-canary"
 """The aggregate type that `outbox verify` writes; its own topic and schema, never a business topic."""
@@ -39,6 +39,21 @@ Compatibility = Literal[
 PayloadFormat = Literal["json", "avro", "confluent-avro", "text"]
 BINARY_FORMATS = frozenset({"avro", "confluent-avro"})
 """Formats whose payload column is bytea."""
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
+# Kafka allows these in topic names; a slot or a subject made of them is legal too.
+TopicPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
+# PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
+# An item of a list of the connector config, where a comma ends it and white space around it is lost.
+EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
+
+
+class Model(BaseModel):
+    """Base of all models of the files: unknown keys are errors, values do not change once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Columns(Model):
@@ -264,6 +279,43 @@ class Connector(Model):
             msg = f"{taken[0]} cannot be overridden: rows could be lost; to change it on purpose, copy the template"
             raise ValueError(msg)
         return overrides
+
+
+class Materialization(Model):
+    """One topic becomes one table."""
+
+    aggregate: str = Field(description="Aggregate type, a key of `aggregates`.")
+    target: str = Field(description="Target, a key of `targets` in the environment file.")
+    table: Identifier = Field(description="Table name in the target.")
+    mode: Literal["hard-delete", "soft-delete", "history"] = Field(
+        default="hard-delete",
+        description="What a deleted key leaves: nothing; its last row with `_deleted_at`; or every version with the "
+        "time it was valid (PostgreSQL and Delta).",
+    )
+    key_format: Literal["text", "json", "json-with-schema"] = Field(
+        default="text",
+        description="How keys are written. `text` also takes Avro strings in Confluent wire format, by their frame.",
+    )
+    value_format: Literal["avro", "json", "json-with-schema"] = Field(
+        default="avro",
+        description="How values are written. `avro` takes the schema id from the prefix or from the header, record by "
+        "record; the JSON formats are those of Kafka Connect's JsonConverter.",
+    )
+    schema_version: int | None = Field(
+        default=None, ge=1, description="Version of the subject that decides the columns; default: the newest."
+    )
+    tombstone_ttl_hours: int = Field(
+        default=720,
+        ge=1,
+        description="How long a deleted key is remembered, so that a replay cannot bring it back.",
+    )
+    missed_tombstones: Literal["reconcile", "refuse"] = Field(
+        default="reconcile",
+        description="What to do when the last run is longer ago than the topic's delete.retention.ms.",
+    )
+    max_quarantined: int = Field(
+        default=1000, ge=0, description="A batch with more records that cannot be read stops the run, unwritten."
+    )
 
 
 class Pipeline(Model):

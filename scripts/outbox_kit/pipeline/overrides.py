@@ -11,8 +11,8 @@ import yaml
 from pydantic import BaseModel
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import shape
-from outbox_kit.pipeline.values import Literal, Location, Values
+from outbox_kit.pipeline import schema_lookup
+from outbox_kit.pipeline.layered_values import Literal, Location, Values
 
 OPTION = "--set"
 VARIABLE = "OUTBOX__"
@@ -63,7 +63,7 @@ def _split(option: str) -> tuple[str, str]:
 def _put(model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool) -> None:
     if not location:
         raise ConfigurationError(f"{origin}: names no key", FORM)
-    value = _value(shape.at(model, values.data, location), text, origin)
+    value = _value(schema_lookup.at(model, values.data, location), text, origin)
     try:
         values.put(location, Literal(value) if literal and isinstance(value, str) else value, origin)
     except (LookupError, TypeError) as error:
@@ -71,9 +71,9 @@ def _put(model: type[BaseModel], values: Values, location: Location, text: str, 
         raise ConfigurationError(f"{origin}: {error} is no mapping, and no list with such an item", hint) from None
 
 
-def _value(node: shape.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
+def _value(node: schema_lookup.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
     """The value that a text means: itself where the file has text, else YAML."""
-    if shape.is_text(node):
+    if schema_lookup.is_text(node):
         return None if node and node.get("nullable") and text in ("", "~", "null") else text
     try:
         return yaml.safe_load(text)
@@ -85,7 +85,7 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     """The location that a dotted path means; names of the user's own may have dots themselves."""
     location: Location = ()
     while parts:
-        node = shape.at(model, data, location)
+        node = schema_lookup.at(model, data, location)
         here = Values(data, {}).at(location)
         taken = _taken(node, here, parts)
         key = ".".join(parts[:taken])
@@ -94,11 +94,11 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     return location
 
 
-def _taken(node: shape.Node | None, here: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+def _taken(node: schema_lookup.Node | None, here: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
     """How many parts of a path are one key."""
-    if node is not None and shape.holds_values(node):
+    if node is not None and schema_lookup.holds_values(node):
         return len(parts)
-    if node is not None and shape.free(node) is not None and isinstance(here, dict):
+    if node is not None and schema_lookup.free(node) is not None and isinstance(here, dict):
         known = (count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in here)
         return next(known, 1)
     return 1
@@ -108,14 +108,14 @@ def _by_name(model: type[BaseModel], data: Any, parts: list[str], name: str) -> 
     """The location that a variable's name means: upper and lower case, `-`, `.` and `_` count the same."""
     location: Location = ()
     for part in parts:
-        node = shape.at(model, data, location) or {}
+        node = schema_lookup.at(model, data, location) or {}
         here = Values(data, {}).at(location)
         if isinstance(here, list) and part.isdigit():
             location = (*location, int(part))
             continue
         known = [*node.get("properties", {}), *(here if isinstance(here, dict) else [])]
         found = next((key for key in known if _plain(str(key)) == _plain(part)), None)
-        if found is None and shape.holds_values(node):
+        if found is None and schema_lookup.holds_values(node):
             message = f"environment variable {name}: there is no key like {part!r} in {'.'.join(map(str, location))}"
             raise ConfigurationError(message, f"a new key has a spelling of its own: use {OPTION}, or the file")
         location = (*location, part if found is None else found)

@@ -14,7 +14,7 @@ from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock
 from outbox_kit.pipeline.model import Aggregate, Pipeline
-from outbox_kit.pipeline.references import inlined
+from outbox_kit.pipeline.schema_references import inlined
 
 UNKNOWN = "(known after apply)"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.checking import Finding, Rule, rule
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.state import ActualSubject, Subject, is_registered
+from outbox_kit.rules import Finding, Rule, rule
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ import fastavro
 from confluent_kafka import Consumer, Message
 from psycopg import sql
 
-from outbox_kit.checking import Check, Finding, Rule, Severity, failed, judge, rule, unknown
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka.reader import POLL_S, reader_at_end
+from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion, outbox_table
+from outbox_kit.rules import Check, Finding, Rule, Severity, failed, judge, rule, unknown
+from outbox_kit.verification.canary_contract import FRAME, KEY, Told, headers, key_problems, problems
 from outbox_kit.verification.murmur2 import partition_of
-from outbox_kit.verification.record import FRAME, KEY, Told, headers, key_problems, problems
-from outbox_kit.verification.world import database
+from outbox_kit.verification.snapshot import database
 from outbox_kit.waiting import Seen, wait_for
 
 # Debezium polls every few milliseconds; a commit of Kafka and a busy machine come on top.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from outbox_kit.checking import Check, Status
+from outbox_kit.rules import Check, Status
 from outbox_kit.verification.report import WORST, Report, worst
 
 # Where on the path a check stands: the longest beginning of its id that is named here.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from outbox_kit.checking import Check, Status
+from outbox_kit.rules import Check, Status
 
 FORMAT = 1
 """Of the JSON document; raised when a key changes its meaning or goes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from outbox_kit.checking import Check, Rule, Status, failed, judge, unknown
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
@@ -15,10 +14,11 @@ from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import Progress
 from outbox_kit.registry import checks as registry_checks
-from outbox_kit.verification import canary, movement, pairs
-from outbox_kit.verification.record import Told
+from outbox_kit.rules import Check, Rule, Status, failed, judge, unknown
+from outbox_kit.verification import canary, cross_checks, progress_checks
+from outbox_kit.verification.canary_contract import Told
 from outbox_kit.verification.routes import router_prefix, routes
-from outbox_kit.verification.world import Answer, World, read_world
+from outbox_kit.verification.snapshot import Answer, World, read_world
 
 L = TypeVar("L")
 
@@ -48,12 +48,12 @@ def verify(deployment: Deployment, progress: Progress, *, canary_seconds: float 
         *_system(kafka_checks.RULES, world.kafka),
         *_system(registry_checks.RULES, world.registry),
         *_system(connect_checks.RULES, world.connect),
-        *judge(pairs.RULES, world),
+        *judge(cross_checks.RULES, world),
     ]
     flown = _canary(world, checks, canary_seconds, progress)
     progress("look again at what must move")
     sent = any(check.status is not Status.UNKNOWN for check in flown)
-    return [*checks, *movement.check(world, flown=sent), *flown]
+    return [*checks, *progress_checks.check(world, flown=sent), *flown]
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
@@ -89,7 +89,7 @@ def _canary(world: World, checks: list[Check], seconds: float | None, progress: 
 
 def _told(world: World) -> Told:
     """What the live config says of the canary's record."""
-    config = pairs.live(world) or {}
+    config = cross_checks.live(world) or {}
     route = routes(config).get(CANARY_AGGREGATE)
     topic = world.deployment.pipeline.topic_of(CANARY_AGGREGATE)
     live = world.kafka.look.actual.get(topic) if world.kafka.look else None

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, STOPPED
 
 from outbox_kit import __version__
-from outbox_kit.checking import Check, Status, judge
 from outbox_kit.connect import checks
 from outbox_kit.connect.checks import Look
 from outbox_kit.connect.client import ConnectorStatus, Validation
-from outbox_kit.connect.inspection import Observed, Worker
 from outbox_kit.connect.state import ActualConnector
+from outbox_kit.connect.verify_queries import Observed, Worker
+from outbox_kit.rules import Check, Status, judge
 
 CONFIG = {**DESIRED, "exactly.once.support": "required"}
 VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}

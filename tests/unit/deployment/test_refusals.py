@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from outbox_kit.changes import Change
-from outbox_kit.checking import Check, Severity, Status
 from outbox_kit.deployment import Plan
 from outbox_kit.deployment.dangers import of_connector, of_database
 from outbox_kit.deployment.refusals import (
@@ -18,6 +17,7 @@ from outbox_kit.deployment.refusals import (
     refuse_moved,
 )
 from outbox_kit.errors import RefusedError
+from outbox_kit.rules import Check, Severity, Status
 
 GROW = Change("kafka", "topic a", "update", "why", "4 partitions", "8 partitions", "keys move")
 RULE = Change("registry", "compatibility b", "update", "why", "NONE", "FULL")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from outbox_kit.checking import Check, Status, judge
 from outbox_kit.kafka import checks
 from outbox_kit.kafka.checks import Look
 from outbox_kit.kafka.client import TopicState
 from outbox_kit.kafka.dead_letters import group_of
-from outbox_kit.kafka.inspection import Cluster, PartitionState
 from outbox_kit.kafka.state import desired_topics
+from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Environment, Pipeline
+from outbox_kit.rules import Check, Status, judge
 
 IDS = [each.id for each in checks.RULES]
 GOOD = PartitionState(replicas=3, in_sync=3, led=True)

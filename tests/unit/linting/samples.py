@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outbox_kit.checking import Check, Status
 from outbox_kit.linting import Target, lint
 from outbox_kit.pipeline import Aggregate, Environment, Pipeline, load_pipeline, render_connector
 from outbox_kit.pipeline.environment import DeltaTarget
+from outbox_kit.rules import Check, Status
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ROUTER = "transforms.outbox."

@@ -24,9 +24,9 @@ from tests.unit.linting.samples import (
     with_transforms,
 )
 
-from outbox_kit.checking import Severity, Status
 from outbox_kit.linting import RULES, Target, lint, lint_deployment
-from outbox_kit.linting.run import OF_JOBS
+from outbox_kit.linting.engine import OF_JOBS
+from outbox_kit.rules import Severity, Status
 
 Case = tuple[str, Callable[[], Target | Sequence[Target]]]
 CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]

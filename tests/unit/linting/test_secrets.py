@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.linting.samples import broken, configured, target
 
-from outbox_kit.linting.secrets import is_secret, literals
+from outbox_kit.linting.rules.secrets import is_secret, literals
 
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required username='me' "
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.linting.samples import broken, configured, environment, target
 
-from outbox_kit.checking import Status
 from outbox_kit.linting import Target
+from outbox_kit.rules import Status
 
 MEBIBYTE = 1_048_576
 LARGEST = 95 * MEBIBYTE  # beyond that a consumer's own limit is to be raised, too

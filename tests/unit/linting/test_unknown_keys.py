@@ -9,10 +9,11 @@ import pytest
 from tests.unit.linting.samples import CHAIN, ROUTER, configured, target, with_transforms
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_kit.checking import Check, Status
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.linting import Target, lint, unknown_keys
+from outbox_kit.linting import Target, lint
+from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 from outbox_kit.pipeline import HttpService
+from outbox_kit.rules import Check, Status
 
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 BINARY = "io.debezium.converters.BinaryDataConverter"
@@ -32,7 +33,7 @@ DEFINED: dict[str, list[str]] = {
 
 
 def judged(made: Target) -> list[Check]:
-    return [check for check in lint([made], [unknown_keys(DEFINED.get)]) if check.status is not Status.PASS]
+    return [check for check in lint([made], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
 
 
 def test_what_is_rendered_is_known() -> None:
@@ -92,7 +93,7 @@ def test_a_class_that_the_worker_does_not_have() -> None:
 
 
 def test_a_plugin_that_defines_nothing_reads_its_keys_by_itself() -> None:
-    rule = unknown_keys(lambda _: [])
+    rule = unknown_keys_rule(lambda _: [])
     assert [check.status for check in lint([target()], [rule])] == [Status.PASS]
 
 

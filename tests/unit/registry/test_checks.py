@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from outbox_kit.checking import Status, judge
 from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.registry import checks
 from outbox_kit.registry.checks import Look
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
+from outbox_kit.rules import Status, judge
 
 BOOK = "library.book-value"
 

@@ -10,19 +10,19 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS
 from outbox_kit import __version__
 from outbox_kit.connect.checks import Look as ConnectLook
 from outbox_kit.connect.client import ConnectorStatus, Validation
-from outbox_kit.connect.inspection import Observed, Worker
 from outbox_kit.connect.state import CLASS_KEYS, ActualConnector
+from outbox_kit.connect.verify_queries import Observed, Worker
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.checks import Look as KafkaLook
 from outbox_kit.kafka.client import TopicState
-from outbox_kit.kafka.inspection import Cluster, PartitionState
 from outbox_kit.kafka.state import desired_topics
+from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.checks import Look as PostgresLook
 from outbox_kit.registry.checks import Look as RegistryLook
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
-from outbox_kit.verification.world import Answer, Later, World
+from outbox_kit.verification.snapshot import Answer, Later, World
 
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
 REACHED = 0x16B374D848

@@ -15,13 +15,13 @@ import fastavro
 import pytest
 from confluent_kafka import Message
 
-from outbox_kit.checking import Check, Status, judge
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
+from outbox_kit.rules import Check, Status, judge
 from outbox_kit.verification import canary
 from outbox_kit.verification.canary import Arrival, Flight
+from outbox_kit.verification.canary_contract import Told
 from outbox_kit.verification.murmur2 import murmur2, partition_of
-from outbox_kit.verification.record import Told
 
 TOKEN = "7d0e6f"
 SEQUENCE = "0002_000000000000abcd-000000000000abce"

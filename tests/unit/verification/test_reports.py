@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from outbox_kit.checking import Check, Severity, Status
-from outbox_kit.verification import Drift, Report, catalogue, to_html, to_json, to_junit
+from outbox_kit.rules import Check, Severity, Status
+from outbox_kit.verification import Drift, Report, check_catalogue, to_html, to_json, to_junit
 from outbox_kit.verification.html import STAGES, stage_of
 from outbox_kit.verification.report import worst
 
@@ -119,10 +119,10 @@ def test_html() -> None:
 
 
 def test_a_page_of_every_check_names_what_is_broken_in_its_box() -> None:
-    checks = [Check(name, Status.PASS, "s", "e") for name in catalogue.IDS if name != "path.schema-ids"]
+    checks = [Check(name, Status.PASS, "s", "e") for name in check_catalogue.IDS if name != "path.schema-ids"]
     page = Page(to_html(Report("p", "e", REPORT.at, [*checks, Check("path.schema-ids", Status.FAIL, "s", "e", "r")])))
     assert page.boxes == dict.fromkeys(STAGES, "pass") | {"registry": "fail"}
-    assert set(page.rows) == set(catalogue.IDS)
+    assert set(page.rows) == set(check_catalogue.IDS)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_page_of_every_check_names_what_is_broken_in_its_box() -> None:
 )
 def test_stages(identifier: str, stage: str) -> None:
     assert stage_of(identifier) == stage
-    assert all(stage_of(each) for each in catalogue.IDS)
+    assert all(stage_of(each) for each in check_catalogue.IDS)
 
 
 def test_drift_prints_changes_only() -> None:
@@ -157,15 +157,15 @@ def test_drift_prints_changes_only() -> None:
 
 def test_the_page_is_up_to_date(repository: Path) -> None:
     found = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
-    assert found == catalogue.page(), "run: python -m outbox_kit.verification.catalogue > docs/verify.md"
+    assert found == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
 
 
 def test_ids_are_unique_and_say_where() -> None:
-    assert len(catalogue.IDS) == len(set(catalogue.IDS))
-    assert len(catalogue.IDS) >= 30
+    assert len(check_catalogue.IDS) == len(set(check_catalogue.IDS))
+    assert len(check_catalogue.IDS) >= 30
     systems = ("postgres", "kafka", "registry", "connect", "path", "canary")
-    assert [name for name in catalogue.IDS if not re.fullmatch(rf"({'|'.join(systems)})\.[a-z-]+", name)] == []
+    assert [name for name in check_catalogue.IDS if not re.fullmatch(rf"({'|'.join(systems)})\.[a-z-]+", name)] == []
 
 
 def test_every_check_says_what_it_guards_and_what_to_do() -> None:
-    assert [rule.id for rule in catalogue.RULES if not rule.guards or not rule.remedy] == []
+    assert [rule.id for rule in check_catalogue.RULES if not rule.guards or not rule.remedy] == []

@@ -10,18 +10,18 @@ import pytest
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.verification.samples import world as deployed_world
 
-from outbox_kit.checking import Check, Status
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, UnreachableError
 from outbox_kit.kafka import client as kafka_client
-from outbox_kit.kafka import dead_letters, inspection
+from outbox_kit.kafka import dead_letters, verify_queries
 from outbox_kit.pipeline import Connect, Environment, HttpService, Lock
-from outbox_kit.verification import canary, movement, run, verify
-from outbox_kit.verification.catalogue import IDS
-from outbox_kit.verification.record import Told
-from outbox_kit.verification.world import Answer, World, read_world
+from outbox_kit.rules import Check, Status
+from outbox_kit.verification import canary, progress_checks, run, verify
+from outbox_kit.verification.canary_contract import Told
+from outbox_kit.verification.check_catalogue import IDS
+from outbox_kit.verification.snapshot import Answer, World, read_world
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 
@@ -31,7 +31,7 @@ def deployment(
     deployed: Callable[..., Deployment], environment: Environment, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
     """All four systems at a port where nobody listens."""
-    for module in (kafka_client, inspection, dead_letters):
+    for module in (kafka_client, verify_queries, dead_letters):
         monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 0.3)
     monkeypatch.setattr("confluent_kafka.schema_registry._sync.schema_registry_client.full_jitter", lambda *_: 0)
     url = f"http://127.0.0.1:{free_port}"
@@ -45,7 +45,7 @@ def world(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -
     deployment.write_lock(lock)
     found = deployed_world(deployment, lock)
     monkeypatch.setattr(run, "read_world", lambda *_: found)
-    monkeypatch.setattr(movement, "check", lambda *_, **__: [])
+    monkeypatch.setattr(progress_checks, "check", lambda *_, **__: [])
     return found
 
 
@@ -91,7 +91,7 @@ def test_a_lock_file_without_a_database_is_no_deployment(deployment: Deployment,
 def test_all_is_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = flies(monkeypatch)
     found = verify(world.deployment, lambda _: None, canary_seconds=7)
-    assert [check.id for check in found] == [each for each in IDS if each not in [r.id for r in movement.RULES]]
+    assert [check.id for check in found] == [each for each in IDS if each not in [r.id for r in progress_checks.RULES]]
     not_well = {check.id: check.seen for check in found if check.status is not Status.PASS}
     assert not_well == {}
     ((told, seconds),) = asked

@@ -48,7 +48,7 @@ def _further_rules(common: Common, pipeline_file: Path, connect: bool) -> Iterat
         return
     found = load_environment(common.environment, pipeline_file, common.overrides, needs=("connect",))
     with closing(ConnectClient(found.connect, found.connect.addresses)) as client:
-        yield [linting.unknown_keys(cache(client.plugin_config_keys))]
+        yield [linting.unknown_keys_rule(cache(client.plugin_config_keys))]
 
 
 def _show(checks: list[Check], output: Output) -> None:

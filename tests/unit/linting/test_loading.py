@@ -1,0 +1,236 @@
+"""Reading files for the rules: no secret, no stack, one broken file does not hide another's findings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from outbox_kit.linting import RULES, lint_files
+from outbox_kit.linting.loading import read_environment, read_target
+from outbox_kit.pipeline import Overrides
+from outbox_kit.rules import Check, Status
+
+PLANTED = "pl4nted-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ADMIN", "KAFKA", "REGISTRY", "WAREHOUSE"):
+        monkeypatch.delenv(f"OUTBOX_{name}_PASSWORD", raising=False)
+
+
+def edit(path: Path, **changes: Any) -> Path:  # noqa: ANN401 - YAML
+    """Change values of a YAML file, by key with `__` between the levels."""
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for name, value in changes.items():
+        *parents, key = name.split("__")
+        node = data
+        for parent in parents:
+            node = node[parent]
+        node[key] = value
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return path
+
+
+def broken(checks: list[Check]) -> list[Check]:
+    return [check for check in checks if check.status is not Status.PASS]
+
+
+def library(workspace: Path) -> Path:
+    return workspace / "connectors" / "library.yaml"
+
+
+def environment(workspace: Path, name: str = "production.example") -> Path:
+    return workspace / "connectors" / "environments" / f"{name}.yaml"
+
+
+ENVIRONMENTS = sorted(
+    path.stem for path in (Path(__file__).resolve().parents[3] / "connectors" / "environments").glob("*.yaml")
+)
+PIPELINES = sorted((Path(__file__).resolve().parents[3] / "connectors").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_what_the_repository_ships_is_good_in_every_environment(name: str) -> None:
+    """Without a single variable, and without a stack."""
+    checks = lint_files(PIPELINES, name)
+    assert broken(checks) == []
+    assert [check.id for check in checks] == [rule.id for rule in RULES]
+
+
+def test_the_same_file_twice_is_one_file(workspace: Path) -> None:
+    folder = workspace / "connectors"
+    assert broken(lint_files([folder / "library.yaml", folder / "environments" / ".." / "library.yaml"], "local")) == []
+
+
+def test_two_files_are_judged_together(workspace: Path) -> None:
+    copy = workspace / "connectors" / "copy.yaml"
+    copy.write_text(library(workspace).read_text(encoding="utf-8"), encoding="utf-8")
+    found = {check.id for check in broken(lint_files([library(workspace), copy], "production.example"))}
+    assert found == {
+        f"lint.unique.{name}"
+        for name in (
+            "pipeline-name",
+            "connector",
+            "topic-prefix",
+            "replication-slot",
+            "publication",
+            "outbox-table",
+            "materialized-table",
+        )
+    }
+
+
+def test_a_broken_file_does_not_hide_what_is_wrong_in_another(workspace: Path) -> None:
+    wrong = workspace / "connectors" / "wrong.yaml"
+    wrong.write_text("name: [", encoding="utf-8")
+    edit(library(workspace), aggregates__book={"schema": "schemas/none.avsc"})
+    found = broken(lint_files([wrong, library(workspace)], "local"))
+    assert [check.id for check in found] == ["lint.files", "lint.schema.file"]
+    assert "wrong.yaml" in found[0].seen
+    assert "none.avsc" in found[1].seen
+
+
+def test_a_template_that_does_not_render(workspace: Path) -> None:
+    edit(library(workspace), connector__template="none")
+    (check,) = broken(lint_files([library(workspace)], "local"))
+    assert check.id == "lint.files"
+    assert "no template" in check.seen
+    assert "outbox-postgres" in check.remedy
+
+
+def test_an_unknown_environment_names_those_there_are(workspace: Path) -> None:
+    (check,) = broken(lint_files([library(workspace)], "nowhere"))
+    assert (check.id, check.status) == ("lint.files", Status.FAIL)
+    assert "production.example" in check.remedy
+
+
+def test_a_template_of_the_users_own_is_judged(workspace: Path) -> None:
+    folder = workspace / "connectors" / "templates"
+    text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
+    assert '"snapshot.mode": "no_data"' in text
+    own = text.replace('"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
+    (folder / "own.json.j2").write_text(own, encoding="utf-8")
+    edit(library(workspace), connector__template="own")
+    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == ["lint.setting.snapshot.mode"]
+
+
+# --- environment files
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"source__admin__password": PLANTED}, "source.admin.password"),
+        ({"registry__password": PLANTED}, "registry.password"),
+        ({"connect__token": PLANTED}, "connect.token"),
+        ({"targets__warehouse__password": PLANTED}, "targets.warehouse.password"),
+        ({"kafka__client": {"sasl.password": PLANTED}}, "kafka.client.sasl.password"),
+        ({"kafka__client": {"ssl.key.pem": PLANTED}}, "kafka.client.ssl.key.pem"),
+        ({"registry__url": f"https://me:{PLANTED}@registry.example.internal"}, "registry.url"),
+    ],
+)
+def test_a_literal_secret_is_named_and_never_shown(workspace: Path, changes: dict[str, Any], key: str) -> None:
+    edit(environment(workspace), **changes)
+    checks = lint_files([library(workspace)], "production.example")
+    (check,) = [check for check in checks if check.status is Status.FAIL]
+    assert check.id == "lint.secret.environment"
+    assert check.seen == f"{key} has its value in it"
+    assert not [each for each in checks if PLANTED in repr(each)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source__admin__password": "{{ env.X }}"},
+        {"source__connector__password": "${env:X}"},
+        {"connect__ca_file": "/etc/ssl/ca.pem"},
+        {"connect__key_file": "/etc/ssl/key.pem"},
+        {"kafka__client": {"ssl.key.location": "/etc/ssl/key.pem", "sasl.oauthbearer.token.endpoint.url": "https://x"}},
+        {"registry__url": "https://registry.example.internal:8443/apis"},
+    ],
+)
+def test_what_is_no_secret(workspace: Path, changes: dict[str, Any]) -> None:
+    edit(environment(workspace), **changes)
+    assert broken(lint_files([library(workspace)], "production.example")) == []
+
+
+def test_something_stands_in_for_every_variable(workspace: Path) -> None:
+    changes = {
+        "source__port": "{{ env.PORT_THAT_NOBODY_SET }}",
+        "connect__url": "{{ env.URL_THAT_NOBODY_SET }}",
+        "kafka__replication_factor": "{{ env.RF_THAT_NOBODY_SET }}",
+        "kafka__min_insync_replicas": 1,
+        "source__connector__password": "{{ env.WORD_THAT_NOBODY_SET }}",
+        "targets__warehouse__port": "{{ env.PORT_THAT_NOBODY_SET }}",
+        "connect__workers": ["https://{{ env.HOST_THAT_NOBODY_SET }}:8083"],
+    }
+    edit(environment(workspace), **changes)
+    found, literals = read_environment("production.example", library(workspace))
+    assert (found.source.port, found.connect.url) == (1, "http://unset.invalid")
+    assert found.connect.workers == ["https://unset:8083"]
+    assert literals == ()
+
+
+def test_a_variable_that_is_set_counts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COPIES", "2")
+    edit(environment(workspace), kafka__replication_factor="{{ env.COPIES }}", kafka__min_insync_replicas=1)
+    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    assert (check.id, check.status) == ("lint.replication.copies", Status.WARN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kafka__replication_factor": "many"}, "kafka.replication_factor"),
+        ({"kafka__replicas": 3}, "kafka.replicas"),
+        ({"source__port": "{{ env.PORT_THAT_NOBODY_SET }}x"}, "source.port"),
+    ],
+)
+def test_a_wrong_environment_file_says_where(workspace: Path, changes: dict[str, Any], words: str) -> None:
+    edit(environment(workspace), **changes)
+    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    assert check.id == "lint.files"
+    assert words in check.seen
+    assert "production.example.yaml" in check.seen
+
+
+def test_the_embedded_stack_is_known_without_running(workspace: Path) -> None:
+    assert read_target(library(workspace), "local").embedded
+    assert not read_target(library(workspace), "production.example").embedded
+
+
+# --- what wins over the files
+
+
+def test_a_secret_of_a_variable_does_not_stand_in_the_file(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD", PLANTED)
+    assert broken(lint_files([library(workspace)], "production.example")) == []
+
+
+def test_what_is_set_for_this_call_is_judged(workspace: Path) -> None:
+    overrides = Overrides(("environment.kafka.replication_factor=2", "environment.kafka.min_insync_replicas=1"))
+    (check,) = broken(lint_files([library(workspace)], "production.example", overrides))
+    assert check.id == "lint.replication.copies"
+
+
+def test_what_an_environment_changes_in_the_pipeline_is_judged(workspace: Path) -> None:
+    topic = {"delete.retention.ms": "1000"}
+    edit(environment(workspace), pipeline={"aggregates": {"book": {"topic": topic}}})
+    (check,) = broken(lint_files([library(workspace)], "production.example"))
+    assert check.id == "lint.compaction.delete.retention.ms"
+    assert broken(lint_files([library(workspace)], "local")) == []
+
+
+@pytest.mark.parametrize(("references", "found"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
+def test_types_of_other_files(workspace: Path, references: list[str], found: list[str]) -> None:
+    status = {"type": "enum", "name": "Status", "namespace": "x", "symbols": ["A"]}
+    book = {"type": "record", "name": "Book", "namespace": "x", "fields": [{"name": "status", "type": "x.Status"}]}
+    (workspace / "schemas" / "status.avsc").write_text(json.dumps(status), encoding="utf-8")
+    (workspace / "schemas" / "book.avsc").write_text(json.dumps(book), encoding="utf-8")
+    edit(library(workspace), aggregates__book={"schema": "schemas/book.avsc", "references": references})
+    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == found

@@ -1,0 +1,224 @@
+"""Schemas that use types of other files: their order, the text to register, the text with all types in it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastavro import schemaless_reader, schemaless_writer
+from fastavro.schema import parse_schema
+
+from outbox_common.avro_schema import inline
+from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline import Aggregate
+from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema
+from outbox_kit.pipeline.schema_references import NamedSchema, inlined, read_references, registered
+
+SPACE = "io.acme"
+
+
+def record(name: str, *types: Any, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - any schema
+    """A record whose fields f0, f1... have these types."""
+    fields = [{"name": f"f{index}", "type": entry} for index, entry in enumerate(types)]
+    return {"type": "record", "name": name, "namespace": SPACE, "fields": fields, **more}
+
+
+CURRENCY = {"type": "enum", "name": "Currency", "namespace": SPACE, "symbols": ["EUR", "USD"]}
+HASH = {"type": "fixed", "name": "Hash", "namespace": SPACE, "size": 2}
+MONEY = record("Money", "long", "Currency")
+
+
+def aggregate(folder: Path, main: dict[str, Any], *references: dict[str, Any]) -> Aggregate:
+    """The schemas written to files, and the aggregate that names them."""
+    paths = []
+    for number, schema in enumerate([main, *references]):
+        path = folder / f"{number}-{schema.get('name')}.avsc"
+        path.write_text(json.dumps(schema, indent=2), encoding="utf-8")
+        paths.append(path)
+    return Aggregate.model_validate({"schema": paths[0], "references": paths[1:]})
+
+
+def one_reader(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
+    """`datum` written and read with the schema, as proof that it stands on its own."""
+    schema = parse_schema(json.loads(text))
+    buffer = BytesIO()
+    schemaless_writer(buffer, schema, datum)
+    buffer.seek(0)
+    return schemaless_reader(buffer, schema, None)
+
+
+def test_a_schema_without_references_stays_as_written(repository: Path) -> None:
+    path = repository / "schemas" / "book.avsc"
+    alone = Aggregate.model_validate({"schema": path})
+    assert read_references(alone) == []
+    assert inlined(alone) == registered(alone).text == read_schema(path)
+    assert registered(alone).name == "io.outboxkit.library.Book"
+
+
+@pytest.mark.parametrize("listed", list(itertools.permutations([CURRENCY, MONEY, HASH])))
+def test_references_come_in_dependency_order_however_listed(tmp_path: Path, listed: tuple[dict[str, Any], ...]) -> None:
+    main = record("Order", "Money", {"type": "array", "items": "io.acme.Money"}, ["null", "Hash"])
+    names = [entry.name for entry in read_references(aggregate(tmp_path, main, *listed))]
+    assert sorted(names) == ["io.acme.Currency", "io.acme.Hash", "io.acme.Money"]
+    assert names.index("io.acme.Currency") < names.index("io.acme.Money")
+
+
+def test_a_reference_is_told_with_text_path_and_what_it_uses(tmp_path: Path) -> None:
+    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    text = json.dumps(MONEY, separators=(",", ":"))
+    currency, money = read_references(found)
+    assert money == NamedSchema("io.acme.Money", text, tmp_path / "1-Money.avsc", ("io.acme.Currency",))
+    assert currency.uses == ()
+    assert registered(found).uses == ("io.acme.Money",)
+    assert json.loads(registered(found).text)["fields"][0]["type"] == "Money", "by name, as it was written"
+
+
+def test_what_is_not_used_is_left_out(tmp_path: Path) -> None:
+    found = read_references(aggregate(tmp_path, record("Order", "Currency"), MONEY, CURRENCY, HASH))
+    assert [entry.name for entry in found] == ["io.acme.Currency"]
+
+
+# fields of Order, its references, a value: each type must be written out exactly once, where it is first read
+INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
+    (["Money"], [MONEY, CURRENCY], [{"f0": 1, "f1": "EUR"}]),
+    (["Currency", "Money"], [MONEY, CURRENCY], ["USD", {"f0": 1, "f1": "EUR"}]),
+    (["Money", "Currency"], [MONEY, CURRENCY], [{"f0": 1, "f1": "EUR"}, "USD"]),
+    (["Money", "io.acme.Money"], [MONEY, CURRENCY], [{"f0": 1, "f1": "EUR"}] * 2),
+    ([["null", "Money"]], [CURRENCY, MONEY], [{"f0": 1, "f1": "EUR"}]),
+    ([{"type": "array", "items": "Hash"}, {"type": "map", "values": "Hash"}], [HASH], [[b"ab"], {"x": b"cd"}]),
+    ([{"type": "array", "items": ["null", "Hash"]}], [HASH], [[None, b"ab"]]),
+    ([record("Line", "Money")], [MONEY, CURRENCY], [{"f0": {"f0": 1, "f1": "EUR"}}]),
+    # a type that stands inside another file, used before that file's own type
+    (["Inner", "Outer"], [record("Outer", record("Inner", "int"))], [{"f0": 1}, {"f0": {"f0": 2}}]),
+    # a type that holds itself
+    (["Tree"], [record("Tree", ["null", "Tree"])], [{"f0": {"f0": None}}]),
+]
+
+
+@pytest.mark.parametrize(("types", "references", "values"), INLINED, ids=[str(row[0]) for row in INLINED])
+def test_every_type_is_written_out_once_at_its_first_use(
+    tmp_path: Path, types: list[Any], references: list[dict[str, Any]], values: list[Any]
+) -> None:
+    text = inlined(aggregate(tmp_path, record("Order", *types), *references))
+    for reference in references:
+        assert text.count(f'"name":"io.acme.{reference["name"]}"') == 1
+    datum = {f"f{index}": value for index, value in enumerate(values)}
+    assert one_reader(text, datum) == datum
+    assert len(fingerprint(text)) == 64
+
+
+def test_what_is_inlined_keeps_documents_defaults_and_logical_types(tmp_path: Path) -> None:
+    stamp = {"type": "long", "logicalType": "timestamp-micros"}
+    money = record("Money", "long", doc="An amount.", aliases=["Amount"])
+    main = record("Order", "Money", stamp)
+    main["fields"][0].update(default={"f0": 3}, doc="What it costs.")
+    text = json.loads(inlined(aggregate(tmp_path, main, money)))
+    cost, when = text["fields"]
+    assert (cost["doc"], cost["default"], when["type"]) == ("What it costs.", {"f0": 3}, stamp)
+    assert cost["type"]["doc"] == "An amount."
+    assert "aliases" in cost["type"]
+
+
+def test_a_default_that_is_named_like_a_type_is_data(tmp_path: Path) -> None:
+    main = record("Order", "Currency", {"type": "map", "values": "string"})
+    main["fields"][0]["default"] = "EUR"
+    main["fields"][1]["default"] = {"type": "io.acme.Currency"}
+    text = json.loads(inlined(aggregate(tmp_path, main, CURRENCY)))
+    assert [field["default"] for field in text["fields"]] == ["EUR", {"type": "io.acme.Currency"}]
+
+
+def test_types_of_no_namespace_may_be_used_by_a_schema_of_none(tmp_path: Path) -> None:
+    bare = {"type": "enum", "name": "Flag", "symbols": ["A"]}
+    main = {"type": "record", "name": "Order", "fields": [{"name": "f0", "type": "Flag"}]}
+    assert one_reader(inlined(aggregate(tmp_path, main, bare)), {"f0": "A"}) == {"f0": "A"}
+
+
+REFUSED: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
+    (
+        record("Order", "Price"),
+        [CURRENCY],
+        "0-Order.avsc: it uses io.acme.Price, which neither it nor a reference defines",
+        "those listed define: io.acme.Currency",
+    ),
+    (record("Order", "Price"), [], "it uses io.acme.Price", "those listed define: nothing"),
+    (
+        record("Order", "Money"),
+        [MONEY],
+        "1-Money.avsc: it uses io.acme.Currency, which neither it nor a reference defines",
+        "list its file under `references:`",
+    ),
+    (
+        record("Order", "A"),
+        [record("A", "B"), record("B", "C"), record("C", "A")],
+        "1-A.avsc: references go in a circle: 1-A.avsc → 2-B.avsc → 3-C.avsc → 1-A.avsc",
+        "into one file",
+    ),
+    (record("Order", "A"), [record("A", "Order")], "0-Order.avsc → 1-A.avsc → 0-Order.avsc", "into one file"),
+    (record("Order", "Currency"), [CURRENCY, CURRENCY], "io.acme.Currency is defined in ", "keep one"),
+    (record("Order", HASH, "Hash"), [HASH], "io.acme.Hash is defined in ", "keep one"),
+    (
+        record("Order", "Flag"),
+        [{"type": "enum", "name": "Flag", "symbols": ["A"]}],
+        "1-Flag.avsc: Flag has no namespace, other types here have one",
+        "give every type a `namespace`",
+    ),
+    (record("Order", "Hash"), [{**HASH, "size": "two"}, {"type": "record"}], "it has no name", "correct the file"),
+    (
+        record("Order", "Currency"),
+        [{**CURRENCY, "symbols": ["a b"]}],
+        "1-Currency.avsc: not a valid Avro schema",
+        "correct the file",
+    ),
+    (
+        record("Order", "Currency"),
+        [{**CURRENCY, "type": "string"}],
+        "the top level must be a record (in a reference also an enum or a fixed)",
+        "correct the file",
+    ),
+    ({**CURRENCY, "name": "Order"}, [], "0-Order.avsc: the top level must be a record", "correct the file"),
+]
+
+
+@pytest.mark.parametrize(("main", "references", "message", "hint"), REFUSED, ids=[row[2] for row in REFUSED])
+@pytest.mark.parametrize("function", [inlined, registered, read_references])
+def test_what_cannot_be_resolved_is_explained(
+    tmp_path: Path,
+    function: Callable[[Aggregate], object],
+    main: dict[str, Any],
+    references: list[dict[str, Any]],
+    message: str,
+    hint: str,
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        function(aggregate(tmp_path, main, *references))
+    assert caught.value.message.startswith(f"schema file {tmp_path}")
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_missing_reference_file(tmp_path: Path) -> None:
+    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    (tmp_path / "2-Currency.avsc").unlink()
+    with pytest.raises(ConfigurationError) as caught:
+        inlined(found)
+    assert caught.value.message == f"schema file {tmp_path}/2-Currency.avsc: No such file or directory"
+    assert "`references:`" in caught.value.hint
+
+
+def test_texts_with_names_are_compared_with_their_references(tmp_path: Path) -> None:
+    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    references = [entry.text for entry in read_references(found)]
+    spelled = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
+    assert same_schema(registered(found).text, json.dumps(spelled), references)
+    other = {**spelled, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
+    assert not same_schema(registered(found).text, json.dumps(other), references)
+
+
+def test_inline_takes_texts_for_those_who_have_no_files(tmp_path: Path) -> None:
+    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    assert inline(registered(found).text, [entry.text for entry in read_references(found)]) == inlined(found)
