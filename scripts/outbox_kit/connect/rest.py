@@ -16,7 +16,7 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_kit import http
+from outbox_common.http import HttpSession
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
@@ -95,7 +95,7 @@ class RestClient:
         self._addresses = [*(addresses or [service.url.rstrip("/")])]
         self.url = self._addresses[0]
         self._service = service
-        self._session = http.open_session(service, SECTION)
+        self._session = HttpSession(service.endpoint(), SECTION)
 
     def close(self) -> None:
         self._session.close()
@@ -156,7 +156,7 @@ class RestClient:
     def _unanswered(
         self, method: str, path: str, error: requests.RequestException, seconds: float
     ) -> NobodyThereError | MaybeDoneError:
-        failure = http.explain(error, self._service, SECTION, seconds=seconds)
+        failure = self._session.explain(error, seconds=seconds)
         where = _without_query(method, path)
         if failure.sent and _writes(method, path):
             return MaybeDoneError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", MAYBE_DONE)
@@ -173,7 +173,7 @@ class RestClient:
             there = response.headers.get("Location", "another address")
             return UnreachableError(f"{where}: redirected to {there}", "put the final address into connect.url")
         if status in (UNAUTHORIZED, FORBIDDEN):
-            hint = http.explain_refusal(status, self._service, SECTION)
+            hint = self._session.explain_rejection(status)
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")

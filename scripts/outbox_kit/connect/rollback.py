@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from outbox_kit.connect.apply import STABILITY_S, FailedError, put_config, stop, wait_running, wait_stopped
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.comparing import short_fingerprint
+from outbox_kit.connect.config_diff import short_fingerprint
+from outbox_kit.connect.confirmed_writes import sent
+from outbox_kit.connect.lifecycle import STABILITY_S, FailedError, put_config, stop, wait_running, wait_stopped
 from outbox_kit.connect.state import State, different_keys, epoch
-from outbox_kit.connect.writing import sent
 from outbox_kit.errors import RejectedError
 from outbox_kit.progress import Progress
 

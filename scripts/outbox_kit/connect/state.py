@@ -9,9 +9,9 @@ from typing import Any, Literal
 from outbox_kit import lsn
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, LiveConnector
-from outbox_kit.connect.comparing import FINGERPRINT_KEY, compare, different_keys, was_edited
-from outbox_kit.connect.neighbours import orphans
-from outbox_kit.connect.positions import reached
+from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, different_keys, was_edited
+from outbox_kit.connect.conflicts import orphans
+from outbox_kit.connect.offset_seeding import reached
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 

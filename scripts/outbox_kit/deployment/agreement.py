@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outbox_kit.changes import Change
 from outbox_kit.deployment.context import Deployment
-from outbox_kit.deployment.model import Plan
 from outbox_kit.deployment.plan import without_schemas
+from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.refusals import words
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema

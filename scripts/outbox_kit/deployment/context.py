@@ -21,7 +21,7 @@ from outbox_kit.pipeline import (
     render_connector,
     write_lock,
 )
-from outbox_kit.postgres.script import script
+from outbox_kit.postgres.dba_script import script
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")

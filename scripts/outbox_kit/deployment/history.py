@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.errors import RECOVER, RefusedError
-from outbox_kit.kafka import history
+from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
 
 
@@ -17,7 +17,7 @@ def highest_epoch(deployment: Deployment) -> int:
     live = deployment.kafka.topics()
     topics = [topic for topic in map(pipeline.topic_of, pipeline.routed) if topic in live]
     bounds = {topic: deployment.kafka.bounds(topic, live[topic][0]) for topic in topics}
-    return max((history.highest_epoch(kafka, topic, bounds[topic]) for topic in topics), default=0)
+    return max((source_epoch.highest_epoch(kafka, topic, bounds[topic]) for topic in topics), default=0)
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:

@@ -9,18 +9,17 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 
 from outbox_kit.changes import Change, System
-from outbox_kit.checking import Check
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.comparing import with_fingerprint
-from outbox_kit.connect.neighbours import refuse_duplicates
+from outbox_kit.connect.config_diff import with_fingerprint
+from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.deployment import dangers
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.guard import refuse_other_cluster
 from outbox_kit.deployment.history import highest_epoch, refuse_lost_lock
-from outbox_kit.deployment.model import SYSTEMS, Plan, RollOut
+from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.refusals import refuse_broken_rules
-from outbox_kit.deployment.rollout import roll_outs
+from outbox_kit.deployment.schema_rollout import roll_outs
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
@@ -29,6 +28,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
+from outbox_kit.rules import Check
 
 CONNECTOR: System = "connect"
 LOGIN = re.compile("//[^/@]*@")  # in an address: a plan is kept, and shown to others
@@ -199,7 +199,7 @@ def plan_connect(
             name, deployment.pipeline.source.slot, connect_state.position(actual), slot_position
         )
     if changes:
-        connect_apply.refuse_missing_plugins(deployment.connect, config)
+        connect_lifecycle.refuse_missing_plugins(deployment.connect, config)
     changes = [dangers.of_connector(change, config, actual.config) for change in changes]
     if new_schema and not any(change.object == f"connector {name}" for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outbox_kit.changes import Change
-from outbox_kit.checking import Check, Severity, Status
-from outbox_kit.deployment.model import Plan
+from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.errors import RefusedError
+from outbox_kit.rules import Check, Severity, Status
 
 
 def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigSource as Origin
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_kit.kafka.refusals import Refusals
+from outbox_kit.kafka.client_errors import Refusals
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20

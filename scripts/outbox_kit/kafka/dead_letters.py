@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
-from outbox_kit.kafka.reader import POLL_S
+from outbox_kit.kafka.topic_reader import POLL_S
 from outbox_kit.pipeline import Kafka
 from outbox_kit.waiting import Seen, wait_for
 

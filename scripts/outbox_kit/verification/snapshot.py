@@ -74,7 +74,6 @@ def read_world(deployment: Deployment, lock: Lock, progress: Progress) -> World:
     progress("look at kafka")
     kafka = _ask(lambda: _kafka(deployment, lock))
     progress("look at registry")
-    deployment.registry.forget()  # of an earlier round: what was deleted since would still be there
     registry = _ask(lambda: _registry(deployment, lock))
     progress("look at connect")
     cluster = kafka.look.cluster.id if kafka.look else None

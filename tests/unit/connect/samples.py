@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.comparing import with_fingerprint
+from outbox_kit.connect.config_diff import with_fingerprint
 
 PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"

@@ -10,8 +10,9 @@ from tests.unit.connect.samples import LOOK_S, TRACE, ticking
 from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect.apply import (
+from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
+from outbox_kit.connect.lifecycle import (
     apply,
     has_failed,
     is_at_rest,
@@ -22,8 +23,7 @@ from outbox_kit.connect.apply import (
     stop,
     wait_running,
 )
-from outbox_kit.connect.client import ConnectClient, ConnectorStatus
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import State
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
@@ -35,8 +35,8 @@ SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", LOOK_S)
-    monkeypatch.setattr(connect_apply, "monotonic", ticking())
+    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
 
 STABLE_S = 3.5 * LOOK_S
@@ -274,7 +274,7 @@ def test_apply(serve: Serve, changes: list[Change], script: Script, requests: li
 def test_offsets_are_not_touched_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([status("STOPPED", "RUNNING")])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
         apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
@@ -293,7 +293,7 @@ def test_a_config_is_not_changed_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old task's RUNNING would pass for the new one's."""
-    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([GOOD, DONE, GOOD])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
         apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent)

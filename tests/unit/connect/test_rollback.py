@@ -9,10 +9,10 @@ import pytest
 from tests.unit.connect.samples import LOOK_S, TRACE, ticking, written
 from tests.unit.support import Request, Script, ScriptedServer
 
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect.apply import FailedError, settle, wait_running
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.comparing import FINGERPRINT_KEY
+from outbox_kit.connect.config_diff import FINGERPRINT_KEY
+from outbox_kit.connect.lifecycle import FailedError, settle, wait_running
 from outbox_kit.connect.rollback import put_back
 from outbox_kit.connect.state import EPOCH_KEY, State
 from outbox_kit.errors import RejectedError, WaitTimeoutError
@@ -38,8 +38,8 @@ STOPPED, RUNS, FAILED = status("STOPPED"), status("RUNNING", "RUNNING"), status(
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", LOOK_S)
-    monkeypatch.setattr(connect_apply, "monotonic", ticking())
+    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
 
 def ended(
@@ -162,7 +162,7 @@ def test_a_failure_is_none_of_the_states(serve: Serve, state: State) -> None:
 
 
 def test_running_counts_once_the_window_has_passed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_apply, "monotonic", time.monotonic)
+    monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     began = time.monotonic()
     assert settled(serve([RUNS]), "running", 0.4)
     assert time.monotonic() - began >= 0.4
@@ -177,7 +177,7 @@ def test_a_break_starts_the_window_again(serve: Serve) -> None:
 
 def test_the_window_comes_on_top_of_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window may be longer than the time that the connector has to come up."""
-    monkeypatch.setattr(connect_apply, "monotonic", time.monotonic)
+    monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     running, stopped = (ConnectClient(HttpService(url=serve([answer]).url)) for answer in (RUNS, STOPPED))
     wait_running(running, "c", seconds=0.6, stability_seconds=0.8)
     with pytest.raises(WaitTimeoutError, match=r"waited 0\.25 s for connector c"):

@@ -8,18 +8,18 @@ from contextlib import nullcontext
 import pytest
 from tests.unit.deployment.samples import Given
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.postgres.state import ActualDatabase
 
 # The package exports a function of the same name as its module.
-apply_module = importlib.import_module("outbox_kit.deployment.apply")
+apply_module = importlib.import_module("outbox_kit.deployment.execution")
 plan_module = importlib.import_module("outbox_kit.deployment.plan")
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     """What is read of the database; topics are as they should be."""
-    monkeypatch.setattr(connect_apply, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", 0.01)
 
     def database(actual: ActualDatabase) -> None:
         for module in (plan_module, apply_module):

@@ -29,7 +29,7 @@ from tests.unit.postgres.samples import DEPLOYED
 from outbox_kit.changes import Change
 from outbox_kit.connect.state import EPOCH_KEY, seed_offset
 from outbox_kit.deployment import open_deployment
-from outbox_kit.deployment.apply import seed_for
+from outbox_kit.deployment.execution import seed_for
 from outbox_kit.deployment.plan import lock_for, plan_connect
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import UNKNOWN, Kafka, Lock

@@ -31,7 +31,7 @@ def test_the_highest_epoch_of_all_state_topics_counts(deployed: Deployed, monkey
         asked[topic] = bounds
         return {"library.book": 3}.get(topic, 1)
 
-    monkeypatch.setattr(history.history, "highest_epoch", of_topic)
+    monkeypatch.setattr(history.source_epoch, "highest_epoch", of_topic)
     assert history.highest_epoch(deployment) == 3
     assert asked == {"library.book": {0: (0, 12), 1: (0, 12)}, "library.author": {0: (0, 14)}}
 

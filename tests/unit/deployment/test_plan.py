@@ -26,17 +26,17 @@ from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 from tests.unit.support import Request
 
 from outbox_kit.changes import Change
-from outbox_kit.checking import Status
 from outbox_kit.connect.state import ActualConnector, seed_offset
 from outbox_kit.deployment import Plan, apply, history, make_plan, open_deployment
 from outbox_kit.deployment.plan import check_rules, plan_connect, plan_registry
 from outbox_kit.errors import RefusedError, RejectedError
-from outbox_kit.operations.guard import refuse_unsafe_start
+from outbox_kit.operations.resume_guard import refuse_unsafe_start
 from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.progress import Progress
+from outbox_kit.rules import Status
 
 # The package exports a function of the same name as its module.
-apply_module = importlib.import_module("outbox_kit.deployment.apply")
+apply_module = importlib.import_module("outbox_kit.deployment.execution")
 
 
 def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:

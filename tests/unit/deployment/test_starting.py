@@ -25,7 +25,7 @@ from outbox_kit.deployment import apply
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import Lock
 
-apply_module = importlib.import_module("outbox_kit.deployment.apply")
+apply_module = importlib.import_module("outbox_kit.deployment.execution")
 PATH = "/connectors/library-outbox"
 SLOT_AT, SERVER_AT = seed_offset("16/B374D848"), DEPLOYED.wal_position
 SEEDING = Request("PATCH", f"{PATH}/offsets", {"offsets": [{"partition": {"server": "library"}, "offset": SLOT_AT}]})

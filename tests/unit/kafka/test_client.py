@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
 from outbox_kit.kafka import client as kafka_client
-from outbox_kit.kafka import reader
+from outbox_kit.kafka import topic_reader
 from outbox_kit.kafka.apply import apply
 from outbox_kit.kafka.client import KafkaClient, client_settings
 from outbox_kit.kafka.state import desired_topics, diff
@@ -19,7 +19,7 @@ from outbox_kit.pipeline import Environment, Kafka, Pipeline
 @pytest.fixture
 def nobody(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(reader, "REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(topic_reader, "REQUEST_TIMEOUT_S", 0.3)
     return Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
 
 
@@ -46,7 +46,7 @@ def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaCli
 def test_a_reader_of_an_unreachable_cluster_says_which_topic(nobody: Kafka) -> None:
     with (
         pytest.raises(UnreachableError, match=r"cannot read topic library\.book"),
-        reader.reader_at_end(nobody, "library.book"),
+        topic_reader.reader_at_end(nobody, "library.book"),
     ):
         pass
 
@@ -87,7 +87,7 @@ class _Consumer:
 def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Polled | None]], _Consumer]:
     def given(polled: list[_Polled | None]) -> _Consumer:
         consumer = _Consumer(polled)
-        monkeypatch.setattr(reader, "Consumer", lambda _: consumer)
+        monkeypatch.setattr(topic_reader, "Consumer", lambda _: consumer)
         return consumer
 
     return given
@@ -101,7 +101,7 @@ def test_a_topic_is_read_to_the_end_of_every_partition(
 ) -> None:
     first, second, third = _Polled(0), _Polled(1), _Polled(1)
     consumer = polls([None, first, _Polled(0, END), second, None, _Polled(0, END), third, _Polled(1, END), _Polled(1)])
-    found: list[object] = [*reader.read_all(nobody, "t", 2)]
+    found: list[object] = [*topic_reader.read_all(nobody, "t", 2)]
     assert found == [first, second, third]
     assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
     assert len(consumer.polled) == 1
@@ -123,7 +123,7 @@ def test_an_error_is_not_the_end_of_a_partition(
     """Half a topic would pass for all of it."""
     consumer = polls([_Polled(0), _Polled(0, code), _Polled(0, END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
-        reader.read_all(nobody, "t", 1)
+        topic_reader.read_all(nobody, "t", 1)
     assert consumer.closed
 
 

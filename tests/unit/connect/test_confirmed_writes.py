@@ -9,11 +9,11 @@ from tests.unit.connect.samples import written
 from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
-from outbox_kit.connect import apply as connect_apply
-from outbox_kit.connect import writing
-from outbox_kit.connect.apply import apply, put_config, remove, stop
+from outbox_kit.connect import confirmed_writes
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import AlreadyExistsError, ConnectClient, MaybeDoneError, NotFoundError
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.lifecycle import apply, put_config, remove, stop
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.progress import silent
@@ -41,9 +41,9 @@ POST = Request("POST", "/connectors", {"name": "c", "config": CONFIG, "initial_s
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "CONFIRM_TIMEOUT_S", 0)  # one look
-    monkeypatch.setattr(connect_apply, "REMOVE_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(connect_apply, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(confirmed_writes, "CONFIRM_TIMEOUT_S", 0)  # one look
+    monkeypatch.setattr(connect_lifecycle, "REMOVE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.3)
 
 
 def client(server: ScriptedServer) -> ConnectClient:

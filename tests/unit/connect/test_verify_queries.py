@@ -9,7 +9,7 @@ from tests.unit.connect.samples import DESIRED, MOVED, NOBODY, PLUGIN, ROUTER, R
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.inspection import observe
+from outbox_kit.connect.verify_queries import observe
 from outbox_kit.pipeline import Connect
 
 Serve = Callable[[Script], ScriptedServer]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.positions import reached
+from outbox_kit.connect.offset_seeding import reached
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.guard import refuse_other_cluster
-from outbox_kit.deployment.model import SYSTEMS
 from outbox_kit.deployment.plan import read_database
+from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import removal
-from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.postgres import slot_removal
+from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.progress import Progress
 from outbox_kit.registry import state as registry_state
 
@@ -146,11 +146,11 @@ def _stop(deployment: Deployment, progress: Progress, flags: Flags) -> None:
     """Stop the connector and look at what it leaves behind; start it again where that would be lost or is not known."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
-    was_running = actual.config is not None and not connect_apply.is_at_rest(actual.status)
-    with connect_apply.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
+    was_running = actual.config is not None and not connect_lifecycle.is_at_rest(actual.status)
+    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
         if actual.config is not None:
             progress(f"stop connector {name}")
-            connect_apply.stop(deployment.connect, name)
+            connect_lifecycle.stop(deployment.connect, name)
             actual = connect_state.read_actual(deployment.connect, name)
         rows = 0 if flags.drop_slot else _undelivered(deployment, progress, actual)
         if rows:
@@ -167,29 +167,29 @@ def _undelivered(deployment: Deployment, progress: Progress, actual: connect_sta
         found = postgres_client.slot(connection, source.slot)
         if found is None:
             return 0
-        removal.wait_given_up(connection, source.slot)
+        slot_removal.wait_given_up(connection, source.slot)
         if found["wal_status"] == "lost" or postgres_client.publication(connection, source.publication) is None:
             return 0
-        minutes = removal.PEEK_TIMEOUT_MS // 60_000
+        minutes = slot_removal.PEEK_TIMEOUT_MS // 60_000
         progress(f"read {found['retained_bytes']} bytes of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return removal.undelivered_rows(connection, source, delivered(actual))
+        return slot_removal.undelivered_rows(connection, source, delivered(actual))
 
 
-def delivered(actual: connect_state.ActualConnector) -> removal.Delivered:
+def delivered(actual: connect_state.ActualConnector) -> slot_removal.Delivered:
     """What the connector's offset says: Debezium keeps the last commit, and the event of a transaction after it."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
-        return removal.Delivered()
+        return slot_removal.Delivered()
     newest = max(offsets, key=reached)
     xid = str(newest.get("txId") or "")
-    return removal.Delivered(newest.get("lsn_commit") or 0, newest.get("lsn") or 0, xid)
+    return slot_removal.Delivered(newest.get("lsn_commit") or 0, newest.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:
     kind, name = change.object.split(" ", 1)
     if kind == "connector":
         # Connect keeps the offsets of a deleted connector: a new one of that name would go on from them.
-        connect_apply.remove(deployment.connect, name, offsets=True)
+        connect_lifecycle.remove(deployment.connect, name, offsets=True)
     elif kind == "schema":
         deployment.registry.delete(name)
     elif kind == "topic":
@@ -197,10 +197,10 @@ def _delete(deployment: Deployment, change: Change) -> None:
     else:
         with postgres_client.connected(deployment.environment.source) as connection:
             if kind == "slot":
-                removal.wait_given_up(connection, name)
-                removal.drop_slot(connection, name)
+                slot_removal.wait_given_up(connection, name)
+                slot_removal.drop_slot(connection, name)
             else:
-                removal.drop_publication(connection, name)
+                slot_removal.drop_publication(connection, name)
 
 
 def _close_lock(deployment: Deployment) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.connect.samples import TRACE
 
-from outbox_kit.connect.traces import LONGEST, root_cause
+from outbox_kit.connect.task_errors import LONGEST, root_cause
 
 # As Kafka Connect 4.3 and Debezium 3.7 wrote them, frames shortened.
 NO_SLOT = (

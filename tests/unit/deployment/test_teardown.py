@@ -13,15 +13,15 @@ from tests.unit.postgres.samples import DEPLOYED
 
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment, Flags, plan_destroy
-from outbox_kit.deployment.destroy import delivered
+from outbox_kit.deployment.teardown import delivered
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.removal import Delivered
+from outbox_kit.postgres.slot_removal import Delivered
 from outbox_kit.postgres.state import ActualDatabase
 
 # The package exports a function of the same name as its module.
-module = importlib.import_module("outbox_kit.deployment.destroy")
+module = importlib.import_module("outbox_kit.deployment.teardown")
 NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
 SUBJECT: tuple[int, object] = (200, {"subject": "s", "version": 1, "id": 1, "schema": '"string"'})
 TOPICS = {"library.book": (4, 3), "library.author": (4, 3), "__debezium-heartbeat.library": (1, 3), "else": (1, 1)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.writing import confirmed
+from outbox_kit.connect.confirmed_writes import confirmed
 from outbox_kit.progress import Progress
 
 POSITIONS = ("lsn", "lsn_proc", "lsn_commit")

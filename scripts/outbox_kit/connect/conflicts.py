@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outbox_kit.connect.client import LiveConnector
-from outbox_kit.connect.comparing import PIPELINE_KEY
+from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.errors import RefusedError
 
 POSTGRES = "io.debezium.connector.postgresql."

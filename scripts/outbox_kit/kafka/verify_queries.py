@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
-from outbox_kit.kafka.refusals import Refusals
+from outbox_kit.kafka.client_errors import Refusals
 from outbox_kit.pipeline import Kafka
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import positions as postgres_positions
+from outbox_kit.postgres import wal_positions as postgres_positions
 from outbox_kit.waiting import Seen, wait_for
 
 SLOT_TIMEOUT_S = 60
@@ -33,7 +33,7 @@ def wait_reading(deployment: Deployment) -> None:
         postgres_client.emit_transaction(connection)
 
         def moved() -> Seen[bool]:
-            connect_apply.refuse_failed(name, deployment.connect.status(name))
+            connect_lifecycle.refuse_failed(name, deployment.connect.status(name))
             row = postgres_positions.positions(connection, slot)
             moves = row["active"] and row["confirmed_flush"] > before
             return Seen(True if moves else None, f"active: {row['active']}, confirmed: {row['confirmed_flush']}")

@@ -7,7 +7,7 @@ from tests.unit.connect.samples import DESIRED, MOVED, RUNNING, written
 
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import LiveConnector
-from outbox_kit.connect.comparing import (
+from outbox_kit.connect.config_diff import (
     FINGERPRINT_KEY,
     OWN_KEYS,
     PIPELINE_KEY,

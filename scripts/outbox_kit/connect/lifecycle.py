@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from time import monotonic
 
 from outbox_kit.changes import Change
-from outbox_kit.connect import positions
+from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus, NotFoundError
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.confirmed_writes import confirmed, sent
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import INSTALL, State, different_keys, is_in, missing_plugins
-from outbox_kit.connect.traces import root_cause
-from outbox_kit.connect.writing import confirmed, sent
+from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.errors import OutboxKitError, RefusedError, RejectedError
 from outbox_kit.progress import Progress, silent
 from outbox_kit.waiting import Seen, wait_for
@@ -169,7 +169,7 @@ class _Connector:
 
     def _go(self, *, halted: bool = False) -> bool:
         """Out of STOPPED only with an offset; who resumes it later needs one too."""
-        positions.ensure(self.client, self.name, self.begin, self.progress, halted=halted)
+        offset_seeding.ensure(self.client, self.name, self.begin, self.progress, halted=halted)
         return self._move()
 
     def _move(self) -> bool:

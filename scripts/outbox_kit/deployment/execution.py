@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outbox_kit.changes import Change, System
-from outbox_kit.connect import apply as connect_apply
+from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import rollback as connect_rollback
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.deployment import agreement
 from outbox_kit.deployment.context import Deployment
-from outbox_kit.deployment.model import Plan
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect, read_database
-from outbox_kit.deployment.reading import wait_reading
+from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.refusals import refuse_dangerous, refuse_early_connector, refuse_moved
+from outbox_kit.deployment.startup import wait_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.mutex import exclusive
+from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.progress import Progress
 from outbox_kit.registry import apply as registry_apply
@@ -96,7 +96,7 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Progress) -> N
     name = deployment.pipeline.connector.name
     if deployment.connect.config(name) is not None:
         progress(f"stop connector {name}")
-        connect_apply.stop(deployment.connect, name)
+        connect_lifecycle.stop(deployment.connect, name)
 
 
 def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Progress) -> Lock:
@@ -131,12 +131,12 @@ def _apply_connect(
     fresh = lock.unfinished == "recover" or lock.config is None
     start = Start(deployment.pipeline.prefix, seed_for(database), database.wal_position, fresh)
     if changes:
-        connect_apply.refuse_invalid(deployment.connect, name, config, progress=progress)
-        if lock.unfinished is None and not connect_apply.is_at_rest(deployment.connect.status(name)):
+        connect_lifecycle.refuse_invalid(deployment.connect, name, config, progress=progress)
+        if lock.unfinished is None and not connect_lifecycle.is_at_rest(deployment.connect.status(name)):
             # From here on the connector may be stopped by us: a next apply must know that it is to run.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
-    started = connect_apply.apply(
+    started = connect_lifecycle.apply(
         deployment.connect,
         name,
         config,
@@ -147,7 +147,7 @@ def _apply_connect(
     )
     try:
         proven = _settle(deployment, progress, started=started)
-    except connect_apply.FailedError as failure:
+    except connect_lifecycle.FailedError as failure:
         # After an interruption between writing the config and the resume, only the start is left to do.
         if not (rollback and any(change.object in (f"connector {name}", f"start {name}") for change in changes)):
             raise
@@ -170,7 +170,7 @@ def _apply_connect(
 def _settle(deployment: Deployment, progress: Progress, *, started: bool) -> bool:
     """Wait for the declared state, and for the first read of what was `started`; whether it was seen running."""
     settings = deployment.environment.connector
-    proven = connect_apply.settle(
+    proven = connect_lifecycle.settle(
         deployment.connect,
         deployment.pipeline.connector.name,
         progress,

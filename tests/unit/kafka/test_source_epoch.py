@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from outbox_kit.kafka import history
-from outbox_kit.kafka.history import epoch_of, highest_epoch
+from outbox_kit.kafka import source_epoch
+from outbox_kit.kafka.source_epoch import epoch_of, highest_epoch
 from outbox_kit.pipeline import Kafka
 
 KAFKA = Kafka(bootstrap_servers="127.0.0.1:1")
@@ -37,7 +37,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int
             if partition in starts and offset >= starts[partition]:
                 take(_Record(partition, epoch))
 
-    monkeypatch.setattr(history, "read_each", read_each)
+    monkeypatch.setattr(source_epoch, "read_each", read_each)
     return reads
 
 

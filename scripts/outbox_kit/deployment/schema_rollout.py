@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kit.deployment.model import RollOut
+from outbox_kit.deployment.plan_model import RollOut
 from outbox_kit.pipeline.lock import KEPT_VERSIONS
 from outbox_kit.registry.state import ActualSubject, Subject, fields_changed, is_registered
 

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from outbox_kit.connect.client import ConnectClient, Validation
-from outbox_kit.connect.comparing import is_masked
-from outbox_kit.connect.neighbours import duplicates, orphans
+from outbox_kit.connect.config_diff import is_masked
+from outbox_kit.connect.conflicts import duplicates, orphans
 from outbox_kit.connect.state import ActualConnector, read_actual
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.pipeline import Connect

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_kit.changes import Change, System
-from outbox_kit.deployment.model import Plan, RollOut
+from outbox_kit.deployment.plan_model import Plan, RollOut
 from outbox_kit.errors import ConfigurationError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
-from outbox_kit.kafka.reader import read_each, text_headers
+from outbox_kit.kafka.topic_reader import read_each, text_headers
 from outbox_kit.pipeline import Kafka
 
 SEQUENCE = "source_sequence"

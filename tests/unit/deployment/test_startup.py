@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from outbox_kit.connect.apply import FailedError
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.deployment import Deployment, reading
+from outbox_kit.connect.lifecycle import FailedError
+from outbox_kit.deployment import Deployment, startup
 from outbox_kit.errors import WaitTimeoutError
 
 Deployed = Callable[..., Deployment]
@@ -36,14 +36,14 @@ def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
             done.append("look")
             return looks.pop(0) if len(looks) > 1 else looks[0]
 
-        monkeypatch.setattr(reading, "LOOK_EVERY_S", 0.01)
-        monkeypatch.setattr(reading, "SLOT_TIMEOUT_S", 0.2)
-        monkeypatch.setattr(reading.postgres_client, "connected", connected)
-        monkeypatch.setattr(reading.postgres_client, "emit_transaction", lambda _: done.append("emit"))
-        monkeypatch.setattr(reading.postgres_positions, "positions", positions)
+        monkeypatch.setattr(startup, "LOOK_EVERY_S", 0.01)
+        monkeypatch.setattr(startup, "SLOT_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(startup.postgres_client, "connected", connected)
+        monkeypatch.setattr(startup.postgres_client, "emit_transaction", lambda _: done.append("emit"))
+        monkeypatch.setattr(startup.postgres_positions, "positions", positions)
         deployment = deployed()
         monkeypatch.setattr(deployment.connect, "status", lambda _: status)
-        reading.wait_reading(deployment)
+        startup.wait_reading(deployment)
         return done
 
     return run

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, RUNNING, written
 
 from outbox_kit.connect.client import LiveConnector
-from outbox_kit.connect.neighbours import duplicates, orphans, refuse_duplicates
+from outbox_kit.connect.conflicts import duplicates, orphans, refuse_duplicates
 from outbox_kit.connect.state import ActualConnector, diff
 from outbox_kit.errors import RefusedError
 

@@ -19,8 +19,8 @@ from tests.unit.connect.test_apply import (
 from tests.unit.support import Script
 
 from outbox_kit.changes import Change
-from outbox_kit.connect.apply import apply
-from outbox_kit.connect.positions import Start
+from outbox_kit.connect.lifecycle import apply
+from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.progress import silent
 
 
