@@ -10,7 +10,7 @@ from airflow.exceptions import AirflowFailException
 from airflow.sdk import dag, task
 
 COMMAND = ["outbox-materialize", "--job", "/etc/outbox/job.json", "--metrics", "/var/log/outbox/metrics.jsonl"]
-# Java 17 or 21, and the folder with Spark's extra jars; the secrets come from the worker's own environment.
+# Java 17 or 21, and the folder with Spark's additional jars; the secrets come from the worker's environment.
 ENVIRONMENT = {"JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64", "OUTBOX_SPARK_JARS": "/opt/outbox/spark/jars"}
 TABLES = ["author", "book"]
 DONE, NEEDS_A_PERSON = (0,), (2, 4)
@@ -19,8 +19,8 @@ DONE, NEEDS_A_PERSON = (0,), (2, 4)
 @dag(
     schedule="*/15 * * * *",
     start_date=datetime(2026, 1, 1),
-    catchup=False,  # a run brings the table to now: runs for the past have nothing to do
-    max_active_runs=1,  # no second run while one is under way
+    catchup=False,  # a run brings the table up to date, so there is nothing to catch up on
+    max_active_runs=1,  # no second run while one is active
     default_args={
         "retries": 3,
         "retry_delay": timedelta(minutes=2),

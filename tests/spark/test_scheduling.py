@@ -114,7 +114,7 @@ def test_every_command_line_is_accepted(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "parser"), [("outbox-maintain", maintain._parser()), ("outbox-reconcile", reconcile._parser())]
 )
-def test_the_lines_for_upkeep_are_accepted(command: str, parser: argparse.ArgumentParser) -> None:
+def test_the_maintenance_lines_are_accepted(command: str, parser: argparse.ArgumentParser) -> None:
     assert parser.parse_args(crontab_words(command)).job
 
 
@@ -162,7 +162,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
 # --- what schedulers make of exit codes
 
 
-def test_no_example_tries_again_what_needs_a_person() -> None:
+def test_no_example_retries_what_is_not_retryable() -> None:
     assert list(airflow()["NEEDS_A_PERSON"]) == FATAL
     assert list(airflow()["DONE"]) == [Exit.DONE]
     for name in ("outbox-materialize.service", "outbox-materialize-continuous.service"):
@@ -177,14 +177,14 @@ def test_no_example_tries_again_what_needs_a_person() -> None:
 
 
 @pytest.mark.parametrize("code", list(Exit))
-def test_cron_mails_when_a_person_is_needed(tmp_path: Path, code: Exit) -> None:
+def test_cron_mails_errors_that_are_not_retryable(tmp_path: Path, code: Exit) -> None:
     line = crontab("outbox-materialize").partition("; ")[2]  # behind time, user and `set -a`
     words = re.sub(
         r"\S+/outbox-materialize", f"sh -c 'exit {code:d}'", line.replace("/etc/outbox/secrets.env", "/dev/null")
     )
     words = words.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60, check=False)
-    assert ("needs a person" in done.stdout, done.stderr) == (code not in (Exit.DONE, Exit.FAILED), "")
+    assert ("not retryable" in done.stdout, done.stderr) == (code not in (Exit.DONE, Exit.FAILED), "")
 
 
 def minutes(span: str) -> int:
