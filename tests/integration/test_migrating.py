@@ -248,7 +248,7 @@ def shared(before: Callable[..., Before], source_dsn: str) -> Before:
     moving = before("freed", **{"publication.name": "shared", "table.include.list": tables})
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         columns, _ = sql_of_the_guide(moving, "Take over")
-        for statement in [columns, *sql_of_the_guide(moving, "When its publication is not its own")]:
+        for statement in [columns, *sql_of_the_guide(moving, "A shared publication")]:
             connection.execute(statement)
     return moving
 
