@@ -177,7 +177,7 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
 
     Raises ConfigurationError, and RefusedError where there is no outbox table.
     """
-    if pipeline.source.message_prefix is not None:
+    if not pipeline.source.uses_table:
         message = (
             f"pipeline {pipeline.name} has messages (source.message_prefix) and no outbox table to write states to"
         )

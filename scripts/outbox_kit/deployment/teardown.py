@@ -58,7 +58,7 @@ def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
             "restore the lock file from version control",
         )
     source = deployment.pipeline.source
-    kept_table = [] if source.message_prefix else [f"table {source.table} and its rows: they are the service's"]
+    kept_table = [f"table {source.table} and its rows: they are the service's"] if source.uses_table else []
     return Removal(changes, (*kept_subjects, *kept_topics, *kept_table))
 
 

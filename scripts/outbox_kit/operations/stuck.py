@@ -110,7 +110,7 @@ def find(deployment: Deployment, progress: Progress, *, older_than: float) -> li
     The database is read before the topic, so that what arrives meanwhile counts. Raises UnreachableError,
     RejectedError; RefusedError where there is no outbox table.
     """
-    if deployment.pipeline.source.message_prefix is not None:
+    if not deployment.pipeline.source.uses_table:
         raise RefusedError(
             f"pipeline {deployment.pipeline.name} has messages (source.message_prefix) and no outbox table: what was "
             "written stands nowhere to compare the topics with",

@@ -126,6 +126,11 @@ class Source(Model):
         return self
 
     @property
+    def uses_table(self) -> bool:
+        """Whether events are rows of the outbox table; else they are logical messages of `message_prefix`."""
+        return self.message_prefix is None
+
+    @property
     def further_columns(self) -> list[str]:
         """Columns beyond the contract's that every row has, each once."""
         names = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
@@ -362,7 +367,7 @@ class Pipeline(Model):
                 f"{self.aggregates[others[0]].payload}: one column cannot be bytea and {self._text_type(others)}"
             )
             raise ValueError(msg)
-        if binary and self.source.message_prefix is not None:
+        if binary and not self.source.uses_table:
             kind = self.aggregates[binary[0]].payload
             msg = f"payload of {binary[0]!r} is {kind}: a message is JSON, and holds no bytes"
             raise ValueError(msg)

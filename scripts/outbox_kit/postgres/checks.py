@@ -30,7 +30,7 @@ class Look:
     @property
     def has_table(self) -> bool:
         """False where events are messages."""
-        return self.pipeline.source.message_prefix is None
+        return self.pipeline.source.uses_table
 
 
 RULES: list[Rule[Look]] = []

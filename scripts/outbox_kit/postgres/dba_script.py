@@ -70,7 +70,7 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=_word(login.database))
     yield from _new_login(OWNER, owner, login.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
-    has_table = source.message_prefix is None
+    has_table = source.uses_table
     if has_table:
         yield from _table(pipeline, owner)
         yield from _backfill(pipeline, owner)
@@ -117,7 +117,7 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
         yield NO_VERIFIER
         return
     role, source = sql.Identifier(login.user), pipeline.source
-    has_table = source.message_prefix is None
+    has_table = source.uses_table
     why = VERIFIER if has_table else VERIFIER_OF_MESSAGES
     yield from _new_login(why, role, environment.source.database, "login")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(role))

@@ -55,7 +55,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
 
 def create_publication(source: Source) -> sql.Composed:
     """Inserts only: updates and deletes of outbox rows never cross the wire. Of no table where messages are sent."""
-    if source.message_prefix is not None:
+    if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
     return text.format(sql.Identifier(source.publication), qualified(source.table))

@@ -83,9 +83,9 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
     """Changes in the order in which they must be made: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
-    if not actual.columns and source.message_prefix is None:
+    if not actual.columns and source.uses_table:
         changes.append(Change("postgres", f"table {source.table}", "create", "services write their events here"))
-    if not (actual.role and actual.role["can_read"]) and source.message_prefix is None:
+    if not (actual.role and actual.role["can_read"]) and source.uses_table:
         role = environment.source.connector.user
         changes.append(Change("postgres", f"grant to {role}", "create", "the connector reads the outbox table"))
     if actual.publication is None:
@@ -96,7 +96,7 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
 
 
 def _published(source: Source) -> str:
-    return "inserts only" if source.message_prefix is None else "no table: messages pass any publication"
+    return "inserts only" if source.uses_table else "no table: messages pass any publication"
 
 
 def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
@@ -151,7 +151,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
             f"wal_level is {actual.wal_level!r}, not 'logical'",
             "set wal_level = logical and restart PostgreSQL",
         )
-    has_table = actual.columns and source.message_prefix is None
+    has_table = actual.columns and source.uses_table
     problems = column_problems(pipeline, actual.columns) if has_table else []
     if problems:
         raise RefusedError(
@@ -160,7 +160,7 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
         )
     if locked is not None:
         _refuse_other_source(source, actual, locked)
-    if actual.publication is not None and source.message_prefix is None:
+    if actual.publication is not None and source.uses_table:
         _refuse_wrong_publication(source, actual.publication)
     if actual.slot is not None:
         _refuse_wrong_slot(source, actual, actual.slot)

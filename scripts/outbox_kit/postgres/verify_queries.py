@@ -127,7 +127,7 @@ def milliseconds(value: str) -> int:
 
 def _moved(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
     """Keys of each aggregate, among the newest rows, whose partition_field has had more than one value; why not."""
-    if pipeline.source.message_prefix is not None:
+    if not pipeline.source.uses_table:
         return {}, ""
     fields = {kind: each.partition_field for kind, each in pipeline.aggregates.items() if each.partition_field}
     leaves = connection.execute(LEAVES, {"table": pipeline.source.table}).fetchall() if fields else []

@@ -147,7 +147,7 @@ def send(deployment: Deployment, told: Told, event_type: str, payload: Payload |
     """
     event = str(uuid.uuid4())
     with database(deployment) as connection, connection.transaction():
-        if deployment.pipeline.source.message_prefix is not None:
+        if not deployment.pipeline.source.uses_table:
             _emit(connection, deployment.pipeline, event, event_type, _json(payload))
         else:
             stored = _stored(deployment.pipeline, told, payload)
