@@ -23,7 +23,7 @@ from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs import materialize_table
 from outbox_spark.session.spark_session import start_session
 
 LIMIT_SECONDS = 900

@@ -23,7 +23,7 @@ from outbox_spark.kafka.ordering import sequence_of
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.ranges import TopicState, describe, resolve
 from outbox_spark.kafka.topic import topic_of
-from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs import materialize_table
 from outbox_spark.runs.newest_per_key import newest_of
 
 NEWER_EPOCH = 1

@@ -7,7 +7,6 @@ import io
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 import fastavro
@@ -24,6 +23,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
@@ -190,7 +190,7 @@ def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest
     topic = f"plain.{name}"
     client = AdminClient({"bootstrap.servers": state.kafka})
     wait_for(f"topic {topic}", lambda: make(client, topic), seconds=30)
-    yield replace(job, topic=topic, table=name[:30])
+    yield structs.replace(job, topic=topic, table=name[:30])
     client.delete_topics([topic])[topic].result()
 
 

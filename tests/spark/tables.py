@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from kafka_log import Log, Schemas
 from live_topic import LiveTopic
+from msgspec import structs
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ from outbox_spark.jobs.model import (
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.runs.materialize_table import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
-from outbox_spark.sinks.iceberg.table import table_name
+from outbox_spark.sinks.iceberg.catalog import table_name
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Target:
 
     def in_mode(self, mode: Mode) -> Target:
         """The same table, materialized with another mode."""
-        return replace(self, job=replace(self.job, options=replace(self.job.options, mode=mode)))
+        return replace(self, job=structs.replace(self.job, options=structs.replace(self.job.options, mode=mode)))
 
     def open(self) -> TargetTable:
         return open_table(self.spark, self.job)

@@ -16,8 +16,8 @@ from outbox_spark.commands.materialize import main
 from outbox_spark.commands.options import Exit
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Registry, Status
-from outbox_spark.session.spark_session import spark_session
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Progress, Registry, Status
+from outbox_spark.session import spark_session
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -93,7 +93,7 @@ OUTCOME = Outcome(
 )
 
 
-Attempt = Callable[[MaterializeJob, jobs.Tell], Outcome]
+Attempt = Callable[[MaterializeJob, Progress], Outcome]
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
     """The command with a run of a table that is made up."""
 
     def use(attempt: Attempt) -> None:
-        def materialize(_: SparkSession, job: MaterializeJob, tell: jobs.Tell, *__: object, **___: object) -> Outcome:
+        def materialize(_: SparkSession, job: MaterializeJob, tell: Progress, *__: object, **___: object) -> Outcome:
             return attempt(job, tell)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
@@ -114,7 +114,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
 def test_json_on_stdout_and_words_on_stderr(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def attempt(job: MaterializeJob, tell: jobs.Tell) -> Outcome:
+    def attempt(job: MaterializeJob, tell: Progress) -> Outcome:
         tell(f"at {job}")
         return OUTCOME
 
@@ -158,7 +158,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def attempt(job: MaterializeJob, _: jobs.Tell) -> Outcome:
+    def attempt(job: MaterializeJob, _: Progress) -> Outcome:
         if job.aggregate == "author":
             raise RefusedError("offsets do not fit", "look at the topic")
         return OUTCOME
@@ -179,7 +179,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
 def test_an_unforeseen_error_does_not_keep_the_others_from_running(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def attempt(job: MaterializeJob, _: jobs.Tell) -> Outcome:
+    def attempt(job: MaterializeJob, _: Progress) -> Outcome:
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry answers
         return OUTCOME

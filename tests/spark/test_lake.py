@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kafka_log import START, Log, Schemas, framed, sequence
+from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
 
@@ -21,7 +22,8 @@ from outbox_spark.decoding.columns import columns_of
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, Mode
 from outbox_spark.sinks import DeltaTable
-from outbox_spark.sinks.iceberg.table import IcebergTable, table_name, use_catalog
+from outbox_spark.sinks.iceberg.catalog import table_name, use_catalog
+from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
 
@@ -123,7 +125,7 @@ def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
     with pytest.raises(RefusedError, match="was rolled back") as caught:
         iceberg_target.committed()
     assert "outbox-rebuild" in caught.value.hint
-    shadow = replace(iceberg_target, job=replace(iceberg_target.job, table="thing__shadow"))
+    shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
     shadow.run(log, SCHEMAS)
     with iceberg_target.open() as taken_back, shadow.open() as anew:
         taken_back.replace_by(anew)
@@ -137,7 +139,7 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
     iceberg_target.run(log, SCHEMAS, first)
     log.append("late", b"bad", sequence(7))
     wider = {**THING, "fields": [{"name": "n", "type": "long"}]}
-    shadow = replace(iceberg_target, job=replace(iceberg_target.job, table="thing__shadow"))
+    shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
     log.append("d", framed(wider, 2, {"n": 2**40}), sequence(8))
     shadow.run(log, Schemas({1: THING, 2: wider}, newest=2))
     progress = shadow.committed()
@@ -152,8 +154,8 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
     iceberg_target.run(log, Schemas({1: THING, 2: wider}, newest=2))
     assert "a" not in iceberg_target.state("n")
     with iceberg_target.open() as table:
-        assert table.forget_deletions(START) == 0
-        assert table.forget_deletions(START + timedelta(days=1)) == 1
+        assert table.expire_ledger(START) == 0
+        assert table.expire_ledger(START + timedelta(days=1)) == 1
         assert iceberg_target.rows("__tombstones") == []
         table.drop()
         assert table.committed() is None
@@ -164,7 +166,7 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
 def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) -> None:
     log, first = two_parts()
     delta_target.run(log, SCHEMAS, first)
-    shadow = replace(delta_target, job=replace(delta_target.job, table="thing__shadow"))
+    shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
     shadow.run(log, SCHEMAS, first)
     with delta_target.open() as table, shadow.open() as other:
         assert isinstance(table, DeltaTable)

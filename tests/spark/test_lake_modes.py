@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kafka_log import START, Log, Record, Schemas, framed, sequence
+from msgspec import structs
 from tables import Target
 
 from outbox_spark.errors import SchemaError
@@ -26,7 +27,7 @@ def lake(request: pytest.FixtureRequest) -> Target:
 
 
 def in_mode(target: Target, mode: Mode) -> Target:
-    return replace(target, job=replace(target.job, options=Options(mode=mode)))
+    return replace(target, job=structs.replace(target.job, options=Options(mode=mode)))
 
 
 def put(log: Log, key: str, commit: int) -> Record:
@@ -173,7 +174,7 @@ def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None
         versions = {row[:2] for row in oracle.intervals()} - {row[:2] for row in before}
         assert outcome.upserts == len(versions)
     with target.open() as table:  # the intervals of a key rest on its deletions, however old
-        assert table.forget_deletions(datetime.now(UTC)) == 0
+        assert table.expire_ledger(datetime.now(UTC)) == 0
     again = list(log.records)
     for record in again:
         log.append(record.key, record.value, record.sequence, record.state, record.partition)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from kafka_log import START, Log, Schemas, framed, sequence
 from live_topic import LiveTopic
+from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
 
@@ -22,6 +22,7 @@ from outbox_spark.runs.retention import Upkeep
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
 DAY = timedelta(days=1)
+DAY_SECONDS = 86400
 Clock = Callable[[timedelta], None]
 
 
@@ -53,7 +54,7 @@ def two_rows(spark: SparkSession) -> LiveTopic:
 def run(
     target: Target, live: LiveTopic, said: list[str] | None = None, max_records: int = 100, **options: object
 ) -> Outcome:
-    job = replace(target.job, options=Options(**options))  # type: ignore[arg-type]
+    job = structs.replace(target.job, options=Options(**options))  # type: ignore[arg-type]
     words = said if said is not None else []
     return materialize(target.spark, job, words.append, max_records, topic=live.topic())
 
@@ -120,12 +121,12 @@ def test_entries_of_the_ledger_end_and_the_progress_says_so(spark: SparkSession,
     live = two_rows(spark)
     live.log.append("a", None, sequence(3))
     put(live.log, "c", 4)
-    run(target, live, tombstone_ttl=DAY / 2)
+    run(target, live, tombstone_ttl=DAY_SECONDS // 2)
     assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
     later(DAY * 3 / 4)
     live.log.append("b", None, sequence(5))
     live.delete_retention = DAY * 9
-    run(target, live, tombstone_ttl=DAY / 2)
+    run(target, live, tombstone_ttl=DAY_SECONDS // 2)
     # Both records are older than the clock of the test by more than the time to live.
     assert target.rows("__tombstones") == []
     committed = target.committed()
@@ -144,7 +145,7 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
 
 
 def owed(target: Target, previous: Committed | None, **options: object) -> Upkeep:
-    return Upkeep(replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
+    return Upkeep(structs.replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -189,10 +190,10 @@ def test_a_quiet_topic_is_noted_before_it_looks_like_a_missed_one(
 
 
 def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: datetime) -> None:
-    first = owed(delta_target, None, tombstone_ttl=30 * DAY)
+    first = owed(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
     assert first.stamped(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
     assert first.forgotten is None
-    recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY)
+    recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
     assert recent.stamped(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since
     assert recent.forgotten is None

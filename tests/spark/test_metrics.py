@@ -28,7 +28,7 @@ from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, Postgr
 from outbox_spark.kafka import topic
 from outbox_spark.kafka.newest_reader import extracted
 from outbox_spark.kafka.ranges import TopicState
-from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs import materialize_table
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, SparkWork
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
+from msgspec import structs
 from tables import Target
 
 from outbox_spark.errors import RefusedError, SchemaError
@@ -139,7 +140,7 @@ def test_an_older_version_that_the_newest_cannot_read_is_refused(postgres_target
 
 def test_an_unreadable_key_makes_no_row_stale(target: Target) -> None:
     """Its bytes may be the text of another key."""
-    target = replace(target, job=replace(target.job, options=Options(key_format=Format.JSON)))
+    target = replace(target, job=structs.replace(target.job, options=Options(key_format=Format.JSON)))
     log = Log("test.thing")
     log.append(b'"abc"', value("good"), sequence(1))
     log.append(b"abc", value("its key is no JSON"), sequence(2))

@@ -13,6 +13,7 @@ import pytest
 from damage import damage
 from kafka_log import Log, Schemas, framed, sequence
 from live_topic import LiveTopic
+from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
@@ -277,7 +278,7 @@ def test_reports_show_counts_and_keys() -> None:
 def test_the_command_reports_each_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jobs = [job_for(DeltaTarget(str(tmp_path))), replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
+    jobs = [job_for(DeltaTarget(str(tmp_path))), structs.replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
     monkeypatch.setattr(reconcile_module, "jobs_of", lambda _: jobs)
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)

@@ -17,8 +17,8 @@ from tests.unit.connect.tls import make_authority
 
 from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_registry import SchemaRegistry
-from outbox_spark.errors import ConfigurationError, SchemaError, UnreachableError
-from outbox_spark.jobs.from_pipeline import _registry
+from outbox_spark.errors import ConfigurationError, RejectedError, SchemaError, UnreachableError
+from outbox_spark.jobs.from_pipeline import to_struct
 from outbox_spark.jobs.model import Registry
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
@@ -90,19 +90,19 @@ def test_basic_authentication_is_sent() -> None:
 @pytest.mark.parametrize(
     ("status", "registry", "words"),
     [
-        (401, Registry("", token="s3cret"), ["a bearer token: refused", "registry.token"]),
+        (401, Registry("", token="s3cret"), ["a bearer token: rejected", "registry.token"]),
         (
             403,
             Registry("", "u", "s3cret"),
-            ["basic authentication as 'u': known, but not allowed", "registry.password"],
+            ["basic authentication as 'u': authenticated, but not authorized", "registry.password"],
         ),
-        (401, Registry(""), ["no credentials: refused", "registry.username"]),
+        (401, Registry(""), ["no credentials: rejected", "registry.username"]),
     ],
 )
 def test_a_refusal_tells_what_was_sent(status: int, registry: Registry, words: list[str]) -> None:
     with Server(wanted="other", status=status).running() as url:
         service = Registry(url, registry.username, registry.password, registry.token)
-        with SchemaRegistry(service) as client, pytest.raises(UnreachableError, match=f"answered {status}") as caught:
+        with SchemaRegistry(service) as client, pytest.raises(RejectedError, match=f"HTTP {status}") as caught:
             client.latest("t-value")
     assert all(word in caught.value.hint for word in words)
     assert "s3cret" not in caught.value.hint + caught.value.message + repr(service)
@@ -130,7 +130,7 @@ def test_an_answer_that_is_no_json() -> None:
     with (
         Server(text="<html>").running() as url,
         SchemaRegistry(Registry(url)) as registry,
-        pytest.raises(UnreachableError, match="did not answer GET /subjects/t-value/versions/3 with JSON"),
+        pytest.raises(UnreachableError, match="subject t-value version 3: the response is not JSON"),
     ):
         registry.version("t-value", 3)
 
@@ -148,7 +148,7 @@ def test_the_authority_and_the_client_certificate_of_the_environment_are_used(tm
             assert registry.version("t-value", 3) == '{"type":"int"}'
         with (
             SchemaRegistry(Registry(url)) as registry,
-            pytest.raises(UnreachableError, match="TLS: the server's certificate was not accepted") as caught,
+            pytest.raises(UnreachableError, match="TLS: the server's certificate is not trusted") as caught,
         ):
             registry.version("t-value", 3)
     assert "registry.ca_file" in caught.value.hint
@@ -157,10 +157,10 @@ def test_the_authority_and_the_client_certificate_of_the_environment_are_used(tm
 @pytest.mark.parametrize(
     ("registry", "message"),
     [
-        (Registry("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: the driver finds no file /nowhere"),
-        (Registry("http://r", password="p", token="t"), "a token and a password"),
-        (Registry("http://r", key_file=__file__), r"registry\.key_file without registry\.certificate_file"),
-        (Registry("http://r", ca_file=__file__), r"registry\.ca_file: not usable as PEM"),
+        (Registry("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: no file /nowhere"),
+        (Registry("http://r", password="p", token="t"), "registry.token and registry.password are mutually exclusive"),
+        (Registry("http://r", key_file=__file__), r"registry\.key_file is set without registry\.certificate_file"),
+        (Registry("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
     ],
 )
 def test_credentials_that_no_request_can_be_made_with(registry: Registry, message: str) -> None:
@@ -179,5 +179,5 @@ def test_all_that_the_environment_file_says_of_the_registry_reaches_the_job() ->
         certificate_file=Path("/c.pem"),
         key_file=Path("/k.pem"),
     )
-    assert _registry(service) == Registry("https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem")
-    assert _registry(HttpService(url="http://r")) == Registry("http://r")
+    assert to_struct(dict(service), Registry) == Registry("https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem")
+    assert to_struct(dict(HttpService(url="http://r")), Registry) == Registry("http://r")

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 from kafka_log import START, Log, Schemas, framed, sequence
 from live_topic import LiveTopic
+from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import Committed, Options, Ordering, Outcome, ReadRange
 from outbox_spark.kafka.replay import parsed, replayed
-from outbox_spark.runs import retention
-from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs import materialize_table, retention
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -26,7 +26,7 @@ def put(log: Log, key: str, commit: int) -> None:
 
 
 def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
-    job = replace(target.job, options=Options(tombstone_ttl=ttl))
+    job = structs.replace(target.job, options=Options(tombstone_ttl=int(ttl.total_seconds())))
     return materialize_table.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
 
 

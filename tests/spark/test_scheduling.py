@@ -22,7 +22,7 @@ from outbox_spark.commands.materialize import _check, _parser
 from outbox_spark.commands.options import Exit
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.package import ZIP_NAME
-from outbox_spark.session.spark_session import spark_session
+from outbox_spark.session import spark_session
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, Figures
 from outbox_spark.session.version_check import JAVA, SCALA, SPARK
 

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
 import retrying_driver
+from msgspec import structs
 from postgres_batches import fresh_schema
 from retrying_driver import ROWS
 from staged_rows import create_table
@@ -27,7 +27,7 @@ def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "retries") as connection:
         create_table(connection, "retries")
-        command = [sys.executable, retrying_driver.__file__, json.dumps(asdict(target)), '"retries"."t"']
+        command = [sys.executable, retrying_driver.__file__, json.dumps(structs.asdict(target)), '"retries"."t"']
         environment = {**os.environ, "SPARK_MASTER": "local[2,3]", "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=Path.cwd()

@@ -9,8 +9,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.session import version_check
-from outbox_spark.session.spark_session import spark_session
+from outbox_spark.session import spark_session, version_check
 
 JARS = Path(__file__).resolve().parents[2] / "build/runtime/spark/jars"
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands.materialize import batch_option, exit_of
@@ -34,7 +35,7 @@ def rebuild(
     restart: bool = False,
     topic: Topic | None = None,
 ) -> Outcome:
-    """Materialize the topic into a shadow table, then make its content the table's. Raises MaterializeError.
+    """Materialize the topic into a shadow table, then make its content the table's. Raises OutboxKitError.
 
     Until the last step the table is as it was, and its own runs go on. A rebuild that was stopped continues, unless
     `restart`.
@@ -59,8 +60,8 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
     if len(name) > _LONGEST:
         short = hashlib.sha256(job.table.encode()).hexdigest()[:8]
         name = f"{job.table[: _LONGEST - len(SHADOW_SUFFIX) - len(short) - 1]}_{short}{SHADOW_SUFFIX}"
-    options = replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
-    return replace(job, table=name, options=options)
+    options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
+    return structs.replace(job, table=name, options=options)
 
 
 def _prepare(

@@ -6,8 +6,8 @@ import argparse
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands.options import Exit, command_parser, exit_code, guarded, jobs_of, tell
@@ -35,7 +35,7 @@ def reconcile(
     examples: int = EXAMPLES,
     topic: Topic | None = None,
 ) -> Reconciled:
-    """Compare one table with its topic; `repair` writes what differs. Raises MaterializeError."""
+    """Compare one table with its topic; `repair` writes what differs. Raises OutboxKitError."""
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     if repair:
@@ -80,8 +80,8 @@ def _settle_debt(spark: SparkSession, job: MaterializeJob, topic: Topic, tell: P
         state = topic.ends()
     if committed is None or not Upkeep(job, state, committed, asked_at).missed(resolve(state, committed)):
         return
-    options = replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
-    materialize(spark, replace(job, options=options), tell, topic=topic)
+    options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
+    materialize(spark, structs.replace(job, options=options), tell, topic=topic)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,51 +1,70 @@
-"""Jobs as a file: what a driver needs to run them without the deploy tool, its pipeline file and its packages.
+"""Job files: what a driver needs to run jobs without the deploy tool, its pipeline file and its packages.
 
     {"version": 1, "jobs": [{"aggregate": ..., "topic": ..., "table": ..., "kafka": {...}, "registry": {...},
                              "target_name": ..., "target": {"kind": "postgres", ...}, "options": {...}}]}
 
-The keys are the fields of model.MaterializeJob; times are seconds. A text may hold `${env:NAME}`, which is replaced
-by that environment variable when a command starts: no secret is in the file.
+The keys are the fields of model.MaterializeJob; times are in seconds. A string may contain `${env:NAME}`, which is
+replaced with that environment variable when a command starts: the file contains no secret.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from datetime import timedelta
-from enum import Enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args
+
+import msgspec
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob, PostgresTarget
+from outbox_spark.jobs.model import MaterializeJob, Options, Registry, Settings, Target
 
 VERSION = 1
-"""Of the file's form; raised when a file of before can no longer be read as it was meant."""
-
+"""Version of the file format; incremented when older files can no longer be read."""
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_KINDS: Mapping[str, type] = {
-    "postgres": PostgresTarget,
-    "delta": DeltaTarget,
-    "iceberg": IcebergTarget,
+_REWRITE = "write the file again with `outbox-materialize --write-job`"
+
+T = TypeVar("T")
+
+
+class JobFile(Settings, frozen=True):
+    """Content of a job file."""
+
+    version: int
+    jobs: list[MaterializeJob]
+
+
+_OBJECTS: Mapping[str, Sequence[type[Settings]]] = {
+    "": [JobFile],
+    "jobs": [MaterializeJob],
+    "registry": [Registry],
+    "options": [Options],
+    "target": get_args(Target),
 }
-_RENDER = "write it again with --write-job"
+_CHOICES: Mapping[str, Collection[str]] = {
+    "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
+    **{
+        option.name: list(option.type)
+        for option in msgspec.structs.fields(Options)
+        if isinstance(option.type, type) and issubclass(option.type, StrEnum)
+    },
+}
 
 
-def reference(name: str) -> str:
-    """How a job file names an environment variable."""
-    return f"${{env:{name}}}"
+def reference(variable: str) -> str:
+    """Return the text by which a job file refers to an environment variable."""
+    return f"${{env:{variable}}}"
 
 
 def as_text(jobs: Sequence[MaterializeJob]) -> str:
-    """The file's text. Whatever is in the jobs is written: their secrets have to be references by then."""
-    return json.dumps({"version": VERSION, "jobs": [_plain(job) for job in jobs]}, indent=2) + "\n"
+    """Return the text of a job file. Secrets must be references already: all values are written as they are."""
+    return msgspec.json.format(msgspec.json.encode(JobFile(VERSION, list(jobs))), indent=2).decode() + "\n"
 
 
 def variables(text: str) -> list[str]:
-    """Names of the environment variables that a job file needs, sorted."""
+    """Return the sorted names of the environment variables that a job file refers to."""
     return sorted(set(REFERENCE.findall(text)))
 
 
@@ -56,136 +75,74 @@ def read_jobs(
     aggregates: Collection[str] = (),
     targets: Collection[str] = (),
 ) -> list[MaterializeJob]:
-    """The jobs of a file, in its order; empty collections select all.
+    """Return the jobs of a file, in its order; empty collections select all.
 
-    Raises ConfigurationError: unreadable, of another version, a key that is unknown, missing or of another type, a
-    variable of a selected job that is not set, or nothing selected.
+    Raises ConfigurationError: not readable, another version, a key that is unknown, missing or of a wrong type, a
+    variable of a selected job that is not set, or no job selected.
     """
-    reading = _Reading(str(path), os.environ if environ is None else environ)
-    entries = reading.entries(path)
-    chosen = [entry for entry in entries if _selected(entry, "aggregate", aggregates)]
-    chosen = [entry for entry in chosen if _selected(entry, "target_name", targets)]
-    if not chosen:
-        known = ", ".join(f"{e.get('aggregate')} -> {e.get('target_name')}" for e in entries) or "none"
-        raise ConfigurationError(f"{path}: no materialization is selected", f"the file has: {known}")
-    jobs: list[MaterializeJob] = [
-        reading.value(MaterializeJob, entry, f"jobs[{index}]") for index, entry in enumerate(entries) if entry in chosen
+    jobs = select(_read(path).jobs, lambda job: (job.aggregate, job.target_name), aggregates, targets, path)
+    environ = os.environ if environ is None else environ
+    missing = [name for name in variables(as_text(jobs)) if not environ.get(name)]
+    if missing:
+        message = f"{path}: environment variables are not set: {', '.join(missing)}"
+        raise ConfigurationError(message, " ".join(["export", *(f"{name}=..." for name in missing), "and run again"]))
+    return [msgspec.convert(_resolve(msgspec.to_builtins(job), environ), MaterializeJob) for job in jobs]
+
+
+def select(
+    entries: Iterable[T],
+    names: Callable[[T], tuple[str, str]],
+    aggregates: Collection[str],
+    targets: Collection[str],
+    path: Path,
+) -> list[T]:
+    """Return the entries whose aggregate and target (`names`) are in the collections; empty collections select all.
+
+    Raises ConfigurationError when no entry is selected.
+    """
+    named = [(entry, *names(entry)) for entry in entries]
+    selected = [
+        entry
+        for entry, aggregate, target in named
+        if (not aggregates or aggregate in aggregates) and (not targets or target in targets)
     ]
-    reading.raise_unset()
-    return jobs
+    if not selected:
+        known = ", ".join(f"{aggregate} -> {target}" for _, aggregate, target in named) or "none"
+        raise ConfigurationError(f"{path}: no materialization is selected", f"the file has: {known}")
+    return selected
 
 
-def _selected(entry: Mapping[str, Any], key: str, wanted: Collection[str]) -> bool:
-    return not wanted or entry.get(key) in wanted
+def _read(path: Path) -> JobFile:
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}", _REWRITE) from None
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{path} is not JSON: {error}", _REWRITE) from None
+    if not isinstance(data, dict) or "version" not in data:
+        raise ConfigurationError(f"{path} is not a job file: it has no `version`", _REWRITE)
+    if data["version"] != VERSION:
+        message = f"{path} has version {data['version']!r}; this version of outbox-kit reads version {VERSION}"
+        raise ConfigurationError(message, "write it again with the outbox-kit that runs it")
+    try:
+        return msgspec.convert(data, JobFile)
+    except msgspec.ValidationError as error:  # names key and type, but no value other than an unknown choice
+        raise ConfigurationError(f"{path}: {error}", _hint(str(error))) from None
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - what a field can hold
-    if is_dataclass(value):
-        kind = [("kind", name) for name, cls in _KINDS.items() if isinstance(value, cls)]
-        return dict([*kind, *((entry.name, _plain(getattr(value, entry.name))) for entry in fields(value))])
-    if isinstance(value, timedelta):
-        return int(value.total_seconds())
-    return dict(value) if isinstance(value, Mapping) else value
+def _hint(message: str) -> str:
+    """Return the keys or values that are allowed where a validation error is."""
+    path = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
+    key = path[1] if path else ""
+    if "unknown field" in message:
+        allowed = [", ".join(kind.__struct_fields__) for kind in _OBJECTS[key]]
+        return f"allowed keys of {key or 'the file'}: {'; or '.join(allowed)}"
+    if message.startswith("Invalid") and key in _CHOICES:
+        return f"allowed values of {key}: {', '.join(_CHOICES[key])}"
+    return _REWRITE
 
 
-@dataclass
-class _Reading:
-    """One file being read: where, with which variables, and which of those are not set."""
-
-    where: str
-    environ: Mapping[str, str]
-    unset: set[str] = field(default_factory=set)
-
-    def entries(self, path: Path) -> list[dict[str, Any]]:
-        """The jobs as plain data."""
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"cannot read {self.where}: {error.strerror}", _RENDER) from None
-        except ValueError as error:
-            raise ConfigurationError(f"{self.where} is not JSON: {error}", _RENDER) from None
-        if not isinstance(data, dict) or "version" not in data:
-            raise ConfigurationError(f"{self.where} is no job file: it has no `version`", _RENDER)
-        if data["version"] != VERSION:
-            message = f"{self.where} has version {data['version']!r}; these jobs know version {VERSION}"
-            raise ConfigurationError(message, "write it again with the outbox-kit that runs it")
-        self._check_keys(data, {"version", "jobs"}, {"version", "jobs"}, "the file")
-        jobs = data["jobs"]
-        if not isinstance(jobs, list) or not all(isinstance(entry, dict) for entry in jobs):
-            raise self._wrong("jobs", "a list of objects", jobs)
-        return jobs
-
-    def value(self, kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - by the type of the field
-        """`value` as an instance of `kind`, the type of a field of the model."""
-        options = [option for option in get_args(kind) if option is not type(None)]
-        if get_origin(kind) is None or issubclass(get_origin(kind), Mapping):
-            return self._one(kind, value, where)
-        if value is None and len(options) < len(get_args(kind)):
-            return None
-        return self._one(options[0], value, where) if len(options) == 1 else self._target(value, where)
-
-    def _one(self, kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
-        if is_dataclass(kind):
-            return self._record(kind, value, where)
-        if get_origin(kind) is not None:  # a mapping of texts
-            if not isinstance(value, dict):
-                raise self._wrong(where, "an object", value)
-            return {name: self._one(str, text, f"{where}.{name}") for name, text in value.items()}
-        if kind is timedelta:
-            return timedelta(seconds=self._plain_one(int, value, where))
-        if issubclass(kind, Enum):
-            known = [member.value for member in kind]
-            if value not in known:
-                raise self._wrong(where, f"one of {', '.join(known)}", value)
-            return kind(value)
-        return self._plain_one(kind, value, where)
-
-    def _plain_one(self, kind: type, value: Any, where: str) -> Any:  # noqa: ANN401
-        # True is an int in Python.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            names = {str: "a text", int: "a whole number", bool: "true or false"}
-            raise self._wrong(where, names.get(kind, kind.__name__), value)
-        return REFERENCE.sub(self._resolved, value) if isinstance(value, str) else value
-
-    def _record(self, kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(value, dict):
-            raise self._wrong(where, "an object", value)
-        needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-        hints = get_type_hints(kind)
-        self._check_keys(value, needed, {f.name for f in fields(kind)}, where)
-        return kind(**{name: self.value(hints[name], entry, f"{where}.{name}") for name, entry in value.items()})
-
-    def _target(self, value: Any, where: str) -> Any:  # noqa: ANN401
-        if not isinstance(value, dict):
-            raise self._wrong(where, "an object", value)
-        if value.get("kind") not in _KINDS:
-            raise self._wrong(f"{where}.kind", f"one of {', '.join(_KINDS)}", value.get("kind"))
-        rest = {name: entry for name, entry in value.items() if name != "kind"}
-        return self._record(_KINDS[value["kind"]], rest, where)
-
-    def _check_keys(self, found: Mapping[str, Any], needed: set[str], known: set[str], where: str) -> None:
-        unknown, missing = sorted(set(found) - known), sorted(needed - set(found))
-        if unknown:
-            message = f"{self.where}: {where} has an unknown key {unknown[0]!r}"
-            raise ConfigurationError(message, f"known: {', '.join(sorted(known))}")
-        if missing:
-            raise ConfigurationError(f"{self.where}: {where} lacks the key {missing[0]!r}", _RENDER)
-
-    def _wrong(self, where: str, expected: str, found: Any) -> ConfigurationError:  # noqa: ANN401
-        # The value may be a secret that somebody wrote down: only its kind is told, unless it is no text of its own.
-        kind = "nothing" if found is None else type(found).__name__
-        return ConfigurationError(f"{self.where}: {where} must be {expected}; found {kind}", _RENDER)
-
-    def _resolved(self, match: re.Match[str]) -> str:
-        name = match.group(1)
-        if not self.environ.get(name):
-            self.unset.add(name)
-        return self.environ.get(name, "")
-
-    def raise_unset(self) -> None:
-        """Raise ConfigurationError when variables are not set: all of them at once."""
-        if self.unset:
-            names = sorted(self.unset)
-            message = f"{self.where}: environment variables are not set: {', '.join(names)}"
-            hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
-            raise ConfigurationError(message, hint)
+def _resolve(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _resolve(item, environ) for key, item in value.items()}
+    return REFERENCE.sub(lambda match: environ[match[1]], value) if isinstance(value, str) else value

@@ -1,12 +1,18 @@
-"""What the steps of a run hand to one another. Plain data: no Spark, no network."""
+"""Values that the steps of a run pass to one another: what a job is, how far a table is, what a run did.
+
+Plain data, without Spark and without network access. The classes of a job file are msgspec structs: their fields are
+the keys of the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, astuple, dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from outbox_spark.errors import RefusedError
 
@@ -14,11 +20,12 @@ Progress = Callable[[str], None]
 """Receives progress messages and warnings, one line each."""
 
 LAYOUT_VERSION = 2
-"""Version of what is stored with and beside the rows (offsets, tombstone ledger, quarantine, columns of ours).
+"""Version of what is stored with the rows and in the companion tables (offsets, ledger, quarantine, our columns).
 
-1: no times, no `_stale`. 2: `committed_at`, `ledger_since`, the column `_stale`. A target of version 1 is upgraded by
-its next run.
+1: no times, no `_stale`. 2: `committed_at`, `ledger_since`, the column `_stale`. The next run upgrades a table of
+version 1.
 """
+_NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
 
 
 class Mode(StrEnum):
@@ -32,7 +39,7 @@ class Mode(StrEnum):
 
 
 class Format(StrEnum):
-    """How keys or values are written."""
+    """Serialization format of keys or values."""
 
     TEXT = "text"
     """Keys only: UTF-8, or an Avro string in Confluent wire format."""
@@ -44,14 +51,14 @@ class Format(StrEnum):
 
 
 class MissedTombstones(StrEnum):
-    """What to do when tombstones may have been removed before they were read."""
+    """What to do when tombstones may have been compacted away before they were read."""
 
     RECONCILE = "reconcile"
     REFUSE = "refuse"
 
 
 class Ordering(StrEnum):
-    """What decides which record of a key is newest; one kind per table, never both."""
+    """What decides which record of a key is the newest; one kind per table."""
 
     SEQUENCE = "sequence"
     """By (source_sequence header, partition epoch, offset): topics of outbox-kit."""
@@ -60,15 +67,22 @@ class Ordering(StrEnum):
     """By (partition epoch, offset): topics whose records carry no source_sequence."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the classes that a job file is made of. Secrets and client settings are not in repr()."""
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__struct_fields__ if name not in _NOT_IN_REPR]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+class Source(Settings, frozen=True):
     """A source table: one row per aggregate, whose key as text is the aggregate_id."""
 
     host: str
     port: int
     database: str
     user: str
-    password: str = field(repr=False)
+    password: str
     table: str
     key: str
     slot: str
@@ -76,14 +90,13 @@ class Source:
     sslrootcert: str | None = None
 
 
-@dataclass(frozen=True)
-class Registry:
-    """A registry with the Confluent REST API."""
+class Registry(Settings, frozen=True):
+    """A schema registry with the Confluent REST API."""
 
     url: str
     username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
+    password: str | None = None
+    token: str | None = None
     """Bearer token, instead of a password."""
     ca_file: str | None = None
     certificate_file: str | None = None
@@ -91,65 +104,61 @@ class Registry:
     """PEM files, as the driver sees them."""
 
 
-@dataclass(frozen=True)
-class PostgresTarget:
-    """A PostgreSQL schema that holds the tables."""
+class PostgresTarget(Settings, frozen=True, tag="postgres", tag_field="kind"):
+    """A PostgreSQL schema that contains the tables."""
 
     host: str
     port: int
     database: str
     user: str
-    password: str = field(repr=False)
+    password: str
     schema: str = "public"
     sslmode: str | None = None
-    """As libpq and PostgreSQL's JDBC driver know it; None: their own default."""
+    """As in libpq and PostgreSQL's JDBC driver; None: their default."""
     sslrootcert: str | None = None
-    """File with the authority's certificate, as driver and executors see it."""
+    """CA certificate file, as driver and executors see it."""
 
 
-@dataclass(frozen=True)
-class DeltaTarget:
-    """A folder or object store prefix that holds the tables, one folder each."""
+class DeltaTarget(Settings, frozen=True, tag="delta", tag_field="kind"):
+    """A folder or object store prefix that contains the tables, one folder each."""
 
     path: str
 
 
-@dataclass(frozen=True)
-class IcebergTarget:
-    """A namespace of an Iceberg catalog that holds the tables."""
+class IcebergTarget(Settings, frozen=True, tag="iceberg", tag_field="kind"):
+    """A namespace of an Iceberg catalog that contains the tables."""
 
     namespace: str
-    catalog: Mapping[str, str] = field(repr=False)
+    catalog: Mapping[str, str]
     """Settings as Iceberg's Spark catalog takes them: type, warehouse, uri, ..."""
 
 
 Target = PostgresTarget | DeltaTarget | IcebergTarget
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Settings, frozen=True):
     """How one table is materialized."""
 
     mode: Mode = Mode.HARD_DELETE
     key_format: Format = Format.TEXT
     value_format: Format = Format.AVRO
     schema_version: int | None = None
-    """Version of the subject that decides the columns; None: the newest."""
-    tombstone_ttl: timedelta = timedelta(days=30)
+    """Version of the subject that decides the columns; None: the latest."""
+    tombstone_ttl: int = 30 * 24 * 3600
+    """In seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
     max_quarantined: int = 1000
     """A batch with more unreadable records stops the run before anything is written."""
 
 
-@dataclass(frozen=True)
-class MaterializeJob:
-    """One topic becomes one table."""
+class MaterializeJob(Settings, frozen=True):
+    """Materialization of one topic as one table."""
 
     aggregate: str
     topic: str
     table: str
-    kafka: Mapping[str, str] = field(repr=False)
-    """librdkafka settings, `bootstrap.servers` among them."""
+    kafka: Mapping[str, str]
+    """librdkafka settings, among them `bootstrap.servers`."""
     registry: Registry
     target_name: str
     target: Target
@@ -161,74 +170,51 @@ class MaterializeJob:
 
 @dataclass(frozen=True)
 class Committed:
-    """How far a table is: stored in the target, in the same commit as the rows it speaks of."""
+    """Progress of a table: stored in the target, in the same commit as the rows that it covers."""
 
     topic: str
     topic_id: str
     partition_epoch: int
-    """0 at first; one more each time the topic was found with more partitions."""
+    """0 at first; incremented each time that the topic has more partitions."""
     ordering: Ordering | None
     """None until the first record has been read."""
     offsets: Mapping[int, int]
     """By partition: the offset that the next run starts at."""
     run: int
-    """Counts the commits of this table, from 1."""
+    """Number of the commit, from 1."""
     committed_at: datetime | None = None
-    """When it was committed (UTC, the driver's clock); None in what layout 1 wrote."""
+    """Time from which on unread tombstones were written, see runs/retention.py; None: unknown (layout 1)."""
     ledger_since: datetime | None = None
-    """Deletions whose records are older (Kafka timestamp) are forgotten; None: all are remembered."""
+    """The ledger keeps no deletion with an older Kafka timestamp; None: it keeps all."""
 
     def to_json(self) -> dict[str, Any]:
-        """As stored in the target."""
-        return {
-            "layout": LAYOUT_VERSION,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "partition_epoch": self.partition_epoch,
-            "ordering": self.ordering,
-            "offsets": offsets_json(self.offsets),
-            "run": self.run,
-            "committed_at": time_json(self.committed_at),
-            "ledger_since": time_json(self.ledger_since),
-        }
+        """Return the form that is stored in the target."""
+        times = {name: time_json(getattr(self, name)) for name in ("committed_at", "ledger_since")}
+        return {"layout": LAYOUT_VERSION, **asdict(self), "offsets": offsets_json(self.offsets), **times}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any], where: str) -> Committed:
-        """Read what `to_json` wrote. Raises RefusedError when a newer version of the jobs wrote it."""
+    def from_json(cls, stored: Mapping[str, Any], location: str) -> Committed:
+        """Parse the result of `to_json`. Raises RefusedError for the layout of a newer version."""
         layout = int(stored["layout"])
         if layout > LAYOUT_VERSION:
-            message = f"{where} was written with layout {layout}; these jobs know layouts up to {LAYOUT_VERSION}"
+            message = f"{location} has layout version {layout}; this version of outbox-kit reads up to {LAYOUT_VERSION}"
             raise RefusedError(message, "run the version of outbox-kit that wrote it, or a newer one")
-        ordering = stored["ordering"]
-        return cls(
-            topic=stored["topic"],
-            topic_id=stored["topic_id"],
-            partition_epoch=int(stored["partition_epoch"]),
-            ordering=None if ordering is None else Ordering(ordering),
-            offsets={int(partition): int(offset) for partition, offset in stored["offsets"].items()},
-            run=int(stored["run"]),
-            committed_at=_time(stored.get("committed_at")),
-            ledger_since=_time(stored.get("ledger_since")),
-        )
+        return msgspec.convert(stored, cls, strict=False, str_keys=True)
 
 
 def offsets_json(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Offsets by partition. JSON objects have text keys, so partitions become text."""
+    """Return offsets by partition, as JSON: partitions become strings."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def time_json(time: datetime | None) -> str | None:
-    """A time in UTC, ISO 8601."""
+    """Return the time in UTC, in ISO 8601."""
     return None if time is None else time.astimezone(UTC).isoformat()
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 @dataclass(frozen=True)
 class ReadRange:
-    """The records that one run reads: per partition from `start` (included) to `end` (excluded)."""
+    """Records to read: per partition from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     topic_id: str
@@ -238,11 +224,11 @@ class ReadRange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing between start and end in any partition."""
+        """Whether no partition has offsets between start and end."""
         return all(self.start[partition] == end for partition, end in self.end.items())
 
     def committed(self, previous: Committed | None, ordering: Ordering | None) -> Committed:
-        """What the table's progress is once this range has been applied."""
+        """Return the progress of the table after this range has been applied."""
         return Committed(
             topic=self.topic,
             topic_id=self.topic_id,
@@ -257,21 +243,21 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class Written:
-    """What one commit changed in the target, in rows."""
+    """Rows that one commit changed in the target."""
 
     upserts: int = 0
     deletes: int = 0
     tombstones: int = 0
-    """Ledger entries that were new or moved forward."""
+    """Ledger entries that were added or moved forward."""
     quarantined: int = 0
 
     def plus(self, other: Written) -> Written:
-        """The sum of two commits."""
+        """Return the sum of two commits."""
         return Written(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Status(StrEnum):
-    """How a materialization ended."""
+    """Result of a materialization."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -280,7 +266,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one materialization: what `--output json` prints."""
+    """Result of one materialization, as printed with `--output json`."""
 
     aggregate: str
     topic: str
@@ -300,10 +286,10 @@ class Outcome:
     error: str | None = None
     hint: str | None = None
     transient: bool = True
-    """Of a failure: whether trying again may help."""
+    """Whether a failure is retryable."""
 
     def then(self, rest: Outcome) -> Outcome:
-        """With what the run after this one did."""
+        """Return the sum of this run and the one after it."""
         sums = {name: getattr(self, name) + getattr(rest, name) for name in _COUNTS}
         return replace(self, **sums, seconds=round(self.seconds + rest.seconds, 3), offsets_to=rest.offsets_to)
 

@@ -91,7 +91,7 @@ class Upkeep:
             stamped = replace(stamped, offsets=_furthest(self.previous.offsets, reached.offsets))
         if not last:
             return stamped
-        before = self.asked_at - self.job.options.tombstone_ttl
+        before = self.asked_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
             # Old tombstones that the topic still had are forgotten with the first that grow old: looking costs a query.
             return replace(stamped, ledger_since=before)
