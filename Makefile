@@ -13,7 +13,7 @@ SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
 CONSTANT_SMT_SOURCES := $(shell find tests/benchmarks/constant_smt -name target -prune -o -type f -print)
 SPARK_SOURCES := $(shell find spark_jobs/java -name '*.java')
 IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
-PYTHON_SOURCES := $(shell find scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
+PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
 # Servers that the database checks are tried on beside the stack's own.

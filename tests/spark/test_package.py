@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import outbox_common
 import outbox_spark
 from outbox_spark.commands.options import Exit
 from outbox_spark.package import DRIVER_PACKAGES, ZIP_NAME, build, main
@@ -34,20 +34,8 @@ def names(folder: Path) -> set[str]:
 def test_the_zip_has_the_jobs_and_what_they_share_with_the_deploy_tool(folder: Path) -> None:
     found = names(folder)
     assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= found
-    ours = {name for name in found if not name.startswith("outbox_spark/")}
-    assert ours == {"outbox_kit/__init__.py"} | {
-        f"outbox_kit/avro/{n}.py" for n in ("__init__", "evolution", "inlining")
-    }
-
-
-def test_everything_that_the_jobs_import_of_outbox_kit_is_in_the_zip(folder: Path) -> None:
-    """But for configuration.py, which reads the pipeline file."""
-    found = names(folder)
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("outbox_kit"):
-                inside = f"{(node.module or '').replace('.', '/')}.py" in found
-                assert inside or path.name == "configuration.py", f"{path.name} imports {node.module}"
+    common = {f"outbox_common/{path.name}" for path in Path(outbox_common.__file__).parent.glob("*.py")}
+    assert {name for name in found if not name.startswith("outbox_spark/")} == {*common, "outbox_common/py.typed"}
 
 
 def test_launchers_are_beside_it(folder: Path) -> None:
@@ -84,7 +72,7 @@ def test_a_folder_without_jars_is_told(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
     """As spark-submit starts it: the zip on the path, and the jobs of no checkout."""
-    finder = "import outbox_spark.commands.materialize as j, outbox_kit as k; print(j.__file__); print(k.__file__)"
+    finder = "import outbox_spark.commands.materialize as j, outbox_common as k; print(j.__file__); print(k.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}
     command = [sys.executable, "-c", finder]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -19,10 +19,11 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
-from outbox_common.avro_schema import NAMED, compact
+from outbox_common.avro_schema import compact
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.files import read_text
 
+NAMED = frozenset({"record", "enum", "fixed"})
 PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "null", "string"})
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 

@@ -17,10 +17,10 @@ def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change]
     by_name = {subject.name: subject for subject in subjects}
     old_rules: dict[str, str] = {}
     for change in changes:
-        progress(f"{change.action} {change.object}")
-        kind, name = change.object.split(" ", 1)
+        progress(change.title)
+        name = change.name
         subject = by_name[name]
-        if kind == "compatibility":
+        if change.kind == "compatibility":
             client.set_compatibility(name, subject.compatibility)
             old_rules[name] = change.before
         else:

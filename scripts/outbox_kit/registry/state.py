@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.avro.evolution import Difference, differences, field_paths
-from outbox_kit.avro.inlining import inline
-from outbox_kit.changes import Change
+from outbox_common.avro_evolution import Difference, differences, field_paths
+from outbox_common.avro_schema import inline
+from outbox_kit.changes import Action, Change
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
-from outbox_kit.pipeline.references import inlined, read_references, registered
+from outbox_kit.pipeline.schema_references import inlined, read_references, registered
 from outbox_kit.registry.client import Reference, RegistryClient, SchemaVersion
 
 
@@ -110,10 +110,10 @@ def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Chan
         live = actual[subject.name]
         if live.compatibility != subject.compatibility:
             before = live.compatibility or ""
-            name = f"compatibility {subject.name}"
-            action = "update" if live.compatibility else "create"
+            action: Action = "update" if live.compatibility else "create"
+            reason = "rule for new versions"
             changes.append(
-                Change("registry", name, action, "rule for new versions", before, subject.compatibility)  # type: ignore[arg-type]
+                Change("registry", "compatibility", subject.name, action, reason, before, subject.compatibility)
             )
         if not is_registered(subject, live):
             changes.append(_schema_change(subject, live.latest))
@@ -121,17 +121,18 @@ def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Chan
 
 
 def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
-    name, why = f"schema {subject.name}", f"payload of {subject.aggregate_type}"
+    reason = f"payload of {subject.aggregate_type}"
     if latest is None:
-        return Change("registry", name, "create", why, "", "version 1")
+        return Change("registry", "schema", subject.name, "create", reason, "", "version 1")
     added, removed = fields_changed(latest.text, subject.text)
     parts = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
     words = "; ".join(filter(None, parts))
     return Change(
         "registry",
-        name,
+        "schema",
+        subject.name,
         "update",
-        f"{why}: {words}" if words else why,
+        f"{reason}: {words}" if words else reason,
         f"version {latest.version}",
         f"version {latest.version + 1}",
         danger(latest.text, subject.text),
@@ -150,7 +151,7 @@ def danger(old: str, new: str) -> str:
     A registry calls a change of a logical type compatible, for the bytes can be read: as another value.
     """
     misread = [
-        f"field {entry.field} is {entry.written} in the records that exist and would be read as {entry.wanted}"
+        f"field {entry.field} is {entry.written} in the records that exist and would be read as {entry.expected}"
         for entry in differences(old, new)
         if entry.readable
     ]
@@ -161,7 +162,7 @@ def danger(old: str, new: str) -> str:
 
 
 def _words(entry: Difference) -> str:
-    return f"{entry.field} (from {entry.written} to {entry.wanted})"
+    return f"{entry.field} (from {entry.written} to {entry.expected})"
 
 
 def broken_fields(rule: str, old: str, new: str) -> list[str]:

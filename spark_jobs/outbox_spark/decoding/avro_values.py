@@ -14,9 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from outbox_common.avro_schema import Schema, kind_of, load
 from outbox_spark.decoding.framing import body_of
 from outbox_spark.decoding.quarantine_reasons import Reason
-from outbox_spark.decoding.schema_resolution import Schema, adapted, kind_of, load
+from outbox_spark.decoding.schema_resolution import resolvable_schema
 from outbox_spark.session.expression_cache import reused
 from outbox_spark.session.no_inline import once
 
@@ -74,7 +75,8 @@ def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:
             continue
         # The schema argument is the writer's, the option the reader's. PERMISSIVE yields NULL fields for
         # what cannot be decoded instead of failing the run.
-        record = from_avro(body, _with_end(adapted(writer, reader)), {"avroSchema": ended, "mode": "PERMISSIVE"})
+        written = _with_end(resolvable_schema(writer, reader))
+        record = from_avro(body, written, {"avroSchema": ended, "mode": "PERMISSIVE"})
         matches = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
         result = F.when(matches, record) if result is None else result.when(matches, record)
     return nothing if result is None else result

@@ -1,58 +1,47 @@
-"""Whether what a schema writes means to the newest schema what it meant to its writer."""
+"""Comparison of writer schemas with the reader schema that decides the columns."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from outbox_kit.avro.evolution import differences
-from outbox_spark.decoding.schema_resolution import load
+from outbox_common.avro_evolution import differences
+from outbox_common.avro_schema import Node, load, short_name
 from outbox_spark.errors import SchemaError
 
 
-def check_writer(writer: str, reader: str, what: str) -> None:
-    """Compare a writer's schema with the one that decides the columns, both JSON text.
+def check_writer(writer: str, reader: str, subject: str) -> None:
+    """Compare a writer's schema with the reader's, both JSON text; `subject` describes the writer's in messages.
 
-    `what` names the writer's schema. Raises SchemaError naming the first field that would be read as another value,
-    and, of a record of the same name, the first that cannot be read at all. A record of another name is no older
-    state of this schema but somebody's mistake: decoding sets it apart where it does not fit. So does it with values
-    of an enum that the reader does not know.
+    Raises SchemaError for the first field that would be read as a different value and, for a record of the same name,
+    the first that cannot be read. Records of a different name are not earlier versions of this schema, but wrong
+    records: decoding quarantines those that do not fit, and unknown enum symbols likewise.
     """
-    same = _short_name(writer) == _short_name(reader)
-    # What would be read as another value goes first: it is the worse news.
-    for found in sorted(differences(writer, _with_open_enums(reader)), key=lambda found: not found.readable):
-        if found.readable:
-            message = (
-                f"field {found.field}: {what} writes {found.written}; the newest schema would read it as {found.wanted}"
-            )
+    same_record = short_name(load(writer).root) == short_name(load(reader).root)
+    # Misread values first: they are not noticed otherwise.
+    for entry in sorted(differences(writer, _with_enum_defaults(reader)), key=lambda entry: not entry.readable):
+        written = f"field {entry.field}: {subject} writes {entry.written}"
+        if entry.readable:
             raise SchemaError(
-                message, "undo the change of type in the newest schema, or give the new field another name"
+                f"{written}; the newest schema would read it as {entry.expected}",
+                "undo the change of type in the newest schema, or rename the new field",
             )
-        if same:
-            message = f"field {found.field}: {what} writes {found.written}; the newest schema reads {found.wanted}"
+        if same_record:
             raise SchemaError(
-                message,
-                "Avro cannot read one as the other: undo the change in the newest schema, or let `schema_version` name "
-                "one that reads both",
+                f"{written}; the newest schema reads {entry.expected}",
+                "undo the change in the newest schema, or set `schema_version` to a version that reads both",
             )
 
 
-def _short_name(schema: str) -> str:
-    root = load(schema).root
-    return str(root.get("name", "")).rpartition(".")[2] if isinstance(root, dict) else ""
+def _with_enum_defaults(schema: str) -> str:
+    """Add a default to every enum: an unknown symbol quarantines its record, but does not make schemas incompatible."""
+    return json.dumps(_add_enum_defaults(json.loads(schema)))
 
 
-def _with_open_enums(schema: str) -> str:
-    """The schema with a default for every enum: a symbol that is missing is a matter of the record that has it."""
-    return json.dumps(_opened(json.loads(schema)))
-
-
-def _opened(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
+def _add_enum_defaults(node: Node) -> Node:
     if isinstance(node, list):
-        return [_opened(part) for part in node]
+        return [_add_enum_defaults(entry) for entry in node]
     if not isinstance(node, dict):
         return node
-    parts = {
-        key: _opened(value) if key in ("type", "items", "values", "fields") else value for key, value in node.items()
-    }
-    return {"default": node["symbols"][0], **parts} if node.get("type") == "enum" else parts
+    nested = ("type", "items", "values", "fields")
+    result = {key: _add_enum_defaults(value) if key in nested else value for key, value in node.items()}
+    return {"default": node["symbols"][0], **result} if node.get("type") == "enum" else result

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_common.avro_schema import Node, kind_of
 from outbox_spark.decoding.json_text import kind_is
-from outbox_spark.decoding.schema_resolution import Node, kind_of
 
 Convert = Callable[[Column], Column]
 

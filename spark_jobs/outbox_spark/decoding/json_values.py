@@ -16,11 +16,11 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.decoding import json_scalars
 from outbox_spark.decoding.avro_values import default_of
 from outbox_spark.decoding.json_text import kind_is, parsed, payload_of, state_of
 from outbox_spark.decoding.quarantine_reasons import Reason
-from outbox_spark.decoding.schema_resolution import Node, Schema, kind_of, load
 from outbox_spark.session.no_inline import once
 
 Convert = Callable[[Expression], Expression]

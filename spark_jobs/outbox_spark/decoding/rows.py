@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StructType
 
+from outbox_common.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, Kind
 from outbox_spark.decoding.quarantine_reasons import UNNAMED, Reason
-from outbox_spark.decoding.schema_resolution import load
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Format
 from outbox_spark.session.expression_cache import reused

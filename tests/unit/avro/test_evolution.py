@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outbox_kit.avro.evolution import differences, field_paths
+from outbox_common.avro_evolution import differences, field_paths
 
 INNER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}
 WIDER = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}]}
@@ -61,7 +61,7 @@ def test_what_avro_reads_as_it_was_meant(writer: str, reader: str) -> None:
             one({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
             one({"type": "enum", "name": "E", "symbols": ["A"]}),
             "f",
-            ("E", "another E"),
+            ("E", "a different E"),
         ),
         (
             one({"type": "fixed", "name": "F", "size": 4}),

@@ -82,7 +82,7 @@ def test_launchers_do_not_shadow_the_standard_library() -> None:
     assert names & sys.stdlib_module_names == set()
 
 
-@pytest.mark.parametrize("package", ["scripts/outbox_kit", "spark_jobs/outbox_spark"])
+@pytest.mark.parametrize("package", ["scripts/outbox_common", "scripts/outbox_kit", "spark_jobs/outbox_spark"])
 def test_packages_are_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 

@@ -101,7 +101,7 @@ def test_a_schema_is_registered_with_the_newest_version_of_what_it_uses(serve: S
     )
     text = json.dumps({**PRICE, "fields": [{"name": "money", "type": MONEY}]})
     subject = Subject("t.Price", "t.Price", text, "FULL", json.dumps(PRICE), ("t.Money",))
-    change = Change("registry", "schema t.Price", "create", "why")
+    change = Change("registry", "schema", "t.Price", "create", "why")
     registry_apply.apply(RegistryClient(HttpService(url=server.url)), [subject], [change], lambda _: None)
     assert server.seen[1].body == {
         "schema": json.dumps(PRICE),

@@ -110,7 +110,7 @@ def of(kind: object, **more: object) -> str:
         (
             of({"type": "enum", "name": "E", "symbols": ["A", "B"]}),
             of({"type": "enum", "name": "E", "symbols": ["A"]}),
-            "field f (from E to another E)",
+            "field f (from E to a different E)",
         ),
     ],
 )
@@ -246,6 +246,6 @@ def test_a_schema_that_was_registered_before_does_not_become_the_newest(
     """The registry hands out the old id; without a word, plan and apply would go round for ever."""
     newest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
     client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, newest)]).url))
-    change = [Change("registry", f"schema {SUBJECT.name}", "update", "payload of book")]
+    change = [Change("registry", "schema", SUBJECT.name, "update", "payload of book")]
     with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the newest"):
         registry_apply.apply(client, [SUBJECT], change, lambda _: None)

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.verification.samples import world as deployed_world
 
+from outbox_common.schema_registry import RETRY
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
@@ -33,7 +34,7 @@ def deployment(
     """All four systems at a port where nobody listens."""
     for module in (kafka_client, verify_queries, dead_letters):
         monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("confluent_kafka.schema_registry._sync.schema_registry_client.full_jitter", lambda *_: 0)
+    monkeypatch.setattr("outbox_common.schema_registry.RETRY", RETRY.new(backoff_factor=0))
     url = f"http://127.0.0.1:{free_port}"
     source = environment.source.model_copy(update={"host": "127.0.0.1", "port": free_port})
     return deployed(source=source, registry=HttpService(url=url), connect=Connect(url=url))

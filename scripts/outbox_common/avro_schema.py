@@ -1,0 +1,128 @@
+"""Avro schemas as trees in which every named type has its full name. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NAMED = frozenset({"record", "error", "enum", "fixed"})
+Node = Any  # JSON of a schema: a string, a list or an object
+Definitions = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema with full names; a named type that is used again is represented by its name."""
+
+    root: Node
+    named: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+    def definition(self, node: Node) -> Node:
+        """Return the definition of a name, and any other node unchanged."""
+        return self.named.get(node, node) if isinstance(node, str) else node
+
+    def branches(self, node: Node) -> list[Node]:
+        """Return the definitions of the branches of a union; of any other type that type alone."""
+        return [self.definition(branch) for branch in (node if isinstance(node, list) else [node])]
+
+    def text(self, root: Node = None) -> str:
+        """Return `root` (default: the whole schema) as JSON text, each named type defined at its first use."""
+        return compact(self._expanded(self.root if root is None else root, "", set()))
+
+    def _expanded(self, node: Node, namespace: str, defined: set[str]) -> Node:
+        if isinstance(node, list):
+            return [self._expanded(branch, namespace, defined) for branch in node]
+        definition = self.definition(node)
+        if not isinstance(definition, dict):
+            return definition
+        result = dict(definition)
+        if kind_of(definition) in NAMED:
+            name = str(definition["name"])
+            if name in defined:
+                return name
+            defined.add(name)
+            if "." not in name and namespace:
+                result["namespace"] = ""  # without it the type would inherit the enclosing namespace
+            namespace = name.rpartition(".")[0]
+        for key in ("items", "values"):
+            if key in definition:
+                result[key] = self._expanded(definition[key], namespace, defined)
+        if "fields" in definition:
+            result["fields"] = [
+                {**entry, "type": self._expanded(entry["type"], namespace, defined)} for entry in definition["fields"]
+            ]
+        return result
+
+
+def load(text: str, references: Sequence[str] = ()) -> Schema:
+    """Parse a schema (JSON text); `references` are the texts of types that it uses by name, in dependency order."""
+    named: Definitions = {}
+    for reference in references:
+        _qualified(json.loads(reference), "", named)
+    return Schema(_qualified(json.loads(text), "", named), named)
+
+
+def inline(text: str, references: Sequence[str]) -> str:
+    """Return `text` with the types of `references` (in dependency order) defined where they are first used."""
+    return load(text, references).text() if references else text
+
+
+def compact(definition: Node) -> str:
+    """Return the schema as JSON text without white space."""
+    return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
+
+
+def kind_of(node: Node) -> str:
+    """Return the type of a node without its logical type: record, string, union, ..."""
+    return str(node["type"]) if isinstance(node, dict) else "union" if isinstance(node, list) else str(node)
+
+
+def short_name(node: Node) -> str:
+    """Return the name of a named type without its namespace; empty for any other node."""
+    return str(node.get("name", "")).rpartition(".")[2] if isinstance(node, dict) else ""
+
+
+def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
+    """Return the candidates of the same kind as `branch`: same full name first, then same short name."""
+    matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
+    if kind_of(branch) in NAMED:
+        matches.sort(key=lambda other: (other["name"] != branch["name"], short_name(other) != short_name(branch)))
+    return matches
+
+
+def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, Node]) -> str | None:
+    """Return the name of the writer's field that a reader's field is read from: same name, else an alias."""
+    names = (reader_field["name"], *reader_field.get("aliases", ()))
+    return next((name for name in names if name in writer_fields), None)
+
+
+def field_types(record: Mapping[str, Any]) -> dict[str, Node]:
+    """Return the types of a record's fields by name."""
+    return {entry["name"]: entry["type"] for entry in record["fields"]}
+
+
+def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
+    """Return `node` with full names, and enter its named types in `named`."""
+    if isinstance(node, str):
+        full = f"{namespace}.{node}"
+        return full if full in named else node
+    if isinstance(node, list):
+        return [_qualified(branch, namespace, named) for branch in node]
+    kind = node["type"]
+    if not isinstance(kind, str):
+        return _qualified(kind, namespace, named)
+    result = {key: value for key, value in node.items() if key != "namespace"}
+    if kind in NAMED:
+        name, space = str(node["name"]), str(node.get("namespace", namespace))
+        result["name"] = name if "." in name or not space else f"{space}.{name}"
+        namespace = result["name"].rpartition(".")[0]
+        named[result["name"]] = result  # before its fields, which may refer to it
+    if "fields" in node:
+        result["fields"] = [{**entry, "type": _qualified(entry["type"], namespace, named)} for entry in node["fields"]]
+    for key in ("items", "values"):
+        if key in node:
+            result[key] = _qualified(node[key], namespace, named)
+    is_name = kind not in (*NAMED, "array", "map") and not {kind, f"{namespace}.{kind}"}.isdisjoint(named)
+    return _qualified(kind, namespace, named) if is_name else result

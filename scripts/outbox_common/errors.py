@@ -1,0 +1,39 @@
+"""Expected errors that both packages raise; each package adds its own and documents the tree in its `errors` module.
+
+A message states what failed and the value (never a secret, never a payload); `hint` is the next step. The command
+line prints both, and the traceback only with `--debug`.
+"""
+
+from __future__ import annotations
+
+
+class OutboxKitError(Exception):
+    """Root of the errors that are reported as a message instead of a traceback."""
+
+    transient = True
+    """Whether the same command may succeed later without any change."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigurationError(OutboxKitError):
+    """A file, an option, a secret or a jar is missing or invalid."""
+
+    transient = False
+
+
+class UnreachableError(OutboxKitError):
+    """A system did not respond, or rejected the credentials."""
+
+
+class RejectedError(OutboxKitError):
+    """A system responded with an error."""
+
+
+class RefusedError(OutboxKitError):
+    """The command refuses to continue because rows could be lost, mixed or resurrected."""
+
+    transient = False

@@ -1,0 +1,212 @@
+"""HTTP sessions with the credentials of the environment file, and explanations of failed requests.
+
+Supports basic authentication, a bearer token, a certificate authority file and a client certificate.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+
+import requests
+from requests.auth import AuthBase
+
+from outbox_common.errors import ConfigurationError
+
+AUTHENTICATION_FAILED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_FILES = ("ca_file", "certificate_file", "key_file")
+# OpenSSL's names of the TLS alerts that a server sends when the client certificate is missing or not accepted.
+_CERTIFICATE_ALERT = re.compile(
+    r"alert (certificate required|handshake failure|bad certificate|unknown ca|certificate unknown"
+    r"|certificate expired|access denied|unsupported certificate|decrypt error)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class HttpEndpoint:
+    """Base URL and credentials of an HTTP service; files are PEM."""
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """Bearer token, instead of a password."""
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a request got no response, and the next step."""
+
+    reason: str
+    hint: str
+    sent: bool = False
+    """Whether the server may have read the request."""
+
+
+class BearerToken(AuthBase):
+    """`Authorization: Bearer ...`."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+# By class name in requests and urllib3, the most specific first.
+_NOT_SENT = {
+    "NameResolutionError": "the host name cannot be resolved",
+    "gaierror": "the host name cannot be resolved",
+    "ConnectTimeout": "connection timed out",
+    "ConnectTimeoutError": "connection timed out",
+    "ConnectionRefusedError": "connection refused",
+    "NewConnectionError": "no connection",
+}
+_CLOSED = {
+    "RemoteDisconnected": "the connection was closed without a response",
+    "ConnectionResetError": "the connection was closed without a response",
+    "BrokenPipeError": "the connection was closed without a response",
+    "SSLEOFError": "the connection was closed without a response",
+    "SSLZeroReturnError": "the connection was closed without a response",
+    "IncompleteRead": "the connection was closed within the response",
+}
+_TIMED_OUT = ("ReadTimeout", "ReadTimeoutError")
+
+
+class HttpSession(requests.Session):
+    """Session with the credentials of `endpoint`; messages name the keys of `section` in the environment file.
+
+    Raises ConfigurationError for a missing file and for credentials that cannot be used together.
+    """
+
+    def __init__(self, endpoint: HttpEndpoint, section: str) -> None:
+        super().__init__()
+        self._endpoint, self._section = endpoint, section
+        self._check_credentials()
+        self.trust_env = False  # only the environment file decides: no proxies, .netrc or authorities from variables
+        if endpoint.token:
+            self.auth = BearerToken(endpoint.token)
+        elif endpoint.username:
+            self.auth = (endpoint.username, endpoint.password or "")
+        if endpoint.ca_file:
+            self.verify = endpoint.ca_file
+        if endpoint.certificate_file:
+            certificate, key = endpoint.certificate_file, endpoint.key_file
+            self.cert = (certificate, key) if key else certificate
+
+    def _check_credentials(self) -> None:
+        endpoint, section = self._endpoint, self._section
+        files = {f"{section}.{key}": path for key in _FILES if (path := getattr(endpoint, key))}
+        for key, path in files.items():
+            if not Path(path).is_file():
+                raise ConfigurationError(f"{key}: no file {path}", "correct the environment file")
+        if endpoint.token and endpoint.password:
+            message = f"{section}.token and {section}.password are mutually exclusive"
+            raise ConfigurationError(message, "remove one of them from the environment file")
+        if endpoint.key_file and not endpoint.certificate_file:
+            message = f"{section}.key_file is set without {section}.certificate_file"
+            raise ConfigurationError(message, f"set {section}.certificate_file, or remove {section}.key_file")
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if endpoint.certificate_file:
+                # Without a password OpenSSL would prompt for one on the terminal.
+                context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password="")
+            if endpoint.ca_file:
+                context.load_verify_locations(endpoint.ca_file)
+        except (ssl.SSLError, OSError) as error:
+            message = f"{', '.join(files)}: invalid PEM file, or key and certificate do not match ({error})"
+            raise ConfigurationError(message, "use PEM files with an unencrypted key") from None
+
+    def explain_rejection(self, status: int) -> str:
+        """Return the next step after HTTP 401 or 403, with the kind of credentials that were sent."""
+        endpoint, section = self._endpoint, self._section
+        kinds = [
+            "a bearer token" if endpoint.token else "",
+            f"basic authentication as {endpoint.username!r}" if endpoint.username and not endpoint.token else "",
+            f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
+        ]
+        sent = " and ".join(filter(None, kinds)) or "no credentials"
+        result = "rejected" if status == HTTPStatus.UNAUTHORIZED else "authenticated, but not authorized for this"
+        if endpoint.token:
+            keys = f"check {section}.token"
+        elif endpoint.username:
+            keys = f"check {section}.username and {section}.password"
+        else:
+            keys = f"set {section}.username and {section}.password, or {section}.token"
+        return f"sent with {sent}: {result}; {keys} in the environment file"
+
+    def explain(self, error: BaseException, *, seconds: float) -> Failure:
+        """Return why a request got no response; `seconds` is the read timeout that was in force."""
+        causes = list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return self._explain_certificate(cause)
+            if isinstance(cause, ssl.SSLError) and type(cause).__name__ not in _CLOSED:
+                return self._explain_tls(cause)
+        names = {type(cause).__name__ for cause in causes}
+        check = f"check {self._section}.url in the environment file"
+        if names.intersection(_TIMED_OUT):
+            return Failure(f"no response within {seconds:g} s", f"check the service's log; {check}", sent=True)
+        for reasons in (_CLOSED, _NOT_SENT):
+            for name, reason in reasons.items():
+                if name in names:
+                    detail = _system_error(causes) if name == "NewConnectionError" else ""
+                    return Failure(reason + detail, f"{check}; {self._availability()}", sent=reasons is _CLOSED)
+        return Failure(type(error).__name__, f"{check}, and that the service is running", sent=True)
+
+    def _availability(self) -> str:
+        """With TLS 1.3 a server often closes the connection before its alert about the client certificate is read."""
+        check = "check that the service is running"
+        if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
+            return f"{check}; if it requires a client certificate, set {self._section}.certificate_file"
+        return check
+
+    def _explain_certificate(self, error: ssl.SSLCertVerificationError) -> Failure:
+        reason = error.verify_message or str(error)
+        if "ostname mismatch" in reason or "IP address mismatch" in reason:
+            hint = f"set {self._section}.url to a host name that the server's certificate contains"
+            return Failure(f"TLS: the certificate is for a different host: {reason}", hint)
+        hint = f"set {self._section}.ca_file to the authority that signed the server's certificate"
+        return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
+
+    def _explain_tls(self, error: ssl.SSLError) -> Failure:
+        """Only an alert about the certificate is known to precede reading the request."""
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        keys = f"{self._section}.certificate_file and {self._section}.key_file"
+        if _CERTIFICATE_ALERT.search(reason):
+            hint = f"check that the server's authority signed {keys}"
+            return Failure(f"TLS: the server requires a client certificate that it trusts ({reason})", hint)
+        if "wrong version number" in reason or "record layer failure" in reason or "http request" in reason:
+            hint = f"check {self._section}.url: use http instead of https?"
+            return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, sent=True)
+        return Failure(f"TLS: {reason}", f"check {self._section}.url and the TLS settings of the server", sent=True)
+
+
+def _system_error(causes: list[BaseException]) -> str:
+    """Return the operating system's message, for example ": No route to host"."""
+    messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
+    return f": {messages[0]}" if messages else ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes, with those that HTTP libraries pass as arguments.
+
+    `__context__` is ignored: an error that was being handled when the request was made is not its cause.
+    """
+    visited: set[int] = set()
+    pending: list[object] = [error]
+    while pending:
+        cause = pending.pop(0)
+        if isinstance(cause, BaseException) and id(cause) not in visited:
+            visited.add(id(cause))
+            yield cause
+            pending += [cause.__cause__, getattr(cause, "reason", None), *cause.args]

@@ -1,0 +1,147 @@
+"""Schema registry client for the Confluent REST API: the reads that the deploy tool and the Spark jobs share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from outbox_common.errors import RejectedError, UnreachableError
+from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint, HttpSession
+
+SECTION = "registry"
+REQUEST_TIMEOUT_S = 20
+RETRY = Retry(
+    total=2,
+    backoff_factor=0.5,
+    status_forcelist=(429, 500, 502, 503, 504),
+    allowed_methods=None,  # every request of this API may be repeated
+    raise_on_status=False,
+    respect_retry_after_header=False,
+)
+NOT_FOUND = (HTTPStatus.NOT_FOUND,)
+# A registry without GUIDs does not have the path.
+_NO_GUIDS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A type that a schema uses by name, and the version of the subject that defines it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """A schema in the registry; types of `references` are in the text by name only."""
+
+    version: int
+    """0 if the schema was requested by id or GUID."""
+    id: int
+    """0 if the schema was requested by GUID."""
+    text: str
+    references: tuple[Reference, ...] = ()
+    schema_type: str = "AVRO"
+
+
+class RegistryReader:
+    """Reads subjects, versions and schemas; nothing is cached.
+
+    Raises UnreachableError without a valid response, RejectedError for an error response, and ConfigurationError for
+    credentials that cannot be used.
+    """
+
+    def __init__(self, endpoint: HttpEndpoint) -> None:
+        self.url = endpoint.url.rstrip("/")
+        self._session = HttpSession(endpoint, SECTION)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(max_retries=RETRY))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def latest(self, subject: str) -> SchemaVersion | None:
+        """Return the latest version of a subject; None if the subject does not exist."""
+        path, description = f"{subject_path(subject)}/versions/latest", f"subject {subject}"
+        return self._parsed(self._get(path, description), description)
+
+    def version(self, subject: str, version: int) -> SchemaVersion | None:
+        """Return one version of a subject; None if it does not exist."""
+        path, description = f"{subject_path(subject)}/versions/{version}", f"subject {subject} version {version}"
+        return self._parsed(self._get(path, description), description, version=version)
+
+    def versions(self, subject: str, missing: Collection[int] = NOT_FOUND) -> list[int]:
+        """Return the version numbers of a subject, ascending; empty for a response status in `missing`."""
+        return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing) or [])
+
+    def by_id(self, schema_id: int) -> SchemaVersion | None:
+        """Return the schema with this id; None if it does not exist."""
+        description = f"schema id {schema_id}"
+        return self._parsed(self._get(f"/schemas/ids/{schema_id}", description), description, version=0, id=schema_id)
+
+    def by_guid(self, guid: str) -> SchemaVersion | None:
+        """Return the schema with this GUID; None if it does not exist or the registry has no GUIDs."""
+        description = f"schema GUID {guid}"
+        response = self._get(f"/schemas/guids/{guid}", description, _NO_GUIDS)
+        return self._parsed(response, description, version=0, id=0)
+
+    def _parsed(self, response: Any, description: str, **defaults: int) -> SchemaVersion | None:  # noqa: ANN401 - JSON
+        if response is None:
+            return None
+        values = {**defaults, **response}
+        if not {"version", "id", "schema"} <= values.keys():
+            message = f"registry at {self.url}: {description}: response without version, id or schema"
+            raise RejectedError(message)
+        references = tuple(
+            Reference(e["name"], e["subject"], int(e["version"])) for e in values.get("references") or ()
+        )
+        schema_type = str(values.get("schemaType", "AVRO"))
+        return SchemaVersion(int(values["version"]), int(values["id"]), str(values["schema"]), references, schema_type)
+
+    def _get(self, path: str, description: str, missing: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
+        return self._request("GET", path, description, missing=missing)
+
+    def _request(
+        self, method: str, path: str, description: str, body: object = None, missing: Collection[int] = ()
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Return the JSON of the response; None for a status in `missing`."""
+        url = self.url + path
+        try:
+            response = self._session.request(method, url, json=body, timeout=REQUEST_TIMEOUT_S, allow_redirects=False)
+        except requests.RequestException as error:
+            failure = self._session.explain(error, seconds=REQUEST_TIMEOUT_S)
+            message = f"cannot reach the schema registry at {self.url}: {failure.reason}"
+            raise UnreachableError(message, failure.hint) from error
+        status = response.status_code
+        if status in missing:
+            return None
+        if status != HTTPStatus.OK:
+            hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else ""
+            message = f"registry at {self.url}: {description}: {_error_message(response)} (HTTP {status})"
+            raise RejectedError(message, hint)
+        try:
+            return json.loads(response.text)
+        except ValueError as error:
+            message = f"registry at {self.url}: {description}: the response is not JSON"
+            raise UnreachableError(message, "check registry.url, and for a proxy in between") from error
+
+
+def subject_path(subject: str) -> str:
+    """Return the URL path of a subject."""
+    return f"/subjects/{quote(subject, safe='')}"
+
+
+def _error_message(response: requests.Response) -> str:
+    try:
+        return str(response.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(response.reason)
