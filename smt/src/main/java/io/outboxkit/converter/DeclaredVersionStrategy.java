@@ -9,17 +9,16 @@ import org.apache.avro.Schema;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Makes Apicurio's converter write by a schema that is registered under {@code <topic>-value}: the
- * version whose number the Struct's schema carries (ParsePayload puts it there).
+ * Lets Apicurio's converter write with the registered version of {@code <topic>-value} whose number
+ * the Struct's schema has, as set by ParsePayload.
  *
- * <p>What the converter can do by itself is not enough. Registering what it derives from the Struct
- * loses logical types that Connect does not know, and adds a version that nobody declared. Taking
- * the latest version instead writes a Struct of version 1 by version 2 while a schema is rolled
- * out, field by field in order, whatever the fields are.
+ * <p>The converter's own strategies do not suffice. The schema that it derives from the Struct
+ * lacks logical types unknown to Connect. With the latest version, a Struct of version 1 is written
+ * with the fields of version 2, matched by order, while a new version is rolled out.
  */
 public final class DeclaredVersionStrategy
     implements ArtifactReferenceResolverStrategy<Schema, Object> {
-  /** Of AvroData: the version of the Connect schema, with {@code connect.meta.data=true}. */
+  /** Property of AvroData with {@code connect.meta.data=true}. */
   private static final String VERSION = "connect.version";
 
   @Override

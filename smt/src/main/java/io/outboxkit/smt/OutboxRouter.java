@@ -1,53 +1,46 @@
 package io.outboxkit.smt;
 
-import io.outboxkit.smt.outbox.EnvelopeReader;
+import io.outboxkit.smt.config.RouterConfig;
 import io.outboxkit.smt.outbox.InvalidRowException;
-import io.outboxkit.smt.outbox.InvalidRows;
 import io.outboxkit.smt.outbox.OutboxRow;
-import io.outboxkit.smt.outbox.RouterConfig;
-import io.outboxkit.smt.outbox.RowRouter;
-import io.outboxkit.smt.util.Version;
+import io.outboxkit.smt.routing.InvalidRowHandler;
+import io.outboxkit.smt.routing.RowRouter;
+import io.outboxkit.smt.source.EnvelopeReader;
 import java.util.Map;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigException;
-import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
-import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Debezium's change events of a transactional outbox, rows of its table or messages of its prefix,
- * to the records of docs/contract.md, in one pass: topic by aggregate type, key, partition,
- * headers, and a value ({@code byte[]} with schema BYTES: Avro in Confluent wire format, or text)
- * or a tombstone (null with null schema).
+ * Routes the Debezium change events of an outbox table, and the logical decoding messages of a
+ * prefix, to the records of docs/contract.md. The value is a {@code byte[]} with schema BYTES (Avro
+ * in Confluent wire format, or text), or a tombstone (null with null schema).
  *
- * <p>Heartbeats pass as they are. Records that neither are the outbox's nor named in {@code
- * pass.through} are refused with a {@link DataException}; changes of the outbox table that are no
- * inserts may be skipped by option. The incoming record is never changed.
+ * <p>Heartbeats and the records of {@code pass.through} pass unchanged. Any other record fails with
+ * a {@link DataException}.
  */
-public final class OutboxRouter<R extends ConnectRecord<R>>
-    implements Transformation<R>, Versioned {
-
+public final class OutboxRouter<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
       "Route the rows or messages of a transactional outbox: topic, key, partition, headers, and"
           + " the JSON payload as Avro in Confluent wire format or a tombstone.";
 
-  /** Options with fixed names; the {@code aggregate.*} keys depend on {@code aggregates}. */
+  /** Without the {@code aggregate.T.*} keys, which depend on {@code aggregates}. */
   public static final ConfigDef CONFIG_DEF = RouterConfig.CONFIG_DEF;
 
   private EnvelopeReader envelopes;
   private RowRouter router;
-  private InvalidRows invalidRows;
+  private InvalidRowHandler invalidRows;
 
-  /**
-   * @throws ConfigException naming the option, its value, why it cannot be and what can
-   */
+  public OutboxRouter() {
+    super(CONFIG_DEF);
+  }
+
   @Override
-  public void configure(Map<String, ?> props) {
+  void initialize(Map<String, ?> props) {
     RouterConfig config = new RouterConfig(props);
     envelopes = new EnvelopeReader(config);
     router = new RowRouter(config);
-    invalidRows = new InvalidRows(config);
+    invalidRows = new InvalidRowHandler(config);
   }
 
   @Override
@@ -61,21 +54,8 @@ public final class OutboxRouter<R extends ConnectRecord<R>>
     }
     try {
       return router.route(record, row);
-    } catch (InvalidRowException invalid) {
-      return invalidRows.handle(record, row, invalid);
+    } catch (InvalidRowException e) {
+      return invalidRows.handle(record, row, e);
     }
   }
-
-  @Override
-  public ConfigDef config() {
-    return CONFIG_DEF;
-  }
-
-  @Override
-  public String version() {
-    return Version.current();
-  }
-
-  @Override
-  public void close() {}
 }

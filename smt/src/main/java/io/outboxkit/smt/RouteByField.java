@@ -1,29 +1,23 @@
 package io.outboxkit.smt;
 
-import io.outboxkit.smt.field.FieldPath;
-import io.outboxkit.smt.field.NamedValues;
-import io.outboxkit.smt.util.Names;
-import io.outboxkit.smt.util.TopicNames;
-import io.outboxkit.smt.util.UnknownOptions;
-import io.outboxkit.smt.util.Version;
+import io.outboxkit.smt.config.FieldPath;
+import io.outboxkit.smt.config.NamedValues;
+import io.outboxkit.smt.config.Validators;
+import io.outboxkit.smt.util.MessageText;
+import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
-import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.ConnectRecord;
-import org.apache.kafka.connect.errors.DataException;
-import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Sets the topic by the text of a field. Every value is listed with its topic: a topic that was
- * made up from data would not exist, and a producer waits for it while the task says RUNNING.
+ * Sets the topic by the text of a field. The values and their topics are listed, because a producer
+ * would block on a topic that is derived from data and does not exist.
  */
-public final class RouteByField<R extends ConnectRecord<R>>
-    implements Transformation<R>, Versioned {
-
+public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
       "Set the topic by the text of a field, from a list of values and their topics.";
 
@@ -39,36 +33,34 @@ public final class RouteByField<R extends ConnectRecord<R>>
               ConfigName.FIELD,
               Type.STRING,
               ConfigDef.NO_DEFAULT_VALUE,
-              new FieldPath.Validator(),
+              FieldPath.VALIDATOR,
               Importance.HIGH,
-              "The field whose text picks the topic.")
+              "Field whose text determines the topic.")
           .define(
               ConfigName.TOPICS,
               Type.LIST,
               ConfigDef.NO_DEFAULT_VALUE,
-              new NamedValues.Validator("value:topic"),
+              NamedValues.validator("value:topic"),
               Importance.HIGH,
-              "The topic of each value. A record with any other value stops the task.");
+              "Topic of each value. A record with another value stops the task.");
 
   private FieldPath field;
   private Map<String, String> topics;
 
-  /**
-   * @throws ConfigException naming the option, its value, why it cannot be and what can
-   */
+  public RouteByField() {
+    super(CONFIG_DEF);
+  }
+
   @Override
-  public void configure(Map<String, ?> props) {
+  void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    UnknownOptions.refuse("RouteByField", props, CONFIG_DEF.names());
     field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
-    topics = NamedValues.parse(ConfigName.TOPICS, config.getList(ConfigName.TOPICS));
+    List<String> entries = config.getList(ConfigName.TOPICS);
+    topics = NamedValues.parse(ConfigName.TOPICS, entries);
     if (topics.isEmpty()) {
-      throw new ConfigException(
-          ConfigName.TOPICS,
-          config.getList(ConfigName.TOPICS),
-          "must list one or more value:topic");
+      throw new ConfigException(ConfigName.TOPICS, entries, "must not be empty");
     }
-    topics.values().forEach(topic -> TopicNames.require(ConfigName.TOPICS, topic));
+    topics.values().forEach(t -> Validators.TOPIC_NAME.ensureValid(ConfigName.TOPICS, t));
   }
 
   @Override
@@ -88,27 +80,10 @@ public final class RouteByField<R extends ConnectRecord<R>>
     String value = field.readText(record);
     String topic = value == null ? null : topics.get(value);
     if (topic == null) {
-      throw new DataException(
-          field
-              + " on topic "
-              + record.topic()
-              + " is "
-              + (value == null ? "null" : Names.shown(value))
-              + ", which is not in topics.");
+      throw field.error(
+          record,
+          "is " + (value == null ? "null" : MessageText.quote(value)) + ", which is not in topics");
     }
     return topic;
   }
-
-  @Override
-  public ConfigDef config() {
-    return CONFIG_DEF;
-  }
-
-  @Override
-  public String version() {
-    return Version.current();
-  }
-
-  @Override
-  public void close() {}
 }

@@ -1,10 +1,8 @@
 package io.outboxkit.smt;
 
-import io.outboxkit.smt.field.FieldPath;
-import io.outboxkit.smt.field.NamedValues;
-import io.outboxkit.smt.util.Partitions;
-import io.outboxkit.smt.util.UnknownOptions;
-import io.outboxkit.smt.util.Version;
+import io.outboxkit.smt.config.FieldPath;
+import io.outboxkit.smt.config.NamedValues;
+import io.outboxkit.smt.util.KeyPartitioner;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,21 +12,17 @@ import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
-import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
-import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Sets the partition that Kafka's producer would pick if the field were the record's key: so a
- * record can be placed by another field than its key, or by a key whose bytes carry a schema id.
+ * Sets the partition that Kafka's producer would choose for a key with the field's value. For
+ * records that are partitioned by another field than the key, or whose serialized key contains a
+ * schema id.
  */
-public final class SetPartition<R extends ConnectRecord<R>>
-    implements Transformation<R>, Versioned {
-
+public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Set the partition by the hash of a field, as Kafka's own producer would for a key of that"
-          + " value.";
+      "Set the partition by the hash of a field, as Kafka's producer does for a key of that value.";
 
   /** Names of the options. */
   public interface ConfigName {
@@ -37,17 +31,21 @@ public final class SetPartition<R extends ConnectRecord<R>>
     String TOPIC_PARTITIONS = "topic.partitions";
   }
 
+  private static final String FIELD_TYPES =
+      "string, uuid, boolean, bytes, int16, int32, int64, float32 or float64";
+
   public static final ConfigDef CONFIG_DEF =
       new ConfigDef()
           .define(
               ConfigName.FIELD,
               Type.STRING,
               "key",
-              new FieldPath.Validator(),
+              FieldPath.VALIDATOR,
               Importance.HIGH,
-              "The field whose hash picks the partition: a string, uuid, boolean, bytes, or a"
-                  + " number of type int16, int32, int64, float32 or float64. It must never change"
-                  + " during the life of a key, or a tombstone misses the records before it.")
+              "Field whose hash determines the partition, of type "
+                  + FIELD_TYPES
+                  + ". Its value must never change for a key, or a tombstone is written to another"
+                  + " partition than the records before it.")
           .define(
               ConfigName.PARTITIONS,
               Type.INT,
@@ -60,35 +58,34 @@ public final class SetPartition<R extends ConnectRecord<R>>
                   },
                   () -> "[1,...]"),
               Importance.HIGH,
-              "Partition count of the topics that topic.partitions does not name. A record of a"
-                  + " topic without a count stops the task.")
+              "Partition count of the topics that topic.partitions does not list. A record of a"
+                  + " topic without a partition count stops the task.")
           .define(
               ConfigName.TOPIC_PARTITIONS,
               Type.LIST,
               List.of(),
-              new NamedValues.Validator("topic:count"),
+              NamedValues.validator("topic:count"),
               Importance.HIGH,
-              "Partition counts of single topics.");
+              "Partition counts of individual topics.");
 
   private FieldPath field;
   private Integer partitions;
   private Map<String, Integer> partitionsByTopic;
 
-  /**
-   * @throws ConfigException naming the option, its value, why it cannot be and what can
-   */
+  public SetPartition() {
+    super(CONFIG_DEF);
+  }
+
   @Override
-  public void configure(Map<String, ?> props) {
+  void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    UnknownOptions.refuse("SetPartition", props, CONFIG_DEF.names());
     field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
     partitions = config.getInt(ConfigName.PARTITIONS);
-    partitionsByTopic = counts(config.getList(ConfigName.TOPIC_PARTITIONS));
+    partitionsByTopic = new HashMap<>();
+    NamedValues.parse(ConfigName.TOPIC_PARTITIONS, config.getList(ConfigName.TOPIC_PARTITIONS))
+        .forEach((topic, count) -> partitionsByTopic.put(topic, parseCount(topic, count)));
     if (partitions == null && partitionsByTopic.isEmpty()) {
-      throw new ConfigException(
-          ConfigName.PARTITIONS,
-          null,
-          "required without topic.partitions; set the partition count of the topics");
+      throw new ConfigException(ConfigName.PARTITIONS, null, "required without topic.partitions");
     }
   }
 
@@ -109,59 +106,31 @@ public final class SetPartition<R extends ConnectRecord<R>>
     Integer count = partitionsByTopic.getOrDefault(record.topic(), partitions);
     if (count == null) {
       throw new DataException(
-          "Topic "
-              + record.topic()
-              + " has no partition count; add it to topic.partitions, or set partitions.");
+          String.format(
+              "Topic %s has no partition count; add it to topic.partitions, or set partitions",
+              record.topic()));
     }
     Object value = field.read(record);
     if (value == null) {
-      throw new DataException(
-          field + " on topic " + record.topic() + " is null: it cannot pick a partition.");
+      throw field.error(record, "is null, which has no partition");
     }
-    byte[] bytes = Partitions.serialized(value);
-    if (bytes == null) {
-      throw new DataException(
-          field
-              + " on topic "
-              + record.topic()
-              + " is of type "
-              + FieldPath.typeOf(value)
-              + "; a string, uuid, boolean, bytes, int16, int32, int64, float32 or float64 can pick"
-              + " a partition, for those Kafka's producer has a serializer.");
+    byte[] key = KeyPartitioner.serialize(value);
+    if (key == null) {
+      throw field.error(record, "is of type " + FieldPath.typeOf(value) + ", not " + FIELD_TYPES);
     }
-    return Partitions.of(bytes, count);
+    return KeyPartitioner.partition(key, count);
   }
 
-  private static Map<String, Integer> counts(List<String> entries) {
-    Map<String, Integer> counts = new HashMap<>();
-    NamedValues.parse(ConfigName.TOPIC_PARTITIONS, entries)
-        .forEach((topic, count) -> counts.put(topic, count(entries, count)));
-    return counts;
-  }
-
-  private static int count(List<String> entries, String count) {
+  private static int parseCount(String topic, String count) {
     try {
-      int number = Integer.parseInt(count);
-      if (number > 0) {
-        return number;
+      int parsed = Integer.parseInt(count);
+      if (parsed > 0) {
+        return parsed;
       }
     } catch (NumberFormatException e) {
-      // Falls through to the same answer.
+      // Same error as for a count below 1.
     }
     throw new ConfigException(
-        ConfigName.TOPIC_PARTITIONS, entries, "a count must be an integer above 0");
+        ConfigName.TOPIC_PARTITIONS, topic + ":" + count, "the count must be an integer above 0");
   }
-
-  @Override
-  public ConfigDef config() {
-    return CONFIG_DEF;
-  }
-
-  @Override
-  public String version() {
-    return Version.current();
-  }
-
-  @Override
-  public void close() {}
 }

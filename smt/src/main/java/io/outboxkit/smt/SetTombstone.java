@@ -1,9 +1,7 @@
 package io.outboxkit.smt;
 
-import io.outboxkit.smt.field.FieldPath;
-import io.outboxkit.smt.util.JsonNull;
-import io.outboxkit.smt.util.UnknownOptions;
-import io.outboxkit.smt.util.Version;
+import io.outboxkit.smt.config.FieldPath;
+import io.outboxkit.smt.util.Json;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -12,20 +10,16 @@ import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
-import org.apache.kafka.connect.components.Versioned;
 import org.apache.kafka.connect.connector.ConnectRecord;
-import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Makes real tombstones: a null value and a null schema, so that every converter writes null. With
- * a schema left behind, JsonConverter writes an envelope around the null, which compaction keeps.
+ * Replaces the value and its schema by null. If the schema remained, JsonConverter would write an
+ * envelope around the null, which compaction does not treat as a tombstone.
  */
-public final class SetTombstone<R extends ConnectRecord<R>>
-    implements Transformation<R>, Versioned {
-
+public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransform<R> {
   public static final String OVERVIEW_DOC =
-      "Turn records into tombstones (null value, null schema): where a field is null or JSON null,"
-          + " for listed types of events, or, without conditions, all that the predicate selects.";
+      "Replace records by tombstones (null value, null schema): if a field is null or JSON null,"
+          + " for listed event types, or, without options, all records of the predicate.";
 
   /** Names of the options. */
   public interface ConfigName {
@@ -40,98 +34,68 @@ public final class SetTombstone<R extends ConnectRecord<R>>
               ConfigName.PAYLOAD_FIELD,
               Type.STRING,
               null,
-              new FieldPath.Validator(),
+              FieldPath.VALIDATOR,
               Importance.HIGH,
-              "The record becomes a tombstone if this field is null or the JSON text null.")
+              "Field that makes the record a tombstone if it is null or the JSON text null.")
           .define(
               ConfigName.TYPE_FIELD,
               Type.STRING,
               null,
-              new FieldPath.Validator(),
+              FieldPath.VALIDATOR,
               Importance.HIGH,
-              "The field that types compares. Required with types.")
+              "Field to compare with types. Required with types.")
           .define(
               ConfigName.TYPES,
               Type.LIST,
               List.of(),
               Importance.HIGH,
-              "The record becomes a tombstone if type.field is one of these texts.");
+              "Texts of type.field that make the record a tombstone.");
 
   private FieldPath payload;
   private FieldPath type;
   private Set<String> types;
 
-  /**
-   * @throws ConfigException naming the option, its value, why it cannot be and what can
-   */
+  public SetTombstone() {
+    super(CONFIG_DEF);
+  }
+
   @Override
-  public void configure(Map<String, ?> props) {
+  void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    UnknownOptions.refuse("SetTombstone", props, CONFIG_DEF.names());
     payload = path(config, ConfigName.PAYLOAD_FIELD);
     type = path(config, ConfigName.TYPE_FIELD);
     types = Set.copyOf(config.getList(ConfigName.TYPES));
     if (type == null && !types.isEmpty()) {
-      throw new ConfigException(
-          ConfigName.TYPE_FIELD, null, "required with types; name the field that holds the type");
+      throw new ConfigException(ConfigName.TYPE_FIELD, null, "required with types");
     }
     if (type != null && types.isEmpty()) {
-      throw new ConfigException(
-          ConfigName.TYPES, List.of(), "required with type.field; list the types of events");
+      throw new ConfigException(ConfigName.TYPES, types, "required with type.field");
     }
   }
 
   @Override
   public R apply(R record) {
-    return isTombstone(record) ? tombstone(record) : record;
+    return isTombstone(record) ? withValue(record, null, null) : record;
   }
 
   private boolean isTombstone(R record) {
-    // Before any path into the value is read: there is nothing left to decide, in either order.
+    // First, because paths into the value cannot be read from a tombstone.
     if (record.value() == null || payload == null && type == null) {
       return true;
     }
-    if (type != null && isListed(type.readText(record))) {
+    String text = type == null ? null : type.readText(record);
+    if (text != null && types.contains(text)) {
       return true;
     }
     if (payload == null) {
       return false;
     }
     Object value = payload.read(record);
-    return value == null || value instanceof String text && JsonNull.is(text);
-  }
-
-  private boolean isListed(String text) {
-    return text != null && types.contains(text);
-  }
-
-  private R tombstone(R record) {
-    return record.newRecord(
-        record.topic(),
-        record.kafkaPartition(),
-        record.keySchema(),
-        record.key(),
-        null,
-        null,
-        record.timestamp(),
-        record.headers());
+    return value == null || value instanceof String json && Json.isNull(json);
   }
 
   private static FieldPath path(AbstractConfig config, String option) {
     String text = config.getString(option);
     return text == null ? null : FieldPath.parse(option, text);
   }
-
-  @Override
-  public ConfigDef config() {
-    return CONFIG_DEF;
-  }
-
-  @Override
-  public String version() {
-    return Version.current();
-  }
-
-  @Override
-  public void close() {}
 }

@@ -1,2 +1,2 @@
-/** The transforms themselves; what they are made of is in the packages below. */
+/** Kafka Connect transforms for a transactional outbox. */
 package io.outboxkit.smt;

@@ -87,7 +87,7 @@ class CloudEventsTest {
     SourceRecord in = OutboxEvents.insert().with("headers", "{\"" + name + "\": \"x\"}").record();
     assertEquals("x", headers(router().apply(in)).get(name), "without the option it may");
     assertEquals(
-        "headers: \"" + name + "\" is a header of CloudEvents and cannot be set by a row",
+        "headers: \"" + name + "\" is a CloudEvents header",
         headers(events().apply(in)).get("dead_letter_message"));
   }
 

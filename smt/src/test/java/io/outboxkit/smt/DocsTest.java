@@ -4,7 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
-import io.outboxkit.smt.outbox.Reason;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -61,10 +61,7 @@ class EventRouterOptionsTest {
     }
     String message =
         assertThrows(ConfigException.class, () -> Routers.router(option, "x")).getMessage();
-    assertTrue(
-        message.startsWith(
-            "Invalid value x for configuration " + option + ": not an option of OutboxRouter; "),
-        message);
+    assertTrue(message.startsWith("Invalid value x for configuration " + option + ": "), message);
     assertTrue(!message.contains("the options are"), message);
   }
 

@@ -1,5 +1,6 @@
 package io.outboxkit.smt;
 
+import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Routers.headers;
 import static io.outboxkit.smt.Routers.router;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -12,7 +13,7 @@ import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.outboxkit.smt.util.Sha256;
+import io.outboxkit.smt.util.Bytes;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -42,23 +43,23 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().payload("{\"text\": {\"a\": \"" + SECRET + "\"}}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); by version 1, text: expected string,"
+            "the payload fits no schema version of note (1); with version 1, text: expected string,"
                 + " found object"),
         row(
             OutboxEvents.insert().payload("{\"text\": \"a\", \"" + SECRET + "\": 1}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); by version 1, payload: unknown field"
-                + " (a name of 17 characters), record Note has none of that name"),
+            "the payload fits no schema version of note (1); with version 1, payload: unknown field"
+                + " (a name of 17 characters) of record Note"),
         row(
             OutboxEvents.insert().payload("{\"text\": " + SECRET + "}"),
             "payload-invalid",
-            "the payload fits no schema version of note (1); by version 1, payload: not readable as"
+            "the payload fits no schema version of note (1); with version 1, payload: not valid"
                 + " JSON at line 1, column 10"),
         row(
             OutboxEvents.insert().payload(""),
             "payload-invalid",
-            "the payload fits no schema version of note (1); by version 1, payload: expected record"
-                + " Note, found no value"));
+            "the payload fits no schema version of note (1); with version 1, payload: expected"
+                + " record Note, found no value"));
   }
 
   static Stream<Arguments> invalidColumns() {
@@ -106,7 +107,7 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("headers", "{" + SECRET),
             "headers-invalid",
-            "headers: not readable as JSON"),
+            "headers: not valid JSON"),
         row(
             OutboxEvents.insert().with("headers", "{} " + "{}"),
             "headers-invalid",
@@ -114,15 +115,15 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("headers", "{\"a\": 1, \"a\": 2}"),
             "headers-invalid",
-            "headers: \"a\" is there twice"),
+            "headers: duplicate header \"a\""),
         row(
             OutboxEvents.insert().with("headers", "{\"\": 1}"),
             "headers-invalid",
-            "headers: a header has no name"),
+            "headers: empty header name"),
         row(
             OutboxEvents.insert().with("headers", "{\"event_time\": \"now\"}"),
             "headers-invalid",
-            "headers: \"event_time\" is a header of the contract and cannot be set by a row"));
+            "headers: \"event_time\" is a header of the contract"));
   }
 
   private static Arguments row(OutboxEvents event, String reason, String message) {
@@ -146,18 +147,8 @@ class InvalidRowsTest {
   @ParameterizedTest
   @MethodSource({"invalidPayloads", "invalidColumns", "invalidHeaders"})
   void stopTheTaskInTheSameWords(OutboxEvents event, String reason, String message) {
-    DataException e =
-        assertThrows(
-            DataException.class, () -> router("invalid.rows", "fail").apply(event.record()));
-    assertEquals(
-        "Outbox row at "
-            + OutboxEvents.SEQUENCE
-            + " refused ("
-            + reason
-            + "): "
-            + message
-            + ". Set invalid.rows=dead-letter to move on past such rows.",
-        e.getMessage());
+    assertFails(
+        router("invalid.rows", "fail"), event.record(), OutboxEvents.SEQUENCE, reason, message);
   }
 
   @ParameterizedTest
@@ -271,7 +262,7 @@ class InvalidRowsTest {
             "payload_bytes"),
         StreamSupport.stream(((Iterable<String>) value::fieldNames).spliterator(), false).toList());
     byte[] utf8 = payload.getBytes(StandardCharsets.UTF_8);
-    assertEquals(Sha256.hex(utf8), value.get("payload_sha256").asText());
+    assertEquals(Bytes.sha256(utf8), value.get("payload_sha256").asText());
     assertEquals(utf8.length, value.get("payload_bytes").asInt());
     assertEquals(45_768_008L, value.get("lsn").asLong());
     assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
@@ -333,7 +324,7 @@ class InvalidRowsTest {
     SourceRecord out =
         router("max.record.bytes", "1000")
             .apply(OutboxEvents.insert().with("aggregate_id", key).payload(null).record());
-    String hash = "sha256:" + Sha256.hex(key.getBytes(StandardCharsets.UTF_8));
+    String hash = "sha256:" + Bytes.sha256(key.getBytes(StandardCharsets.UTF_8));
     assertEquals(hash, out.key());
     JsonNode value = MAPPER.readTree((byte[]) out.value());
     assertEquals(hash, value.get("aggregate_id").asText());
@@ -362,7 +353,7 @@ class InvalidRowsTest {
                 "aggregate.note.schema.2.id", "12")
             .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": \"5\"}").record());
     assertEquals(
-        "the payload fits no schema version of note (2, 1); by version 2, stars: expected int,"
+        "the payload fits no schema version of note (2, 1); with version 2, stars: expected int,"
             + " found string",
         headers(out).get("dead_letter_message"));
   }

@@ -1,7 +1,5 @@
 package io.outboxkit.smt;
 
-import static org.junit.jupiter.api.Assertions.assertThrows;
-
 import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.avro.PayloadException;
@@ -13,7 +11,6 @@ import java.util.stream.Stream;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericDatumReader;
 import org.apache.avro.io.DecoderFactory;
-import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.source.SourceRecord;
 
@@ -115,10 +112,5 @@ public final class Routers {
       throw new AssertionError("bytes after the value");
     }
     return decoded;
-  }
-
-  /** What configure says of options that it must refuse. */
-  static String refusal(Map<String, String> props) {
-    return assertThrows(ConfigException.class, () -> configured(props)).getMessage();
   }
 }

@@ -1,34 +1,30 @@
 package io.outboxkit.smt;
 
+import static io.outboxkit.smt.Errors.assertFails;
+import static io.outboxkit.smt.Errors.assertRejected;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
-import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
-import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.data.Struct;
-import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/**
- * Which field places a record, among how many partitions, and in which words it does not. That the
- * partition is that of Kafka's producer: PartitionPropertyTest.
- */
+/** Field and partition count. The partitions are compared in PartitionPropertyTest. */
 class SetPartitionTest {
   private static SetPartition<SourceRecord> setPartition(String... props) {
     Map<String, String> all = new HashMap<>();
@@ -96,50 +92,32 @@ class SetPartitionTest {
             .kafkaPartition());
   }
 
-  static Stream<Arguments> refusedRecords() {
+  static Stream<Arguments> failures() {
     return Stream.of(
-        arguments(
-            Rows.row().tombstone(),
-            "value.payload",
-            "Field value.payload cannot be read: a record on topic library.note has no value, it is"
-                + " a tombstone. Name a field of the key or a header instead, or put this transform"
-                + " before the one that makes tombstones."),
-        arguments(
-            Rows.row().payload(null).record(),
-            "value.payload",
-            "Field value.payload on topic library.note is null: it cannot pick a partition."),
-        arguments(
-            Rows.row().key(null, null).record(),
-            "key",
-            "Field key on topic library.note is null: it cannot pick a partition."),
-        arguments(
-            Rows.row().header("h", new BigDecimal("1.5")).record(),
-            "header.h",
-            "Field header.h on topic library.note is of type BigDecimal; a string, uuid, boolean,"
-                + " bytes, int16, int32, int64, float32 or float64 can pick a partition, for those"
-                + " Kafka's producer has a serializer."),
-        arguments(
-            Rows.row().record(),
-            "value",
-            "Field value on topic library.note is of type Struct library.public.outbox_event.Value;"
-                + " a string, uuid, boolean, bytes, int16, int32, int64, float32 or float64 can"
-                + " pick a partition, for those Kafka's producer has a serializer."));
+        arguments(Rows.row().tombstone(), "value.payload", "tombstone"),
+        arguments(Rows.row().payload(null).record(), "value.payload", "null"),
+        arguments(Rows.row().key(null, null).record(), "key", "null"),
+        arguments(Rows.row().header("h", new BigDecimal("1.5")).record(), "header.h", "BigDecimal"),
+        arguments(Rows.row().record(), "value", "Struct library.public.outbox_event.Value"));
   }
 
   @ParameterizedTest
-  @MethodSource("refusedRecords")
-  void recordsThatCannotBePlacedAreRefused(SourceRecord record, String field, String message) {
-    SetPartition<SourceRecord> transform = setPartition("field", field, "partitions", "3");
-    assertEquals(
-        message, assertThrows(DataException.class, () -> transform.apply(record)).getMessage());
+  @MethodSource("failures")
+  void recordsWithoutAPartitionFail(SourceRecord record, String field, String detail) {
+    assertFails(
+        setPartition("field", field, "partitions", "3"),
+        record,
+        "Field " + field + " on topic library.note",
+        detail);
   }
 
   @Test
-  void topicWithoutACountIsRefused() {
-    SetPartition<SourceRecord> transform = setPartition("topic.partitions", "library.book:3");
-    assertEquals(
-        "Topic library.note has no partition count; add it to topic.partitions, or set partitions.",
-        assertThrows(DataException.class, () -> transform.apply(Rows.row().record())).getMessage());
+  void topicWithoutAPartitionCountFails() {
+    assertFails(
+        setPartition("topic.partitions", "library.book:3"),
+        Rows.row().record(),
+        "library.note",
+        "topic.partitions");
   }
 
   @Test
@@ -151,41 +129,23 @@ class SetPartitionTest {
         setPartition("field", "value.region", "partitions", "5").apply(record).kafkaPartition());
   }
 
-  static Stream<Arguments> misconfigurations() {
-    return Stream.of(
-        arguments(
-            List.of(),
-            "Invalid value null for configuration partitions: required without topic.partitions;"
-                + " set the partition count of the topics"),
-        arguments(
-            List.of("partitions", "0"),
-            "Invalid value 0 for configuration partitions: Value must be at least 1"),
-        arguments(
-            List.of("partitions", "many"),
-            "Invalid value many for configuration partitions: Not a number of type INT"),
-        arguments(
-            List.of("partitions", "1", "field", "payload"),
-            "Invalid value payload for configuration field: must be key, key.field, value,"
-                + " value.field, or header.name"),
-        arguments(
-            List.of("topic.partitions", "a"),
-            "Invalid value [a] for configuration topic.partitions: must be a list of name:value"),
-        arguments(
-            List.of("topic.partitions", "a:0"),
-            "Invalid value [a:0] for configuration topic.partitions: a count must be an integer"
-                + " above 0"),
-        arguments(
-            List.of("topic.partitions", "a:1,a:2"),
-            "Invalid value [a:1, a:2] for configuration topic.partitions: must name a once"));
+  @ParameterizedTest
+  @CsvSource({
+    "partitions, 0, 0",
+    "partitions, many, many",
+    "field, payload, payload",
+    "topic.partitions, a, [a]",
+    "topic.partitions, a:0, a:0",
+    "topic.partitions, a:b, a:b",
+    "topic.partitions, 'a:1,a:2', '[a:1, a:2]'"
+  })
+  void invalidOptionsAreRejected(String option, String value, String reported) {
+    assertRejected(option, reported, () -> setPartition("partitions", "1", option, value));
   }
 
-  @ParameterizedTest
-  @MethodSource("misconfigurations")
-  void misconfigurationIsRefused(List<String> props, String message) {
-    assertEquals(
-        message,
-        assertThrows(ConfigException.class, () -> setPartition(props.toArray(new String[0])))
-            .getMessage());
+  @Test
+  void partitionCountIsRequired() {
+    assertRejected("partitions", null, () -> setPartition());
   }
 
   /** Kafka's own answer for a text key. */

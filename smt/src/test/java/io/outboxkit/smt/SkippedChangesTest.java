@@ -1,5 +1,6 @@
 package io.outboxkit.smt;
 
+import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Routers.router;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -82,11 +83,8 @@ class SkippedChangesTest {
   @Test
   void updatesOfThePrimaryKeyStopTheTaskToo() {
     OutboxRouter<SourceRecord> router = router(DELETES, "ignore");
-    assertEquals(
-        "The outbox table public.outbox_event had a change with op=c that updates a key; only"
-            + " inserts can be routed. Make the publication insert-only (with (publish='insert')),"
-            + " or set table.op.invalid.behavior=warn to skip such changes.",
-        assertThrows(DataException.class, () -> router.apply(updateOfKey())).getMessage());
+    assertFails(
+        router, updateOfKey(), "op=c after an update of the key", "table.op.invalid.behavior=warn");
   }
 
   /** Snapshots have an option of their own. */
@@ -96,14 +94,11 @@ class SkippedChangesTest {
     assertThrows(DataException.class, () -> router.apply(change("r")));
   }
 
-  /** Debezium has none today; nobody has said that it may be dropped. */
+  /** Debezium 3.7 has no other operation; a new one must not be dropped. */
   @Test
   void unknownOperationsAreNotAmongThem() {
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
-    assertEquals(
-        "The outbox table public.outbox_event had a change with op=x; only inserts can be routed."
-            + " Make the publication insert-only (with (publish='insert')).",
-        assertThrows(DataException.class, () -> router.apply(change("x"))).getMessage());
+    assertFails(router, change("x"), "op=x");
   }
 
   @ParameterizedTest
@@ -116,14 +111,7 @@ class SkippedChangesTest {
       assertEquals(1, log.count(Level.toLevel(level)));
       assertEquals(1, log.count(Level.DEBUG));
       assertTrue(
-          log.text()
-              .startsWith(
-                  "An update of a row of public.outbox_event at "
-                      + OutboxEvents.SEQUENCE
-                      + " is skipped (table.op.invalid.behavior="
-                      + value
-                      + "): only inserts are events."),
-          log.text());
+          log.text().contains("public.outbox_event at " + OutboxEvents.SEQUENCE), log.text());
       assertFalse(log.text().contains("secret"));
     }
   }

@@ -29,8 +29,8 @@ class UnknownFieldsTest {
         router(OPTION, option)
             .apply(OutboxEvents.insert().payload("{\"text\": \"a\", \"stars\": 1}").record());
     assertEquals(
-        "the payload fits no schema version of note (1); by version 1, payload: unknown field"
-            + " \"stars\", record Note has none of that name",
+        "the payload fits no schema version of note (1); with version 1, payload: unknown field"
+            + " \"stars\" of record Note",
         headers(out).get("dead_letter_message"));
   }
 
@@ -53,14 +53,12 @@ class UnknownFieldsTest {
 
   static Stream<Arguments> stillInvalid() {
     return Stream.of(
-        arguments("{\"x\": 1}", "text: expected string, the field is missing and has no default"),
+        arguments("{\"x\": 1}", "text: expected string, found no field and no default"),
         arguments("{\"x\": 1, \"text\": 2}", "text: expected string, found number"),
         arguments(
-            "{\"text\": \"a\", \"text\": \"b\", \"x\": 1}",
-            "payload: field \"text\" is there twice"),
+            "{\"text\": \"a\", \"text\": \"b\", \"x\": 1}", "payload: duplicate field \"text\""),
         arguments(
-            "{\"text\": \"a\", \"x\": {\"y\"}}",
-            "payload: not readable as JSON at line 1, column 24"));
+            "{\"text\": \"a\", \"x\": {\"y\"}}", "payload: not valid JSON at line 1, column 24"));
   }
 
   @ParameterizedTest
@@ -69,7 +67,7 @@ class UnknownFieldsTest {
     SourceRecord out =
         router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
     assertEquals(
-        "the payload fits no schema version of note (1); by version 1, " + message,
+        "the payload fits no schema version of note (1); with version 1, " + message,
         headers(out).get("dead_letter_message"));
   }
 

@@ -1,14 +1,12 @@
 package io.outboxkit.smt;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertThrows;
+import static io.outboxkit.smt.Errors.assertRejected;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import java.util.HashMap;
 import java.util.Map;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
-import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -50,15 +48,7 @@ class UnknownOptionsTest {
       String option) {
     Map<String, String> mistyped = new HashMap<>(props);
     mistyped.put(option, "value.payload");
-    assertEquals(
-        "Invalid value value.payload for configuration "
-            + option
-            + ": not an option of "
-            + name
-            + "; the options are "
-            + transform.get().config().names(),
-        assertThrows(ConfigException.class, () -> transform.get().configure(mistyped))
-            .getMessage());
+    assertRejected(option, "value.payload", () -> transform.get().configure(mistyped));
   }
 
   @ParameterizedTest

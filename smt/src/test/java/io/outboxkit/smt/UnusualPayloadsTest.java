@@ -10,7 +10,7 @@ import static org.junit.jupiter.params.provider.Arguments.arguments;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.outboxkit.smt.util.Sha256;
+import io.outboxkit.smt.util.Bytes;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -53,7 +53,7 @@ class UnusualPayloadsTest {
     assertEquals("library.dead-letter", out.topic());
     assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "the payload fits no schema version of note (1); by version 1, " + message,
+        "the payload fits no schema version of note (1); with version 1, " + message,
         headers(out).get("dead_letter_message"));
   }
 
@@ -68,19 +68,18 @@ class UnusualPayloadsTest {
     String other =
         "{\"type\":\"record\",\"name\":\"O\",\"fields\":[{\"name\":\"b\",\"type\":\"int\"}]}";
     return Stream.of(
-        arguments(inner, "{\"a\": 1, \"a\": 1}", "f: field \"a\" is there twice"),
-        arguments(inner, "{\"a\": 1, \"\\u0061\": 2}", "f: field \"a\" is there twice"),
+        arguments(inner, "{\"a\": 1, \"a\": 1}", "f: duplicate field \"a\""),
+        arguments(inner, "{\"a\": 1, \"\\u0061\": 2}", "f: duplicate field \"a\""),
         arguments(
             "{\"type\":\"map\",\"values\":\"int\"}",
             "{\"k\": 1, \"k\": 1}",
-            "f: a key of the map is there twice"),
-        arguments(
-            "[\"null\"," + inner + "]", "{\"a\": 1, \"a\": 1}", "f: field \"a\" is there twice"),
+            "f: duplicate key in a map"),
+        arguments("[\"null\"," + inner + "]", "{\"a\": 1, \"a\": 1}", "f: duplicate field \"a\""),
         arguments(
             "[" + inner + "," + other + "]",
             "{\"b\": 1, \"b\": 1}",
             "f: expected record I or record O, found object"),
-        arguments("\"int\"", "1, \"f\": 2", "payload: field \"f\" is there twice"));
+        arguments("\"int\"", "1, \"f\": 2", "payload: duplicate field \"f\""));
   }
 
   /** The json type keeps them, jsonb drops all but the last; which one is meant nobody knows. */
@@ -91,9 +90,9 @@ class UnusualPayloadsTest {
   }
 
   static Stream<Arguments> halfPairs() {
-    String found = "f: expected string, found a string with half a surrogate pair";
+    String found = "f: expected string, found a string with an unpaired surrogate";
     String map = "{\"type\":\"map\",\"values\":\"string\"}";
-    String key = "f: a key of the map holds half a surrogate pair";
+    String key = "f: a key of a map has an unpaired surrogate";
     return Stream.of(
         arguments("\"string\"", "\"\\ud83d\"", found),
         arguments("\"string\"", "\"\\ude00\"", found),
@@ -110,7 +109,7 @@ class UnusualPayloadsTest {
         arguments(
             "\"string\"",
             "\"a\", \"\ud83d\": 1",
-            "payload: unknown field (a name of 1 characters), record R has none of that name"));
+            "payload: unknown field (a name of 1 characters) of record R"));
   }
 
   /** UTF-8 has no bytes for it: Java would write a question mark in its place. */
@@ -141,7 +140,7 @@ class UnusualPayloadsTest {
     SourceRecord out = router().apply(OutboxEvents.insert().with("headers", text).record());
     assertEquals("headers-invalid", headers(out).get("dead_letter_reason"));
     assertEquals(
-        "headers: a name or a value holds half a surrogate pair",
+        "headers: a name or a value has an unpaired surrogate",
         headers(out).get("dead_letter_message"));
     assertNotNull(letter(out).get("headers"));
   }
@@ -187,7 +186,7 @@ class UnusualPayloadsTest {
                     .payload("{\"x\": " + "[".repeat(100_000) + "]".repeat(100_000) + "}")
                     .record());
     assertInvalid(
-        "payload: nested over 200 levels deep, or a number, name or string is too long", out);
+        "payload: nested over 200 levels deep, or a number, name or string too long", out);
   }
 
   @Test
@@ -217,7 +216,7 @@ class UnusualPayloadsTest {
     JsonNode letter = MAPPER.readTree((byte[]) out.value());
     assertEquals(payload.length(), letter.get("payload_bytes").asInt());
     assertEquals(
-        Sha256.hex(payload.getBytes(StandardCharsets.UTF_8)),
+        Bytes.sha256(payload.getBytes(StandardCharsets.UTF_8)),
         letter.get("payload_sha256").asText());
     assertEquals("library.note", router.apply(OutboxEvents.insert().record()).topic(), "lives on");
   }

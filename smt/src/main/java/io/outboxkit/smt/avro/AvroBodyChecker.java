@@ -1,32 +1,28 @@
 package io.outboxkit.smt.avro;
 
+import io.outboxkit.smt.util.Json;
 import io.outboxkit.smt.util.Utf8;
 import java.util.List;
 import org.apache.avro.Schema;
 
 /**
- * Whether bytes are one Avro value of a schema, to their last byte, without building the value.
- *
- * <p>By hand because Avro's readers take what others choke on: text that is not UTF-8, a boolean of
- * 7, an array of more nulls than memory holds, records nested until the stack ends. Types are
- * checked, logical types are not. Not thread-safe.
+ * Checks that bytes are exactly one Avro value of a schema, without decoding it to objects. Unlike
+ * Avro's readers it rejects strings that are not UTF-8, booleans other than 0 and 1, and arrays and
+ * nesting that would exhaust memory or stack. Logical types are not checked. Not thread-safe.
  */
 public final class AvroBodyChecker {
-  /** Levels of records, arrays and maps, as for JSON. */
-  private static final int MAX_DEPTH = 200;
-
-  /** Items that take no bytes, in one value. Those that take some are bounded by the bytes. */
+  /** Limit of array and map items in addition to one per byte, for items of zero bytes. */
   private static final int MAX_EMPTY_ITEMS = 100_000;
 
-  /** Most bytes of a number where Avro's readers read an int. */
+  /** Maximum size, in bytes, of an int, an enum symbol or a union branch. */
   private static final int MAX_INT_BYTES = 5;
 
-  /** Most bytes where they read a long: lengths, counts of items and sizes of blocks are longs. */
+  /** Maximum size, in bytes, of a long, a length, an item count or a block size. */
   private static final int MAX_LONG_BYTES = 10;
 
   private final Schema schema;
   private byte[] bytes;
-  private int at;
+  private int offset;
   private long itemsLeft;
 
   public AvroBodyChecker(Schema schema) {
@@ -34,17 +30,18 @@ public final class AvroBodyChecker {
   }
 
   /**
-   * @param body what holds the value, from {@code start} to its end; not changed
-   * @throws PayloadException if it does not decode, says where and why
+   * @param start offset of the value, which must extend to the end of {@code body}
+   * @throws PayloadException if the bytes are not a value of the schema
    */
   public void check(byte[] body, int start) throws PayloadException {
     bytes = body;
-    at = start;
+    offset = start;
     itemsLeft = (long) body.length - start + MAX_EMPTY_ITEMS;
     try {
       value(schema, 0);
-      if (at != body.length) {
-        throw new PayloadException((body.length - at) + " bytes after the end of the Avro value");
+      if (offset != body.length) {
+        throw new PayloadException(
+            (body.length - offset) + " bytes after the end of the Avro value");
       }
     } finally {
       bytes = null;
@@ -54,7 +51,7 @@ public final class AvroBodyChecker {
   private void value(Schema type, int depth) throws PayloadException {
     switch (type.getType()) {
       case NULL -> {
-        // Takes no bytes.
+        // Zero bytes.
       }
       case BOOLEAN -> requireBelow(2, unsignedByte(), "boolean");
       case INT -> intNumber();
@@ -69,9 +66,9 @@ public final class AvroBodyChecker {
         List<Schema> branches = type.getTypes();
         value(branches.get(requireBelow(branches.size(), varint(MAX_INT_BYTES), "union")), depth);
       }
-      case RECORD -> record(type, deeper(depth));
-      case ARRAY -> blocks(type.getElementType(), false, deeper(depth));
-      case MAP -> blocks(type.getValueType(), true, deeper(depth));
+      case RECORD -> record(type, increment(depth));
+      case ARRAY -> blocks(type.getElementType(), false, increment(depth));
+      case MAP -> blocks(type.getValueType(), true, increment(depth));
     }
   }
 
@@ -89,12 +86,12 @@ public final class AvroBodyChecker {
     long index = 0;
     for (long count = varint(); count != 0; count = varint()) {
       long size = count < 0 ? varint() : -1;
-      int start = at;
+      int start = offset;
       for (long left = Math.abs(count); left != 0; left--) {
         item(items, keyed, depth, index++);
       }
-      if (count < 0 && at - start != size) {
-        throw new PayloadException("a block of items has not the size that it says");
+      if (count < 0 && offset - start != size) {
+        throw new PayloadException("a block of items has a different size than declared");
       }
     }
   }
@@ -115,9 +112,9 @@ public final class AvroBodyChecker {
 
   private void string() throws PayloadException {
     long length = varint();
-    int start = at;
+    int start = offset;
     skip(length);
-    if (!Utf8.isValid(bytes, start, at)) {
+    if (!Utf8.isValid(bytes, start, offset)) {
       throw new PayloadException("expected string, found bytes that are not UTF-8");
     }
   }
@@ -149,28 +146,28 @@ public final class AvroBodyChecker {
         return value >>> 1 ^ -(value & 1);
       }
     }
-    throw new PayloadException("a number of more than " + maxBytes + " bytes");
+    throw new PayloadException("a varint of more than " + maxBytes + " bytes");
   }
 
   private int unsignedByte() throws PayloadException {
-    int start = at;
+    int start = offset;
     skip(1);
     return bytes[start] & 0xFF;
   }
 
   private void skip(long count) throws PayloadException {
     if (count < 0) {
-      throw new PayloadException("a length below 0");
+      throw new PayloadException("negative length");
     }
-    if (count > bytes.length - at) {
+    if (count > bytes.length - offset) {
       throw new PayloadException("the bytes end within the value");
     }
-    at += (int) count;
+    offset += (int) count;
   }
 
-  private static int deeper(int depth) throws PayloadException {
-    if (depth == MAX_DEPTH) {
-      throw new PayloadException("nested over " + MAX_DEPTH + " levels deep");
+  private static int increment(int depth) throws PayloadException {
+    if (depth == Json.MAX_DEPTH) {
+      throw new PayloadException("nested over " + Json.MAX_DEPTH + " levels deep");
     }
     return depth + 1;
   }

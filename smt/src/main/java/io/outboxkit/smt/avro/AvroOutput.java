@@ -5,23 +5,21 @@ import java.util.Arrays;
 import org.apache.avro.io.BinaryData;
 
 /**
- * The growing bytes of one Avro value, and the bookkeeping of the records that are open in it.
- * Reused from value to value; not thread-safe.
- *
- * <p>Avro's own encoders write to a stream and cannot go back. JSON fields come in any order (jsonb
- * sorts them by length), so a record is first written as it comes and its parts are then put in
- * schema order, which takes a copy of bytes instead of a tree of objects.
+ * Reusable buffer for one Avro value, with the field positions of the open records. Fields are
+ * written in JSON order, which jsonb sorts by name length, and then copied to schema order, so that
+ * no object tree is built. Avro's encoders write to a stream and cannot do that. Not thread-safe.
  */
 public final class AvroOutput {
-  /** Most bytes that a scalar takes. */
+  /** Maximum size, in bytes, of a scalar. */
   private static final int MAX_SCALAR = 10;
 
-  /** Longest string whose length takes one byte. */
+  /** Maximum length of a string whose encoded length is one byte. */
   private static final int MAX_SHORT = 63;
 
-  /** A buffer that one huge value made larger than this is not kept. */
-  private static final int KEPT_CAPACITY = 1 << 20;
+  /** Larger buffers are released after the value. */
+  private static final int MAX_RETAINED_CAPACITY = 1 << 20;
 
+  /** Limit of union branches that are tried for one value. */
   private static final int MAX_ATTEMPTS = 100_000;
 
   private static final int INITIAL_CAPACITY = 4096;
@@ -33,7 +31,7 @@ public final class AvroOutput {
   private int attempts;
   private int skippedFields;
 
-  /** Starts a new value in Confluent wire format: 0x00 and the schema id, big-endian. */
+  /** Start a value in Confluent wire format: byte 0x00 and the big-endian schema id. */
   public void startFramed(int schemaId) {
     reset();
     ensure(5);
@@ -44,26 +42,23 @@ public final class AvroOutput {
     bytes[size++] = (byte) schemaId;
   }
 
-  /** Forgets everything written. */
+  /** Discard the value. */
   public void reset() {
     size = 0;
     slotTop = 0;
     attempts = 0;
     skippedFields = 0;
-    if (bytes.length > KEPT_CAPACITY) {
+    if (bytes.length > MAX_RETAINED_CAPACITY) {
       bytes = new byte[INITIAL_CAPACITY];
     }
   }
 
-  /** A copy of exactly the bytes written. */
+  /** Return a copy of the value. */
   public byte[] toByteArray() {
     return Arrays.copyOf(bytes, size);
   }
 
-  /**
-   * Fields of the value that the schema does not have, with {@link UnknownFields#IGNORE}: what one
-   * schema leaves out and another keeps tells which of them the value is of.
-   */
+  /** Return how many JSON fields were skipped because the schema does not have them. */
   public int skippedFields() {
     return skippedFields;
   }
@@ -76,12 +71,11 @@ public final class AvroOutput {
     return size;
   }
 
-  /** A copy of the bytes from there on. */
+  /** Return a copy of the bytes from {@code position} on. */
   byte[] writtenFrom(int position) {
     return Arrays.copyOfRange(bytes, position, size);
   }
 
-  /** What {@link #rollback} needs besides the position and {@link #skippedFields}. */
   int openSlots() {
     return slotTop;
   }
@@ -92,12 +86,7 @@ public final class AvroOutput {
     skippedFields = skipped;
   }
 
-  /**
-   * Counts a try of one branch of a union with several that might fit.
-   *
-   * @return false when the value took too many: with unions nested in themselves, a misfit deep
-   *     inside makes the tries double with every level
-   */
+  /** Count a trial of a union branch. Trials grow exponentially with recursive unions. */
   boolean mayTryBranch() {
     return ++attempts <= MAX_ATTEMPTS;
   }
@@ -127,7 +116,7 @@ public final class AvroOutput {
     size += BinaryData.encodeDouble(value, bytes, size);
   }
 
-  /** Writes the bytes as they are, without a length. */
+  /** Write bytes without a length. */
   public void writeFixed(byte[] value) {
     ensure(value.length);
     System.arraycopy(value, 0, bytes, size, value.length);
@@ -140,32 +129,28 @@ public final class AvroOutput {
   }
 
   /**
-   * Writes text as an Avro string.
+   * Write an Avro string.
    *
-   * @return false, with nothing written, if the text holds half a surrogate pair
+   * @return false, with nothing written, if the text has an unpaired surrogate
    */
   boolean writeString(char[] text, int offset, int length) {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }
 
-  /**
-   * One pass over what most strings are: ASCII, and so short that the length takes one byte.
-   *
-   * @return false, with nothing written, if the text is anything else
-   */
+  /** Write a short ASCII string in one pass; return false for any other text. */
   private boolean writeShortAscii(char[] text, int offset, int length) {
     if (length > MAX_SHORT) {
       return false;
     }
     ensure(1 + length);
     int to = size + 1;
-    int seen = 0;
+    int bits = 0;
     for (int i = 0; i < length; i++) {
       char c = text[offset + i];
-      seen |= c;
+      bits |= c;
       bytes[to + i] = (byte) c;
     }
-    if (seen >= 0x80) {
+    if (bits >= 0x80) {
       return false;
     }
     bytes[size] = (byte) (length << 1);
@@ -185,11 +170,11 @@ public final class AvroOutput {
     return true;
   }
 
-  /** Puts an array's or map's item count in front of the items written since {@code start}. */
+  /** Insert the item count of an array or map before the items, which begin at {@code start}. */
   void closeBlock(int start, int count) {
     if (count > 0) {
       ensure(2 * MAX_SCALAR);
-      // Written behind the items only to learn its length.
+      // Written after the items to determine its length.
       int header = BinaryData.encodeLong(count, bytes, size);
       System.arraycopy(bytes, start, bytes, start + header, size - start);
       BinaryData.encodeLong(count, bytes, start);
@@ -198,11 +183,7 @@ public final class AvroOutput {
     writeLong(0);
   }
 
-  /**
-   * Opens a record of so many fields.
-   *
-   * @return the frame to name in the other calls
-   */
+  /** Open a record and return its frame for the other methods. */
   int openRecord(int fields) {
     int frame = slotTop;
     slotTop += 2 * fields;
@@ -217,7 +198,7 @@ public final class AvroOutput {
     return slots[frame + 2 * field] >= 0;
   }
 
-  /** Notes that the bytes from {@code start} to here are this field's. */
+  /** Register the bytes from {@code start} to the current position as the field's. */
   void fieldWritten(int frame, int field, int start) {
     slots[frame + 2 * field] = start;
     slots[frame + 2 * field + 1] = size;
@@ -227,7 +208,7 @@ public final class AvroOutput {
     slotTop = frame;
   }
 
-  /** Copies the bytes of a field to the end. */
+  /** Append a copy of the field's bytes. */
   void repeatField(int frame, int field) {
     int start = slots[frame + 2 * field];
     int length = slots[frame + 2 * field + 1] - start;
@@ -236,7 +217,7 @@ public final class AvroOutput {
     size += length;
   }
 
-  /** Replaces everything from {@code start} by what was written from {@code replacement} on. */
+  /** Replace the bytes from {@code start} on by the bytes from {@code replacement} on. */
   void replace(int start, int replacement) {
     int length = size - replacement;
     System.arraycopy(bytes, replacement, bytes, start, length);

@@ -1,8 +1,8 @@
 package io.outboxkit.smt.avro;
 
+import io.outboxkit.smt.util.Bytes;
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Date;
@@ -24,31 +24,29 @@ import org.apache.kafka.connect.data.Time;
 import org.apache.kafka.connect.data.Timestamp;
 
 /**
- * An Avro schema as a Connect schema, and its values as Connect's. What Connect has no type for is
- * marked as Avro converters mark it: an enum is a string with the parameters of Confluent's and
- * Apicurio's AvroData, a decimal keeps its precision. Micro- and nanoseconds are longs, named as
- * Debezium names them.
+ * Maps an Avro schema and its values to Connect. Enums and decimal precisions become schema
+ * parameters, as in AvroData of the Confluent and Apicurio converters. Micro- and nanosecond types
+ * become INT64 with Debezium's schema names.
  */
 final class ConnectMapping {
-  /** Of AvroData: the enum's name; with a dot and a symbol behind it, each symbol. */
+  /** Parameter of AvroData with the enum's name, and prefix of one parameter per symbol. */
   private static final String ENUM_PARAMETER = "io.confluent.connect.avro.Enum";
 
   private static final String DECIMAL_PRECISION = "connect.decimal.precision";
   private static final long MILLIS_PER_DAY = Duration.ofDays(1).toMillis();
 
-  /** Values of one place in the schema. Null is handled outside: the schema says if it can be. */
-  private final Function<Object, Object> values;
+  private final Function<Object, Object> converter;
 
   private final org.apache.kafka.connect.data.Schema schema;
 
-  private ConnectMapping(SchemaBuilder schema, Function<Object, Object> values) {
+  private ConnectMapping(SchemaBuilder schema, Function<Object, Object> converter) {
     this.schema = schema.build();
-    this.values = values;
+    this.converter = converter;
   }
 
   /**
-   * @param version Connect's version of the schema, as for {@link SchemaBuilder#version}
-   * @throws IllegalArgumentException if Connect has nothing for a type in it, says which
+   * @param version version of the Connect schema
+   * @throws IllegalArgumentException if a type has no Connect equivalent
    */
   static ConnectMapping of(Schema record, int version) {
     return compile(record, false, version, new HashSet<>());
@@ -59,7 +57,7 @@ final class ConnectMapping {
   }
 
   Object toConnect(Object value) {
-    return value == null ? null : values.apply(value);
+    return value == null ? null : converter.apply(value);
   }
 
   private static ConnectMapping compile(
@@ -73,7 +71,8 @@ final class ConnectMapping {
       case BOOLEAN -> plain(SchemaBuilder.bool(), optional);
       case FLOAT -> plain(SchemaBuilder.float32(), optional);
       case DOUBLE -> plain(SchemaBuilder.float64(), optional);
-      case STRING -> new ConnectMapping(with(SchemaBuilder.string(), optional), Object::toString);
+      case STRING ->
+          new ConnectMapping(optional(SchemaBuilder.string(), optional), Object::toString);
       case INT -> integer(avro, optional);
       case LONG -> longInteger(avro, optional);
       case BYTES -> bytes(avro, optional);
@@ -84,15 +83,15 @@ final class ConnectMapping {
   private static ConnectMapping record(
       Schema avro, boolean optional, Integer version, Set<String> open) {
     if (!open.add(avro.getFullName())) {
-      throw unsupported(avro, " that holds itself");
+      throw unsupported(avro, ", which is recursive");
     }
-    SchemaBuilder builder = with(SchemaBuilder.struct(), optional).name(avro.getFullName());
+    SchemaBuilder builder = optional(SchemaBuilder.struct(), optional).name(avro.getFullName());
     if (version != null) {
       builder.version(version);
     }
     List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
-      // Without the default: Struct.get would turn a null that was written into it.
+      // Without the default: Struct.get would return it in place of null.
       ConnectMapping mapping = compile(field.schema(), false, null, open);
       builder.field(field.name(), mapping.schema());
       fields.add(mapping);
@@ -108,8 +107,8 @@ final class ConnectMapping {
       GenericRecord value) {
     Struct struct = new Struct(schema);
     for (Field field : schema.fields()) {
-      int at = field.index();
-      struct.put(field, fields.get(at).toConnect(value.get(at)));
+      int index = field.index();
+      struct.put(field, fields.get(index).toConnect(value.get(index)));
     }
     return struct;
   }
@@ -117,15 +116,15 @@ final class ConnectMapping {
   private static ConnectMapping union(Schema avro, Set<String> open) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
-      throw unsupported(avro, " of anything but null and one type");
+      throw unsupported(avro, " other than of null and one type");
     }
-    Schema other = branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0);
-    return compile(other, true, null, open);
+    Schema type = branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0);
+    return compile(type, true, null, open);
   }
 
   private static ConnectMapping array(ConnectMapping items, boolean optional) {
     return new ConnectMapping(
-        with(SchemaBuilder.array(items.schema()), optional),
+        optional(SchemaBuilder.array(items.schema()), optional),
         value -> {
           List<Object> list = new ArrayList<>();
           ((Iterable<?>) value).forEach(item -> list.add(items.toConnect(item)));
@@ -135,7 +134,7 @@ final class ConnectMapping {
 
   private static ConnectMapping map(ConnectMapping items, boolean optional) {
     return new ConnectMapping(
-        with(
+        optional(
             SchemaBuilder.map(org.apache.kafka.connect.data.Schema.STRING_SCHEMA, items.schema()),
             optional),
         value -> {
@@ -147,7 +146,7 @@ final class ConnectMapping {
   }
 
   private static ConnectMapping enumeration(Schema avro, boolean optional) {
-    SchemaBuilder builder = with(SchemaBuilder.string(), optional);
+    SchemaBuilder builder = optional(SchemaBuilder.string(), optional);
     builder.parameter(ENUM_PARAMETER, avro.getFullName());
     for (String symbol : avro.getEnumSymbols()) {
       builder.parameter(ENUM_PARAMETER + "." + symbol, symbol);
@@ -159,12 +158,12 @@ final class ConnectMapping {
     LogicalType type = avro.getLogicalType();
     if (type instanceof LogicalTypes.Date) {
       return new ConnectMapping(
-          with(org.apache.kafka.connect.data.Date.builder(), optional),
+          optional(org.apache.kafka.connect.data.Date.builder(), optional),
           days -> new Date((Integer) days * MILLIS_PER_DAY));
     }
     if (type instanceof LogicalTypes.TimeMillis) {
       return new ConnectMapping(
-          with(Time.builder(), optional), millis -> new Date((Integer) millis));
+          optional(Time.builder(), optional), millis -> new Date((Integer) millis));
     }
     return plain(SchemaBuilder.int32(), optional);
   }
@@ -173,7 +172,7 @@ final class ConnectMapping {
     LogicalType type = avro.getLogicalType();
     if (type instanceof LogicalTypes.TimestampMillis) {
       return new ConnectMapping(
-          with(Timestamp.builder(), optional), millis -> new Date((Long) millis));
+          optional(Timestamp.builder(), optional), millis -> new Date((Long) millis));
     }
     String name =
         switch (type == null ? "" : type.getName()) {
@@ -193,36 +192,28 @@ final class ConnectMapping {
       throw unsupported(avro, " as big-decimal");
     }
     if (type instanceof LogicalTypes.Decimal decimal) {
-      SchemaBuilder builder = with(Decimal.builder(decimal.getScale()), optional);
+      SchemaBuilder builder = optional(Decimal.builder(decimal.getScale()), optional);
       builder.parameter(DECIMAL_PRECISION, Integer.toString(decimal.getPrecision()));
       return new ConnectMapping(
-          builder,
-          value -> new BigDecimal(new BigInteger(array((ByteBuffer) value)), decimal.getScale()));
+          builder, value -> new BigDecimal(new BigInteger(Bytes.of(value)), decimal.getScale()));
     }
-    return new ConnectMapping(
-        with(SchemaBuilder.bytes(), optional), value -> array((ByteBuffer) value));
-  }
-
-  private static byte[] array(ByteBuffer buffer) {
-    byte[] bytes = new byte[buffer.remaining()];
-    buffer.duplicate().get(bytes);
-    return bytes;
+    return new ConnectMapping(optional(SchemaBuilder.bytes(), optional), Bytes::of);
   }
 
   private static ConnectMapping plain(SchemaBuilder builder, boolean optional) {
-    return new ConnectMapping(with(builder, optional), Function.identity());
+    return new ConnectMapping(optional(builder, optional), Function.identity());
   }
 
-  private static SchemaBuilder with(SchemaBuilder builder, boolean optional) {
+  private static SchemaBuilder optional(SchemaBuilder builder, boolean optional) {
     return optional ? builder.optional() : builder;
   }
 
-  private static IllegalArgumentException unsupported(Schema avro, String more) {
+  private static IllegalArgumentException unsupported(Schema avro, String suffix) {
     String name =
         avro.getType() == Schema.Type.RECORD || avro.getType() == Schema.Type.FIXED
             ? " " + avro.getFullName()
             : "";
     return new IllegalArgumentException(
-        "Connect has no type for " + avro.getType().getName() + name + more);
+        "Connect has no type for " + avro.getType().getName() + name + suffix);
   }
 }

@@ -10,8 +10,8 @@ import org.apache.avro.io.DecoderFactory;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Parses JSON text into a Connect Struct by one Avro schema. By way of Avro binary, so that it
- * takes and refuses exactly what {@link JsonAvroEncoder} does. Not thread-safe.
+ * Parses JSON text to Connect Structs of one Avro schema. Encodes to Avro binary first, to accept
+ * exactly the payloads that {@link JsonAvroEncoder} accepts. Not thread-safe.
  */
 public final class JsonStructParser {
   private final JsonAvroEncoder encoder;
@@ -21,25 +21,25 @@ public final class JsonStructParser {
   private BinaryDecoder decoder;
 
   /**
-   * @param version version of the Struct's schema
-   * @throws IllegalArgumentException if the schema is no record, or has a type that Connect has not
+   * @param version version of the Connect schema
+   * @throws IllegalArgumentException if the schema is not a record, or has a type without a Connect
+   *     equivalent
    */
   public JsonStructParser(Schema schema, int version) {
     if (schema.getType() != Schema.Type.RECORD) {
-      throw new IllegalArgumentException("a payload has to be a record");
+      throw new IllegalArgumentException("the type must be record");
     }
     this.encoder = new JsonAvroEncoder(schema);
     this.mapping = ConnectMapping.of(schema, version);
     this.reader = new GenericDatumReader<>(schema);
   }
 
-  /** The schema of the Structs: always the same object. */
+  /** Return the schema of the Structs, always the same object. */
   public org.apache.kafka.connect.data.Schema schema() {
     return mapping.schema();
   }
 
   /**
-   * @param json one JSON value
    * @throws PayloadException if the text is not JSON or does not fit the schema
    */
   public Struct parse(String json) throws PayloadException {

@@ -3,10 +3,9 @@ package io.outboxkit.smt.avro;
 import com.fasterxml.jackson.core.JsonToken;
 
 /**
- * A JSON value that does not fit its Avro schema. Names the path of the value and what was expected
- * there, never the value.
- *
- * <p>Carries no stack trace: a backlog written under an older schema version raises one per row.
+ * A payload that does not fit its Avro schema. The message has the path and the expected type, but
+ * never the value. There is no stack trace, because a backlog that was written with an older schema
+ * version raises one exception per row.
  */
 public final class PayloadException extends Exception {
   private static final long serialVersionUID = 1L;
@@ -14,9 +13,6 @@ public final class PayloadException extends Exception {
   private final String path;
   private final String problem;
 
-  /**
-   * @param problem what was expected and what kind of value was found
-   */
   public PayloadException(String problem) {
     this("", problem);
   }
@@ -27,15 +23,15 @@ public final class PayloadException extends Exception {
     this.problem = problem;
   }
 
-  static PayloadException mismatch(String expected, JsonToken found) {
-    return new PayloadException("expected " + expected + ", found " + kindOf(found));
+  static PayloadException mismatch(String expected, JsonToken actual) {
+    return new PayloadException("expected " + expected + ", found " + typeOf(actual));
   }
 
   /**
-   * The same problem seen from one level further out.
+   * Return the exception with a step prepended to its path.
    *
-   * @param step a field name, or {@code [3]} for an array item, or {@code {}} for a map value (the
-   *     keys of a map are data and stay out of messages)
+   * @param step a field name, {@code [3]} for an array item, or {@code {}} for a map value, whose
+   *     key is data and must not appear in messages
    */
   PayloadException within(String step) {
     String separator = path.isEmpty() || path.startsWith("[") || path.startsWith("{") ? "" : ".";
@@ -47,7 +43,7 @@ public final class PayloadException extends Exception {
     return (path.isEmpty() ? "payload" : path) + ": " + problem;
   }
 
-  private static String kindOf(JsonToken token) {
+  private static String typeOf(JsonToken token) {
     if (token == null) {
       return "no value";
     }

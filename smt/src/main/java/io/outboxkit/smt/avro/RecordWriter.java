@@ -2,7 +2,8 @@ package io.outboxkit.smt.avro;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
-import io.outboxkit.smt.util.Names;
+import io.outboxkit.smt.avro.JsonAvroEncoder.UnknownFields;
+import io.outboxkit.smt.util.MessageText;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -17,12 +18,12 @@ import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.EncoderFactory;
 
 /**
- * JSON objects as records. Fields come in any order; missing ones take the schema's default;
- * unknown ones are refused or skipped.
+ * Writes JSON objects as records. Fields can be in any order, missing fields take the schema's
+ * default, and unknown fields are rejected or skipped.
  */
 final class RecordWriter extends ValueWriter {
   /**
-   * @param defaultBytes the default in Avro binary; null if the field has none
+   * @param defaultBytes the default as Avro binary; null without a default
    */
   private record Field(int index, String name, ValueWriter writer, byte[] defaultBytes) {}
 
@@ -31,7 +32,7 @@ final class RecordWriter extends ValueWriter {
   private final UnknownFields unknownFields;
 
   RecordWriter(Schema schema, UnknownFields unknownFields) {
-    super("record " + schema.getFullName());
+    super("record " + schema.getFullName(), JsonToken.START_OBJECT);
     this.unknownFields = unknownFields;
   }
 
@@ -42,25 +43,18 @@ final class RecordWriter extends ValueWriter {
   }
 
   @Override
-  boolean takes(JsonToken token) {
-    return token == JsonToken.START_OBJECT;
-  }
-
-  @Override
   void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-    if (json.currentToken() != JsonToken.START_OBJECT) {
-      throw mismatch(json);
-    }
+    requireToken(json);
     int start = out.position();
     int frame = out.openRecord(inOrder.size());
-    if (!writeAsTheyCome(json, out, frame)) {
-      putInSchemaOrder(out, frame, start);
+    if (!writeInJsonOrder(json, out, frame)) {
+      reorder(out, frame, start);
     }
     out.closeRecord(frame);
   }
 
-  /** Returns whether every field was there, in the order of the schema. */
-  private boolean writeAsTheyCome(JsonParser json, AvroOutput out, int frame)
+  /** Return whether the object has every field, in schema order. */
+  private boolean writeInJsonOrder(JsonParser json, AvroOutput out, int frame)
       throws IOException, PayloadException {
     int written = 0;
     boolean ordered = true;
@@ -71,7 +65,7 @@ final class RecordWriter extends ValueWriter {
         continue;
       }
       if (out.hasField(frame, field.index())) {
-        throw new PayloadException("field \"" + field.name() + "\" is there twice");
+        throw new PayloadException("duplicate field \"" + field.name() + "\"");
       }
       int start = out.position();
       json.nextToken();
@@ -88,16 +82,15 @@ final class RecordWriter extends ValueWriter {
 
   private void skipUnknown(String name, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
-    if (unknownFields == UnknownFields.REFUSE) {
-      throw new PayloadException(
-          "unknown field " + Names.shown(name) + ", " + expected() + " has none of that name");
+    if (unknownFields == UnknownFields.REJECT) {
+      throw new PayloadException("unknown field " + MessageText.quote(name) + " of " + expected());
     }
     json.nextToken();
     json.skipChildren();
     out.skipFields(1);
   }
 
-  private void putInSchemaOrder(AvroOutput out, int frame, int start) throws PayloadException {
+  private void reorder(AvroOutput out, int frame, int start) throws PayloadException {
     int reordered = out.position();
     for (Field field : inOrder) {
       if (out.hasField(frame, field.index())) {
@@ -105,11 +98,7 @@ final class RecordWriter extends ValueWriter {
       } else if (field.defaultBytes() != null) {
         out.writeFixed(field.defaultBytes());
       } else {
-        throw new PayloadException(
-                "expected "
-                    + field.writer().expected()
-                    + ", the field is missing and has no default")
-            .within(field.name());
+        throw field.writer().mismatch("no field and no default").within(field.name());
       }
     }
     out.replace(start, reordered);

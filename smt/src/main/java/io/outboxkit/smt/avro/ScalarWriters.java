@@ -3,113 +3,167 @@ package io.outboxkit.smt.avro;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.Map;
+import org.apache.avro.Schema;
 
-/** Writers of the primitive types without a logical type. */
+/** Writers of null, boolean, string, enum, uuid, bytes and fixed. */
 final class ScalarWriters {
   private ScalarWriters() {}
 
-  static ValueWriter nullWriter() {
-    return new ValueWriter("null") {
-      @Override
-      boolean takes(JsonToken token) {
-        return token == JsonToken.VALUE_NULL;
-      }
+  static final class NullWriter extends ValueWriter {
+    NullWriter() {
+      super("null", JsonToken.VALUE_NULL);
+    }
 
-      @Override
-      void write(JsonParser json, AvroOutput out) throws PayloadException {
-        if (json.currentToken() != JsonToken.VALUE_NULL) {
-          throw mismatch(json);
-        }
-      }
-    };
+    @Override
+    void write(JsonParser json, AvroOutput out) throws PayloadException {
+      requireToken(json);
+    }
   }
 
-  static ValueWriter booleanWriter() {
-    return new ValueWriter("boolean") {
-      @Override
-      boolean takes(JsonToken token) {
-        return token == JsonToken.VALUE_TRUE || token == JsonToken.VALUE_FALSE;
-      }
+  static final class BooleanWriter extends ValueWriter {
+    BooleanWriter() {
+      super("boolean", JsonToken.VALUE_TRUE, JsonToken.VALUE_FALSE);
+    }
 
-      @Override
-      void write(JsonParser json, AvroOutput out) throws PayloadException {
-        if (!takes(json.currentToken())) {
-          throw mismatch(json);
-        }
-        out.writeBoolean(json.currentToken() == JsonToken.VALUE_TRUE);
-      }
-    };
+    @Override
+    void write(JsonParser json, AvroOutput out) throws PayloadException {
+      requireToken(json);
+      out.writeBoolean(json.currentToken() == JsonToken.VALUE_TRUE);
+    }
   }
 
-  static ValueWriter stringWriter() {
-    return new ValueWriter("string") {
-      @Override
-      boolean takes(JsonToken token) {
-        return token == JsonToken.VALUE_STRING;
-      }
+  static final class StringWriter extends ValueWriter {
+    StringWriter() {
+      super("string", JsonToken.VALUE_STRING);
+    }
 
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        if (json.currentToken() != JsonToken.VALUE_STRING) {
-          throw mismatch(json);
-        }
-        char[] text = json.getTextCharacters();
-        if (!out.writeString(text, json.getTextOffset(), json.getTextLength())) {
-          throw mismatch("a string with half a surrogate pair");
-        }
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      char[] text = json.getTextCharacters();
+      if (!out.writeString(text, json.getTextOffset(), json.getTextLength())) {
+        throw mismatch("a string with an unpaired surrogate");
       }
-    };
+    }
   }
 
-  static ValueWriter intWriter() {
-    return new NumberWriter("int") {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        out.writeInt(exactInt(json));
+  /** Writes symbols. An enum's default applies to readers only, never to an unknown symbol. */
+  static final class EnumWriter extends ValueWriter {
+    private final Map<String, Integer> ordinals = new HashMap<>();
+
+    EnumWriter(Schema schema) {
+      super("enum " + schema.getFullName() + " " + schema.getEnumSymbols(), JsonToken.VALUE_STRING);
+      for (String symbol : schema.getEnumSymbols()) {
+        ordinals.put(symbol, schema.getEnumOrdinal(symbol));
       }
-    };
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      Integer ordinal = ordinals.get(json.getText());
+      if (ordinal == null) {
+        throw mismatch("another string");
+      }
+      out.writeInt(ordinal);
+    }
   }
 
-  static ValueWriter longWriter() {
-    return new NumberWriter("long") {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        out.writeLong(exactLong(json));
+  /** Writes UUIDs in the form 8-4-4-4-12, as string or as fixed(16). */
+  static final class UuidWriter extends ValueWriter {
+    private static final int LENGTH = 36;
+
+    /** Faster than HexFormat.isHexDigit for each character. */
+    private static final boolean[] HEX = new boolean['f' + 1];
+
+    static {
+      for (char c = 0; c < HEX.length; c++) {
+        HEX[c] = HexFormat.isHexDigit(c);
       }
-    };
+    }
+
+    private final boolean fixed;
+
+    UuidWriter(boolean fixed) {
+      super("uuid", JsonToken.VALUE_STRING);
+      this.fixed = fixed;
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      char[] text = json.getTextCharacters();
+      int offset = json.getTextOffset();
+      if (!isUuid(text, offset, json.getTextLength())) {
+        throw mismatch("another string");
+      }
+      if (fixed) {
+        out.writeFixed(HexFormat.of().parseHex(new String(text, offset, LENGTH).replace("-", "")));
+      } else {
+        out.writeString(text, offset, LENGTH);
+      }
+    }
+
+    private static boolean isUuid(char[] text, int offset, int length) {
+      if (length != LENGTH) {
+        return false;
+      }
+      for (int i = 0; i < LENGTH; i++) {
+        char c = text[offset + i];
+        boolean dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? c != '-' : c >= HEX.length || !HEX[c]) {
+          return false;
+        }
+      }
+      return true;
+    }
   }
 
-  static ValueWriter floatWriter() {
-    return new NumberWriter("float") {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        requireNumber(json);
-        // Not getFloatValue: the parser would keep the float, and hand it, or an internal error, to
-        // the next branch of a union when this one refuses the number as too large.
-        float value = Float.parseFloat(json.getText());
-        if (value == 0 && json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
-          // -0 is an integer, and integers have one zero; so it is with double.
-          value = 0;
-        }
-        if (!Float.isFinite(value)) {
-          throw mismatch("a number out of range");
-        }
-        out.writeFloat(value);
-      }
-    };
-  }
+  /**
+   * Writes bytes and fixed from hexadecimal digits after {@code \x}, as PostgreSQL writes bytea, or
+   * from base64. Avro's JSON form, one character per byte, is not supported: jsonb cannot store
+   * U+0000.
+   */
+  static final class BytesWriter extends ValueWriter {
+    private static final String HEX_PREFIX = "\\x";
 
-  static ValueWriter doubleWriter() {
-    return new NumberWriter("double") {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        requireNumber(json);
-        double value = json.getDoubleValue();
-        if (!Double.isFinite(value)) {
-          throw mismatch("a number out of range");
-        }
-        out.writeDouble(value);
+    private final int fixedSize;
+
+    /**
+     * @param fixedSize size in bytes of a fixed type; -1 for bytes
+     */
+    BytesWriter(int fixedSize) {
+      super(
+          (fixedSize < 0 ? "bytes" : "fixed(" + fixedSize + ")") + " in base64 or \\x hexadecimal",
+          JsonToken.VALUE_STRING);
+      this.fixedSize = fixedSize;
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      byte[] value = decode(json.getText());
+      if (fixedSize < 0) {
+        out.writeBytes(value);
+      } else if (value.length == fixedSize) {
+        out.writeFixed(value);
+      } else {
+        throw mismatch(value.length + " bytes");
       }
-    };
+    }
+
+    private byte[] decode(String text) throws PayloadException {
+      try {
+        return text.startsWith(HEX_PREFIX)
+            ? HexFormat.of().parseHex(text, HEX_PREFIX.length(), text.length())
+            : Base64.getDecoder().decode(text);
+      } catch (IllegalArgumentException e) {
+        throw mismatch("another string");
+      }
+    }
   }
 }

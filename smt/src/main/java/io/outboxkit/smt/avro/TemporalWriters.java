@@ -2,82 +2,157 @@ package io.outboxkit.smt.avro;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
-import io.outboxkit.smt.util.IsoText;
+import io.outboxkit.smt.avro.NumberWriters.NumberWriter;
+import io.outboxkit.smt.util.IsoDateTimeParser;
 import java.io.IOException;
 
-/** Writers of date and time of day: ISO-8601 text, or the number that Avro keeps. */
+/** Writers of date, time and timestamp types: ISO-8601 text, or Avro's number. */
 final class TemporalWriters {
   private TemporalWriters() {}
 
-  static ValueWriter date() {
-    return new TextOrNumberWriter("date (YYYY-MM-DD or whole days since 1970-01-01)") {
-      private final IsoText iso = new IsoText();
+  static final class DateWriter extends NumberWriter {
+    private final IsoDateTimeParser iso = new IsoDateTimeParser();
 
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        if (json.currentToken() != JsonToken.VALUE_STRING) {
-          out.writeInt(exactInt(json));
-        } else if (iso.date(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())) {
-          out.writeInt((int) iso.epochDay());
-        } else {
-          throw mismatch("another string");
-        }
-      }
-    };
-  }
-
-  static ValueWriter timeMillis() {
-    return new TimeOfDayWriter("time-millis", 3) {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        out.writeInt((int) ticks(json));
-      }
-    };
-  }
-
-  static ValueWriter timeMicros() {
-    return new TimeOfDayWriter("time-micros", 6) {
-      @Override
-      void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-        out.writeLong(ticks(json));
-      }
-    };
-  }
-
-  /** A number or a string. */
-  abstract static class TextOrNumberWriter extends NumberWriter {
-    TextOrNumberWriter(String expected) {
-      super(expected);
+    DateWriter() {
+      super("date (YYYY-MM-DD or days since 1970-01-01)", JsonToken.VALUE_STRING);
     }
 
     @Override
-    final boolean takes(JsonToken token) {
-      return token.isNumeric() || token == JsonToken.VALUE_STRING;
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      if (json.currentToken() != JsonToken.VALUE_STRING) {
+        out.writeInt(exactInt(json));
+      } else if (iso.parseDate(
+          json.getTextCharacters(), json.getTextOffset(), json.getTextLength())) {
+        out.writeInt((int) iso.epochDay());
+      } else {
+        throw mismatch("another string");
+      }
     }
   }
 
-  private abstract static class TimeOfDayWriter extends TextOrNumberWriter {
-    private final IsoText iso = new IsoText();
-    private final Ticks unit;
+  static final class TimeWriter extends NumberWriter {
+    private final IsoDateTimeParser iso = new IsoDateTimeParser();
+    private final TimeResolution resolution;
 
-    TimeOfDayWriter(String type, int digits) {
-      super(type + " (HH:MM:SS with at most " + digits + " fraction digits, or a whole number)");
-      this.unit = new Ticks(digits);
+    /**
+     * @param type logical type: {@code time-millis}, an int, or {@code time-micros}, a long
+     */
+    TimeWriter(String type) {
+      super(
+          String.format(
+              "%s (HH:MM:SS with at most %d fraction digits, or an integer)",
+              type, TimeResolution.of(type).fractionDigits),
+          JsonToken.VALUE_STRING);
+      this.resolution = TimeResolution.of(type);
     }
 
-    final long ticks(JsonParser json) throws IOException, PayloadException {
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
       if (json.currentToken() != JsonToken.VALUE_STRING) {
         long ticks = exactLong(json);
-        if (ticks < 0 || ticks >= unit.perDay()) {
+        if (ticks < 0 || ticks >= resolution.ticksPerDay()) {
           throw mismatch("a number out of range");
         }
-        return ticks;
-      }
-      if (!iso.time(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())
-          || !unit.holds(iso.nano())) {
+        // Below 2^31 for milliseconds: an int and a long have the same Avro encoding.
+        out.writeLong(ticks);
+      } else if (iso.parseTime(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())
+          && resolution.isExact(iso.nano())) {
+        out.writeLong(resolution.ticks(iso.epochSecond(), iso.nano()));
+      } else {
         throw mismatch("another string");
       }
-      return unit.of(iso.epochSecond(), iso.nano());
+    }
+  }
+
+  /** Writes timestamp and local-timestamp: text with or without an offset, respectively. */
+  static final class TimestampWriter extends NumberWriter {
+    private final IsoDateTimeParser iso = new IsoDateTimeParser();
+    private final boolean local;
+    private final TimeResolution resolution;
+
+    /**
+     * @param type logical type: {@code timestamp-micros}
+     */
+    TimestampWriter(String type) {
+      super(
+          String.format(
+              "%s (ISO-8601 %s offset and at most %d fraction digits, or an integer)",
+              type,
+              type.startsWith("local-") ? "without" : "with",
+              TimeResolution.of(type).fractionDigits),
+          JsonToken.VALUE_STRING);
+      this.local = type.startsWith("local-");
+      this.resolution = TimeResolution.of(type);
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      out.writeLong(json.currentToken() == JsonToken.VALUE_STRING ? parse(json) : exactLong(json));
+    }
+
+    private long parse(JsonParser json) throws IOException, PayloadException {
+      char[] text = json.getTextCharacters();
+      int offset = json.getTextOffset();
+      int length = json.getTextLength();
+      boolean valid =
+          local
+              ? iso.parseLocalTimestamp(text, offset, length)
+              : iso.parseTimestamp(text, offset, length);
+      if (!valid) {
+        throw mismatch("another string");
+      }
+      if (!resolution.isExact(iso.nano())) {
+        throw mismatch("more fraction digits");
+      }
+      try {
+        return resolution.ticks(iso.epochSecond(), iso.nano());
+      } catch (ArithmeticException e) {
+        throw mismatch("a time out of range");
+      }
+    }
+  }
+
+  private enum TimeResolution {
+    MILLIS(3, 1_000),
+    MICROS(6, 1_000_000),
+    NANOS(9, 1_000_000_000);
+
+    private static final long SECONDS_PER_DAY = 86_400;
+
+    private final int fractionDigits;
+    private final long ticksPerSecond;
+    private final int nanosPerTick;
+
+    TimeResolution(int fractionDigits, int ticksPerSecond) {
+      this.fractionDigits = fractionDigits;
+      this.ticksPerSecond = ticksPerSecond;
+      this.nanosPerTick = 1_000_000_000 / ticksPerSecond;
+    }
+
+    /** Return the resolution of a logical type: {@code timestamp-micros}. */
+    static TimeResolution of(String type) {
+      return type.endsWith("-millis") ? MILLIS : type.endsWith("-micros") ? MICROS : NANOS;
+    }
+
+    /** Return whether the nanoseconds are a multiple of one tick. */
+    boolean isExact(int nanos) {
+      return nanos % nanosPerTick == 0;
+    }
+
+    /**
+     * @throws ArithmeticException if the ticks overflow a long
+     */
+    long ticks(long seconds, int nanos) {
+      // Near Long.MIN_VALUE the product alone can overflow although the sum does not.
+      return seconds < 0 && nanos > 0
+          ? Math.addExact(
+              Math.multiplyExact(seconds + 1, ticksPerSecond),
+              nanos / nanosPerTick - ticksPerSecond)
+          : Math.addExact(Math.multiplyExact(seconds, ticksPerSecond), nanos / nanosPerTick);
+    }
+
+    long ticksPerDay() {
+      return SECONDS_PER_DAY * ticksPerSecond;
     }
   }
 }

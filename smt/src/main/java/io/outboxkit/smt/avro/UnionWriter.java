@@ -8,10 +8,9 @@ import java.util.Arrays;
 import java.util.stream.Collectors;
 
 /**
- * JSON values as unions, without a tag that names the branch: the first branch, in the order of the
- * schema, that takes the value. Where unknown fields are ignored, any record takes any object that
- * has its required fields; so it is the branch that leaves out the fewest fields, the first of
- * them.
+ * Writes untagged JSON values as the first branch, in schema order, that accepts the value. If
+ * unknown fields are ignored, several record branches can accept an object; the branch that skips
+ * the fewest fields is written.
  */
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
@@ -22,19 +21,14 @@ final class UnionWriter extends ValueWriter {
   }
 
   @Override
-  boolean takes(JsonToken token) {
-    return firstFrom(0, token) < branches.length;
-  }
-
-  @Override
   void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
     JsonToken token = json.currentToken();
-    int first = firstFrom(0, token);
+    int first = nextCandidate(0, token);
     if (first == branches.length) {
       throw mismatch(json);
     }
-    if (firstFrom(first + 1, token) == branches.length) {
-      // The usual case, null and one more type: nothing to try, and the error is the branch's own.
+    if (nextCandidate(first + 1, token) == branches.length) {
+      // The usual case, null and one type: no trial, and the branch reports its own error.
       out.writeInt(first);
       branches[first].write(json, out);
     } else if (token.isStructStart()) {
@@ -47,55 +41,55 @@ final class UnionWriter extends ValueWriter {
   private void tryScalars(int first, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
-    for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-      if (tried(i, json, out)) {
+    for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
+      if (tryBranch(i, json, out)) {
         return;
       }
     }
     throw mismatch(json);
   }
 
-  /** A structure can be read only once, so its tokens are kept while branches are tried. */
+  /** Buffer the tokens of the structure: the parser can read them only once. */
   private void tryStructures(int first, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     JsonToken token = json.currentToken();
     int start = out.position();
     int openSlots = out.openSlots();
-    int before = out.skippedFields();
+    int skippedBefore = out.skippedFields();
     byte[] best = null;
-    int fewest = 0;
+    int fewestSkipped = 0;
     try (TokenBuffer tokens = new TokenBuffer(json)) {
       tokens.forceUseOfBigDecimal(true);
       tokens.copyCurrentStructure(json);
-      for (int i = first; i < branches.length; i = firstFrom(i + 1, token)) {
-        try (JsonParser again = tokens.asParser()) {
-          again.nextToken();
-          if (!tried(i, again, out)) {
+      for (int i = first; i < branches.length; i = nextCandidate(i + 1, token)) {
+        try (JsonParser replay = tokens.asParser()) {
+          replay.nextToken();
+          if (!tryBranch(i, replay, out)) {
             continue;
           }
         }
-        int skipped = out.skippedFields() - before;
+        int skipped = out.skippedFields() - skippedBefore;
         if (skipped == 0) {
           return;
         }
-        if (best == null || skipped < fewest) {
+        if (best == null || skipped < fewestSkipped) {
           best = out.writtenFrom(start);
-          fewest = skipped;
+          fewestSkipped = skipped;
         }
-        out.rollback(start, openSlots, before);
+        out.rollback(start, openSlots, skippedBefore);
       }
     }
     if (best == null) {
       throw PayloadException.mismatch(expected(), token);
     }
     out.writeFixed(best);
-    out.skipFields(fewest);
+    out.skipFields(fewestSkipped);
   }
 
-  private boolean tried(int branch, JsonParser json, AvroOutput out)
+  private boolean tryBranch(int branch, JsonParser json, AvroOutput out)
       throws IOException, PayloadException {
     if (!out.mayTryBranch()) {
-      throw new PayloadException("too many ways to read the unions of the schema");
+      throw new PayloadException("too many combinations of union branches");
     }
     int position = out.position();
     int openSlots = out.openSlots();
@@ -110,10 +104,10 @@ final class UnionWriter extends ValueWriter {
     }
   }
 
-  /** The first branch from {@code index} on for this kind of token; the branch count if none. */
-  private int firstFrom(int index, JsonToken token) {
+  /** Return the first branch from {@code index} on that accepts the token, or the branch count. */
+  private int nextCandidate(int index, JsonToken token) {
     int i = index;
-    while (i < branches.length && !branches[i].takes(token)) {
+    while (i < branches.length && !branches[i].accepts(token)) {
       i++;
     }
     return i;

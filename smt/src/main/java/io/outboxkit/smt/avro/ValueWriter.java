@@ -4,39 +4,55 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 
-/** Writes JSON values of one place in a schema. Used by one thread at a time. */
+/** Writes the JSON values of one schema node as Avro binary. Not thread-safe. */
 abstract class ValueWriter {
   private final String expected;
 
+  /** Bit set of the ordinals of the accepted tokens. */
+  private final int tokens;
+
   /**
-   * @param expected the type in words, for messages: {@code decimal(12,2)}
+   * @param expected description of the type for error messages: {@code decimal(12,2)}
+   * @param tokens the tokens with which a value of this type can start
    */
-  ValueWriter(String expected) {
+  ValueWriter(String expected, JsonToken... tokens) {
     this.expected = expected;
+    int bits = 0;
+    for (JsonToken token : tokens) {
+      bits |= 1 << token.ordinal();
+    }
+    this.tokens = bits;
   }
 
   final String expected() {
     return expected;
   }
 
-  /** Whether a value that starts with this token can be of this type at all. */
-  abstract boolean takes(JsonToken token);
+  final boolean accepts(JsonToken token) {
+    return (tokens & 1 << token.ordinal()) != 0;
+  }
+
+  final void requireToken(JsonParser json) throws PayloadException {
+    if (!accepts(json.currentToken())) {
+      throw mismatch(json);
+    }
+  }
 
   /**
-   * Writes the value that starts at the parser's current token and leaves the parser at its last
-   * one.
+   * Write the value that starts at the parser's current token and leave the parser at the value's
+   * last token.
    *
-   * @throws PayloadException if the value does not fit; what was written up to there is to be
-   *     undone
+   * @throws PayloadException if the value does not fit the schema; the output is then incomplete
    */
   abstract void write(JsonParser json, AvroOutput out) throws IOException, PayloadException;
 
+  /** Return the exception for a value of the wrong JSON type. */
   final PayloadException mismatch(JsonParser json) {
     return PayloadException.mismatch(expected, json.currentToken());
   }
 
-  /** As {@link #mismatch}, for a value of the right JSON kind. */
-  final PayloadException mismatch(String found) {
-    return new PayloadException("expected " + expected + ", found " + found);
+  /** Return the exception for a value of the right JSON type that is not valid. */
+  final PayloadException mismatch(String actual) {
+    return new PayloadException("expected " + expected + ", found " + actual);
   }
 }

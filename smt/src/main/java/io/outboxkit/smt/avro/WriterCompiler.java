@@ -1,5 +1,8 @@
 package io.outboxkit.smt.avro;
 
+import io.outboxkit.smt.avro.CollectionWriters.ArrayWriter;
+import io.outboxkit.smt.avro.CollectionWriters.MapWriter;
+import io.outboxkit.smt.avro.JsonAvroEncoder.UnknownFields;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
@@ -7,9 +10,9 @@ import org.apache.avro.LogicalType;
 import org.apache.avro.LogicalTypes;
 import org.apache.avro.Schema;
 
-/** Turns an Avro schema into the tree of writers for it. */
+/** Compiles an Avro schema to a tree of writers. */
 final class WriterCompiler {
-  /** Avro ignores one of these where it does not belong; for us that would be another contract. */
+  /** Avro ignores these on types for which they are not valid; the compiler rejects that. */
   private static final Set<String> KNOWN_LOGICAL_TYPES =
       Set.of(
           "decimal",
@@ -26,7 +29,7 @@ final class WriterCompiler {
           "local-timestamp-micros",
           "local-timestamp-nanos");
 
-  /** Records by full name: a record may hold itself. */
+  /** By full name: records can be recursive. */
   private final Map<String, RecordWriter> records = new HashMap<>();
 
   private final UnknownFields unknownFields;
@@ -42,22 +45,23 @@ final class WriterCompiler {
       case UNION -> unionWriter(schema);
       case ARRAY -> new ArrayWriter(compile(schema.getElementType()));
       case MAP -> new MapWriter(compile(schema.getValueType()));
-      case ENUM -> new EnumWriter(schema);
-      case NULL -> ScalarWriters.nullWriter();
-      case BOOLEAN -> ScalarWriters.booleanWriter();
-      case FLOAT -> ScalarWriters.floatWriter();
-      case DOUBLE -> ScalarWriters.doubleWriter();
+      case ENUM -> new ScalarWriters.EnumWriter(schema);
+      case NULL -> new ScalarWriters.NullWriter();
+      case BOOLEAN -> new ScalarWriters.BooleanWriter();
+      case FLOAT -> new NumberWriters.FloatWriter();
+      case DOUBLE -> new NumberWriters.DoubleWriter();
       case INT -> intWriter(schema);
       case LONG -> longWriter(schema);
-      case STRING -> isUuid(schema) ? UuidWriter.text() : ScalarWriters.stringWriter();
+      case STRING ->
+          isUuid(schema) ? new ScalarWriters.UuidWriter(false) : new ScalarWriters.StringWriter();
       case BYTES, FIXED -> binaryWriter(schema);
     };
   }
 
   private RecordWriter recordWriter(Schema schema) {
-    RecordWriter known = records.get(schema.getFullName());
-    if (known != null) {
-      return known;
+    RecordWriter compiled = records.get(schema.getFullName());
+    if (compiled != null) {
+      return compiled;
     }
     RecordWriter writer = new RecordWriter(schema, unknownFields);
     records.put(schema.getFullName(), writer);
@@ -68,48 +72,43 @@ final class WriterCompiler {
   }
 
   private ValueWriter unionWriter(Schema schema) {
-    ValueWriter[] branches = new ValueWriter[schema.getTypes().size()];
-    for (int i = 0; i < branches.length; i++) {
-      branches[i] = compile(schema.getTypes().get(i));
-    }
-    return new UnionWriter(branches);
+    return new UnionWriter(
+        schema.getTypes().stream().map(this::compile).toArray(ValueWriter[]::new));
   }
 
   private static ValueWriter intWriter(Schema schema) {
     LogicalType type = schema.getLogicalType();
     if (type instanceof LogicalTypes.Date) {
-      return TemporalWriters.date();
+      return new TemporalWriters.DateWriter();
     }
     return type instanceof LogicalTypes.TimeMillis
-        ? TemporalWriters.timeMillis()
-        : ScalarWriters.intWriter();
+        ? new TemporalWriters.TimeWriter(type.getName())
+        : new NumberWriters.IntWriter();
   }
 
   private static ValueWriter longWriter(Schema schema) {
     LogicalType type = schema.getLogicalType();
     if (type instanceof LogicalTypes.TimeMicros) {
-      return TemporalWriters.timeMicros();
+      return new TemporalWriters.TimeWriter(type.getName());
     }
     if (type == null || !KNOWN_LOGICAL_TYPES.contains(type.getName())) {
-      return ScalarWriters.longWriter();
+      return new NumberWriters.LongWriter();
     }
-    return new TimestampWriter(type.getName());
+    return new TemporalWriters.TimestampWriter(type.getName());
   }
 
   private static ValueWriter binaryWriter(Schema schema) {
     LogicalType type = schema.getLogicalType();
-    if (type instanceof LogicalTypes.Decimal) {
-      return new DecimalWriter((LogicalTypes.Decimal) type, sizeOf(schema));
+    int fixedSize = schema.getType() == Schema.Type.FIXED ? schema.getFixedSize() : -1;
+    if (type instanceof LogicalTypes.Decimal decimal) {
+      return new NumberWriters.DecimalWriter(decimal, fixedSize);
     }
     if (type instanceof LogicalTypes.BigDecimal) {
-      return new BigDecimalWriter();
+      return new NumberWriters.BigDecimalWriter();
     }
-    return isUuid(schema) ? UuidWriter.binary() : new BytesWriter(sizeOf(schema));
-  }
-
-  /** Bytes of a fixed type; -1 for bytes of any length. */
-  private static int sizeOf(Schema schema) {
-    return schema.getType() == Schema.Type.FIXED ? schema.getFixedSize() : -1;
+    return isUuid(schema)
+        ? new ScalarWriters.UuidWriter(true)
+        : new ScalarWriters.BytesWriter(fixedSize);
   }
 
   private static boolean isUuid(Schema schema) {
@@ -122,14 +121,13 @@ final class WriterCompiler {
     if (name == null || !KNOWN_LOGICAL_TYPES.contains(name) || schema.getLogicalType() != null) {
       return;
     }
-    String why;
+    String reason = "";
     try {
       LogicalTypes.fromSchema(schema);
-      why = "";
     } catch (RuntimeException e) {
-      why = ": " + e.getMessage();
+      reason = ": " + e.getMessage();
     }
     throw new IllegalArgumentException(
-        "logical type " + name + " is not valid on " + schema.getType().getName() + why);
+        "logical type " + name + " is not valid on " + schema.getType().getName() + reason);
   }
 }

@@ -1,5 +1,2 @@
-/**
- * JSON text to Avro's binary form in one pass. An Avro schema is compiled once into a tree of
- * {@link io.outboxkit.smt.avro.ValueWriter}s; nothing is built per value.
- */
+/** JSON to Avro binary in one pass, by a tree of writers that is compiled from the schema. */
 package io.outboxkit.smt.avro;

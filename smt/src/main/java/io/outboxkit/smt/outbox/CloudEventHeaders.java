@@ -3,11 +3,8 @@ package io.outboxkit.smt.outbox;
 import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/**
- * The headers of CloudEvents 1.0 in the binary content mode of its Kafka binding, so that a
- * CloudEvents library reads the record as an event.
- */
-final class CloudEventHeaders {
+/** The headers of CloudEvents 1.0, in the binary content mode of the Kafka protocol binding. */
+public final class CloudEventHeaders {
   private static final String SPEC_VERSION = "ce_specversion";
   private static final String ID = "ce_id";
   private static final String SOURCE = "ce_source";
@@ -16,22 +13,22 @@ final class CloudEventHeaders {
   private static final String SUBJECT = "ce_subject";
   private static final String CONTENT_TYPE = "content-type";
 
-  static final Set<String> NAMES =
+  public static final Set<String> NAMES =
       Set.of(SPEC_VERSION, ID, SOURCE, TYPE, TIME, SUBJECT, CONTENT_TYPE);
 
   private final String source;
 
   /**
-   * @param source URI reference of where the events happen
+   * @param source URI reference
    */
-  CloudEventHeaders(String source) {
+  public CloudEventHeaders(String source) {
     this.source = source;
   }
 
   /**
-   * @param contentType of the value; null for a tombstone, which has none
+   * @param contentType null for a tombstone
    */
-  void addTo(ConnectHeaders headers, OutboxRow row, String contentType) {
+  public void addTo(ConnectHeaders headers, OutboxRow row, String contentType) {
     RecordHeaders.add(headers, SPEC_VERSION, "1.0");
     RecordHeaders.add(headers, ID, row.id());
     RecordHeaders.add(headers, SOURCE, source);

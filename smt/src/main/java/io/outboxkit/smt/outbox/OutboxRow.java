@@ -1,24 +1,26 @@
 package io.outboxkit.smt.outbox;
 
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
 /**
- * One event: an inserted row of the outbox, or a message of its prefix. Any of the texts may be
- * null: whether that is allowed is not decided here.
+ * An inserted row of the outbox table, or a logical decoding message with the same columns. Texts
+ * are null for SQL NULL; they are validated when the row is routed.
  *
- * @param columns the whole row or message
- * @param id the event's id
- * @param key the aggregate's id
- * @param schemaVersion label of the schema version that the payload was written by; null if the row
- *     names none, or there is no such column
- * @param payload text, or bytes as array or buffer, as the column is; null for SQL NULL and for
- *     JSON null in a message. Of a message that is no JSON object, its content
- * @param headers JSON text; null for SQL NULL or no such column
- * @param eventTime UTC with six fraction digits; null if the column holds no such time
- * @param sequence see {@link SourceSequence}
- * @param lsn position of the event in the log; null if the source has none
+ * @param key aggregate id
+ * @param schemaVersion label of the payload's schema version; null if the row has none
+ * @param payload text, byte array or ByteBuffer; null for SQL NULL and for JSON null of a message;
+ *     the whole content of a message that is not a JSON object
+ * @param headers JSON text
+ * @param eventTime UTC with six fraction digits; null if the column is not a valid time
+ * @param sequence the header source_sequence
+ * @param lsn LSN of the event; null if the source has none
  * @param commitMillis commit time in milliseconds since 1970; null if the source has none
  */
 public record OutboxRow(
-    RowColumns columns,
+    Columns columns,
     String id,
     String key,
     String aggregateType,
@@ -31,7 +33,31 @@ public record OutboxRow(
     Long lsn,
     Long commitMillis) {
 
-  /** In place of a row: a change of the outbox table from which nothing follows. */
+  /** Placeholder for a change of the outbox table that is not routed. */
   public static final OutboxRow SKIPPED =
       new OutboxRow(null, null, null, null, null, null, null, null, null, null, null, null);
+
+  /** All columns of the row, or all members of the message. */
+  public interface Columns {
+    /**
+     * @throws InvalidRowException if the source is not a valid event, whatever its columns contain
+     */
+    void requireValid() throws InvalidRowException;
+
+    /**
+     * Return the partition column as text; null if it is null.
+     *
+     * @throws DataException if the table has no such column
+     */
+    String partitionText(String column, String aggregateType);
+
+    /** Add the columns of {@code table.fields.additional.placement} that are not null. */
+    void addPlacedTo(ConnectHeaders headers);
+
+    /** Return whether the type of the payload column is JSON. */
+    boolean payloadIsJson();
+
+    /** Write all columns as fields of the generator's current object. */
+    void writeFields(JsonGenerator json) throws IOException;
+  }
 }

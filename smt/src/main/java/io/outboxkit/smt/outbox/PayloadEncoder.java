@@ -1,19 +1,15 @@
 package io.outboxkit.smt.outbox;
 
-/**
- * Payloads of one aggregate type as values of records. Which one it is, is decided once per type
- * when the router is configured. Not thread-safe.
- */
-interface PayloadEncoder {
+/** Encodes the payloads of one aggregate type as record values. Not thread-safe. */
+public interface PayloadEncoder {
   /**
-   * The value for the row's payload.
+   * Return the record value for the row's payload; null for a tombstone.
    *
-   * @return an array of exactly the value's bytes; null for a tombstone
-   * @throws InvalidRowException if the payload cannot be one; never shows what it holds
+   * @throws InvalidRowException if the payload is not valid
    */
   byte[] encode(OutboxRow row) throws InvalidRowException;
 
-  /** Media type of the values; of all but text it is Avro's. */
+  /** Return the media type of the row's value. */
   default String contentType(OutboxRow row) {
     return "application/avro";
   }

@@ -1,48 +1,32 @@
 package io.outboxkit.smt.outbox;
 
 import java.util.Arrays;
-import java.util.stream.Collectors;
+import java.util.Locale;
 
-/** What the payload column of an aggregate type holds. */
-enum PayloadFormat {
-  JSON("json", false, true),
-  AVRO("avro", true, true),
-  CONFLUENT_AVRO("confluent-avro", true, true),
-  TEXT("text", false, false);
+/** Formats of the payload column, with the codes of {@code payload.format}. */
+public enum PayloadFormat {
+  JSON,
+  AVRO,
+  CONFLUENT_AVRO,
+  TEXT;
 
-  /** All of them in words, for messages. */
-  static final String ALL =
-      Arrays.stream(values()).map(format -> format.code).collect(Collectors.joining(", "));
-
-  private final String code;
-  private final boolean binary;
-  private final boolean schemas;
-
-  PayloadFormat(String code, boolean binary, boolean schemas) {
-    this.code = code;
-    this.binary = binary;
-    this.schemas = schemas;
+  public String code() {
+    return name().toLowerCase(Locale.ROOT).replace('_', '-');
   }
 
-  /** The format of that name; null if there is none. */
-  static PayloadFormat of(String code) {
-    return Arrays.stream(values())
-        .filter(format -> format.code.equals(code))
-        .findFirst()
-        .orElse(null);
+  /** Return whether the column must be bytea, instead of jsonb, json or text. */
+  public boolean isBinary() {
+    return this == AVRO || this == CONFLUENT_AVRO;
   }
 
-  String code() {
-    return code;
+  public static String[] codes() {
+    return Arrays.stream(values()).map(PayloadFormat::code).toArray(String[]::new);
   }
 
-  /** Whether the column has to be bytea; otherwise it has to be jsonb, json or text. */
-  boolean isBinary() {
-    return binary;
-  }
-
-  /** Whether there are schema versions to write or to check payloads by. */
-  boolean hasSchemas() {
-    return schemas;
+  /**
+   * @throws IllegalArgumentException if the code is not one of {@link #codes}
+   */
+  public static PayloadFormat of(String code) {
+    return valueOf(code.toUpperCase(Locale.ROOT).replace('-', '_'));
   }
 }

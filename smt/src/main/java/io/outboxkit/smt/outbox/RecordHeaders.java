@@ -6,18 +6,21 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 
-/** The headers that every record has. All are strings. */
-final class RecordHeaders {
-  static final String EVENT_ID = "event_id";
-  static final String EVENT_TYPE = "event_type";
-  static final String AGGREGATE_TYPE = "aggregate_type";
-  static final String EVENT_TIME = "event_time";
-  static final String SOURCE_SEQUENCE = "source_sequence";
+/** The headers of every record, all with schema STRING. */
+public final class RecordHeaders {
+  public static final String DEAD_LETTER_REASON = "dead_letter_reason";
+  public static final String DEAD_LETTER_MESSAGE = "dead_letter_message";
+  public static final String SOURCE_SEQUENCE = "source_sequence";
 
-  static final Set<String> NAMES =
+  private static final String EVENT_ID = "event_id";
+  private static final String EVENT_TYPE = "event_type";
+  private static final String AGGREGATE_TYPE = "aggregate_type";
+  private static final String EVENT_TIME = "event_time";
+
+  public static final Set<String> NAMES =
       Set.of(EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE);
 
-  /** Names that nothing else may take, whatever it comes from. */
+  /** Names that must not be used for other headers. */
   static final Set<String> RESERVED =
       Set.of(
           EVENT_ID,
@@ -25,16 +28,16 @@ final class RecordHeaders {
           AGGREGATE_TYPE,
           EVENT_TIME,
           SOURCE_SEQUENCE,
-          InvalidRows.REASON_HEADER,
-          InvalidRows.MESSAGE_HEADER);
+          DEAD_LETTER_REASON,
+          DEAD_LETTER_MESSAGE);
 
-  /** Kafka puts the lengths of name and value in front of them, as varints of up to 5 bytes. */
+  /** Kafka writes the lengths of name and value as varints of up to 5 bytes. */
   private static final int FRAMING = 10;
 
   private RecordHeaders() {}
 
-  /** The five headers, without those whose value is null. */
-  static ConnectHeaders of(
+  /** Return the headers of the contract whose value is not null. */
+  public static ConnectHeaders of(
       String id, String eventType, String aggregateType, String eventTime, String sequence) {
     ConnectHeaders headers = new ConnectHeaders();
     add(headers, EVENT_ID, id);
@@ -45,18 +48,19 @@ final class RecordHeaders {
     return headers;
   }
 
-  static ConnectHeaders of(OutboxRow row) {
+  public static ConnectHeaders of(OutboxRow row) {
     return of(row.id(), row.eventType(), row.aggregateType(), row.eventTime(), row.sequence());
   }
 
-  static void add(ConnectHeaders headers, String name, String value) {
+  /** Add a header unless its value is null. */
+  public static void add(ConnectHeaders headers, String name, String value) {
     if (value != null) {
       headers.add(name, value, Schema.STRING_SCHEMA);
     }
   }
 
-  /** Chars of all names and values, and what frames them. */
-  static long charsOf(ConnectHeaders headers) {
+  /** Return the length, in chars, of all names and values with framing. */
+  public static long charsOf(ConnectHeaders headers) {
     long chars = 0;
     for (Header header : headers) {
       chars += FRAMING + header.key().length() + ((String) header.value()).length();
@@ -64,8 +68,8 @@ final class RecordHeaders {
     return chars;
   }
 
-  /** Bytes of all names and values in UTF-8, and of what frames them. */
-  static long sizeOf(ConnectHeaders headers) {
+  /** Return the size, in bytes, of all names and values with framing. */
+  public static long sizeOf(ConnectHeaders headers) {
     long size = 0;
     for (Header header : headers) {
       size += FRAMING + Utf8.length(header.key()) + Utf8.length((String) header.value());

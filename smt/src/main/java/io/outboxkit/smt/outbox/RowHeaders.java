@@ -1,11 +1,12 @@
 package io.outboxkit.smt.outbox;
 
-import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
-import io.outboxkit.smt.util.Names;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
+import io.outboxkit.smt.util.Json;
+import io.outboxkit.smt.util.MessageText;
 import io.outboxkit.smt.util.Utf8;
 import java.io.IOException;
 import java.io.StringWriter;
@@ -15,31 +16,29 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** The headers that the row itself brings: a JSON object, one header per field. */
-final class RowHeaders {
-  private static final JsonFactory JSON = new JsonFactory();
-
-  private final Map<String, String> taken;
+/** Adds the fields of a row's headers column, a JSON object, as headers. */
+public final class RowHeaders {
+  private final Map<String, String> reserved;
 
   /**
-   * @param taken names that a row may not set, each with what they are
+   * @param reserved names that a row must not set, each with the reason
    */
-  RowHeaders(Map<String, String> taken) {
-    this.taken = Map.copyOf(taken);
+  public RowHeaders(Map<String, String> reserved) {
+    this.reserved = Map.copyOf(reserved);
   }
 
   /**
-   * Adds the row's headers: strings as they are, anything else as compact JSON text.
+   * Add the row's headers: strings unchanged, other values as compact JSON text.
    *
-   * @param json the column's text; null or JSON null adds nothing
-   * @throws InvalidRowException if the text is no JSON object, or repeats a name, or takes one that
-   *     is taken, or holds what is no UTF-8
+   * @param json the column's text; null and JSON null add nothing
+   * @throws InvalidRowException if the text is not a JSON object, or if a name is reserved,
+   *     repeated or empty, or has an unpaired surrogate
    */
-  void addTo(ConnectHeaders headers, String json) throws InvalidRowException {
+  public void addTo(ConnectHeaders headers, String json) throws InvalidRowException {
     if (json == null) {
       return;
     }
-    try (JsonParser parser = JSON.createParser(json)) {
+    try (JsonParser parser = Json.FACTORY.createParser(json)) {
       JsonToken first = parser.nextToken();
       if (first == JsonToken.START_OBJECT) {
         addFields(headers, parser);
@@ -50,8 +49,8 @@ final class RowHeaders {
         throw invalid("text after the end of the JSON value");
       }
     } catch (JsonProcessingException e) {
-      // Jackson's message quotes the text around the error.
-      throw invalid("not readable as JSON");
+      // Without Jackson's message, which quotes the text around the error.
+      throw invalid("not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
@@ -59,21 +58,20 @@ final class RowHeaders {
 
   private void addFields(ConnectHeaders headers, JsonParser parser)
       throws IOException, InvalidRowException {
-    Set<String> seen = new HashSet<>();
+    Set<String> names = new HashSet<>();
     for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
       if (name.isEmpty()) {
-        throw invalid("a header has no name");
+        throw invalid("empty header name");
       }
-      String owner = taken.get(name);
-      if (owner != null) {
-        throw invalid("\"" + name + "\" is " + owner + " and cannot be set by a row");
+      if (reserved.containsKey(name)) {
+        throw invalid("\"" + name + "\" is " + reserved.get(name));
       }
-      if (!seen.add(name)) {
-        throw invalid(Names.shown(name) + " is there twice");
+      if (!names.add(name)) {
+        throw invalid("duplicate header " + MessageText.quote(name));
       }
       String value = value(parser);
-      if (Utf8.holdsHalfPair(name) || Utf8.holdsHalfPair(value)) {
-        throw invalid("a name or a value holds half a surrogate pair");
+      if (Utf8.hasUnpairedSurrogate(name) || Utf8.hasUnpairedSurrogate(value)) {
+        throw invalid("a name or a value has an unpaired surrogate");
       }
       RecordHeaders.add(headers, name, value);
     }
@@ -85,7 +83,7 @@ final class RowHeaders {
       return parser.getText();
     }
     StringWriter text = new StringWriter();
-    try (JsonGenerator generator = JSON.createGenerator(text)) {
+    try (JsonGenerator generator = Json.FACTORY.createGenerator(text)) {
       generator.copyCurrentStructureExact(parser);
     }
     return text.toString();

@@ -1,31 +1,29 @@
 package io.outboxkit.smt.outbox;
 
 import io.outboxkit.smt.avro.PayloadException;
-import io.outboxkit.smt.util.Names;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
+import io.outboxkit.smt.util.MessageText;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * The versions of the value schema of one aggregate type, newest first, at least one.
+ * The versions of one aggregate type's value schema, latest first, at least one.
  *
- * @param <C> what writes or checks payloads by one version
+ * @param <C> encoder or checker of the payloads of one version
  */
-final class SchemaVersions<C> {
+public final class SchemaVersions<C> {
   /**
-   * One version.
-   *
-   * @param label the version in words of the subject
-   * @param id the registry's id of the schema, as written into each record
+   * @param id schema id of the registry
    */
-  record Version<C>(String label, int id, C codec) {}
+  public record Version<C>(String label, int id, C codec) {}
 
   private final String type;
   private final List<Version<C>> all;
   private final Map<String, List<Version<C>>> byLabel = new HashMap<>();
 
-  SchemaVersions(String type, List<Version<C>> versions) {
+  public SchemaVersions(String type, List<Version<C>> versions) {
     this.type = type;
     this.all = List.copyOf(versions);
     for (Version<C> version : all) {
@@ -34,9 +32,9 @@ final class SchemaVersions<C> {
   }
 
   /**
-   * The versions to try on the row's payload, in this order: the one that the row names, or all.
+   * Return the row's schema version, or all versions if the row has none.
    *
-   * @throws InvalidRowException if the row names one that there is not
+   * @throws InvalidRowException if the row's version is not configured
    */
   List<Version<C>> candidates(OutboxRow row) throws InvalidRowException {
     if (row.schemaVersion() == null) {
@@ -46,65 +44,51 @@ final class SchemaVersions<C> {
     if (named == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          "schema version "
-              + Names.shown(row.schemaVersion())
-              + " is none of those configured for "
-              + type
-              + " ("
-              + labels()
-              + ")");
+          String.format(
+              "schema version %s is not one of the versions of %s (%s)",
+              MessageText.quote(row.schemaVersion()), type, labels()));
     }
     return named;
   }
 
   /**
-   * The version of a payload that does not say itself: the one that the row names, or the only one.
+   * Return the row's schema version, or the only version if the row has none.
    *
-   * @throws InvalidRowException if the row names one that there is not, or none of several
+   * @throws InvalidRowException if the row's version is not configured, or is not determined
    */
-  Version<C> one(OutboxRow row) throws InvalidRowException {
+  Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          "the row names no schema version; those configured for "
-              + type
-              + " are "
-              + labels()
-              + ", and an Avro body does not say which it is of");
+          String.format(
+              "the row has no schema version, which is required for the versions of %s (%s)",
+              type, labels()));
     }
     return candidates.get(0);
   }
 
-  int size() {
+  public int size() {
     return all.size();
   }
 
   /**
-   * What to throw when none of the candidates fits.
+   * Return the exception for a payload that fits none of the candidates.
    *
-   * @param first why the first of them does not
+   * @param first the error of the first candidate
    */
-  InvalidRowException misfit(OutboxRow row, PayloadException first) {
-    String tried =
+  InvalidRowException mismatch(OutboxRow row, PayloadException first) {
+    String problem =
         row.schemaVersion() == null
-            ? "fits no schema version of "
-                + type
-                + " ("
-                + labels()
-                + "); by version "
-                + all.get(0).label()
-                + ", "
-            : "does not fit schema version "
-                + row.schemaVersion()
-                + " of "
-                + type
-                + ", which the row names; ";
+            ? String.format("fits no schema version of %s (%s)", type, labels())
+            : String.format("does not fit the row's schema version of %s", type);
+    String label = row.schemaVersion() == null ? all.get(0).label() : row.schemaVersion();
     return new InvalidRowException(
-        Reason.PAYLOAD_INVALID, "the payload " + tried + first.getMessage());
+        Reason.PAYLOAD_INVALID,
+        String.format("the payload %s; with version %s, %s", problem, label, first.getMessage()));
   }
 
-  private String labels() {
+  public String labels() {
     return all.stream().map(Version::label).collect(Collectors.joining(", "));
   }
 }

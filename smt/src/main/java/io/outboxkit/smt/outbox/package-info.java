@@ -1,5 +1,2 @@
-/**
- * What {@link io.outboxkit.smt.OutboxRouter} is made of: its options, the rows it reads, what it
- * writes.
- */
+/** Outbox rows, and their conversion to the headers and values of records. */
 package io.outboxkit.smt.outbox;

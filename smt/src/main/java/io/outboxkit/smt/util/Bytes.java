@@ -1,15 +1,19 @@
 package io.outboxkit.smt.util;
 
 import java.nio.ByteBuffer;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
 
-/** The bytes of a Connect value of type BYTES. */
+/** Operations on byte arrays and on Connect values of type BYTES. */
 public final class Bytes {
   private Bytes() {}
 
   /**
-   * @param value an array, which is returned as it is, or a buffer, which is not changed
+   * Return the bytes of a Connect value. An array is not copied; a buffer's position stays.
+   *
    * @return null for null
-   * @throws ClassCastException if it is neither
+   * @throws ClassCastException if the value is neither an array nor a buffer
    */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
@@ -18,5 +22,14 @@ public final class Bytes {
       return bytes;
     }
     return (byte[]) value;
+  }
+
+  /** Return the SHA-256 hash in hexadecimal. */
+  public static String sha256(byte[] bytes) {
+    try {
+      return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes));
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException("every Java platform has SHA-256", e);
+    }
   }
 }

@@ -1,13 +1,10 @@
 package io.outboxkit.smt.util;
 
-/**
- * UTF-8 lengths and bytes without the String and the array that {@code getBytes} makes, and without
- * the question mark that Java puts in place of what it cannot encode or decode.
- */
+/** UTF-8 encoding and validation without allocation, and without Java's replacement characters. */
 public final class Utf8 {
   private Utf8() {}
 
-  /** Bytes the text takes; -1 if it holds half a surrogate pair, which UTF-8 cannot express. */
+  /** Return the encoded size in bytes; -1 if the text has an unpaired surrogate. */
   public static int length(char[] text, int offset, int length) {
     int bytes = 0;
     int end = offset + length;
@@ -31,7 +28,7 @@ public final class Utf8 {
     return bytes;
   }
 
-  /** Bytes the text takes in a record, as {@code String.getBytes} counts: 0 for null. */
+  /** Return an upper bound of the size of {@code String.getBytes}, exact for valid text. */
   public static int length(String text) {
     if (text == null) {
       return 0;
@@ -40,15 +37,14 @@ public final class Utf8 {
     for (int i = 0; i < text.length(); i++) {
       char c = text.charAt(i);
       if (c >= 0x80) {
-        // A pair is two chars and four bytes; half a pair becomes one '?', so this can only
-        // overstate.
+        // A pair is two chars and four bytes. An unpaired surrogate counts 2, but becomes one '?'.
         bytes += c < 0x800 || Character.isSurrogate(c) ? 1 : 2;
       }
     }
     return bytes;
   }
 
-  /** Writes text that {@link #length(char[], int, int)} found sound to {@code target}. */
+  /** Encode text without unpaired surrogates to {@code target}. */
   public static void encode(char[] text, int offset, int length, byte[] target, int position) {
     int at = position;
     int end = offset + length;
@@ -73,8 +69,8 @@ public final class Utf8 {
     }
   }
 
-  /** Whether the text holds half a surrogate pair, which no UTF-8 can express. */
-  public static boolean holdsHalfPair(String text) {
+  /** Return whether the text has an unpaired surrogate. */
+  public static boolean hasUnpairedSurrogate(String text) {
     for (int i = 0; i < text.length(); i++) {
       char c = text.charAt(i);
       if (Character.isSurrogate(c)) {
@@ -91,7 +87,7 @@ public final class Utf8 {
     return false;
   }
 
-  /** Whether the bytes from {@code from} to below {@code to} are UTF-8 text (RFC 3629). */
+  /** Return whether the bytes in [from, to) are valid UTF-8 (RFC 3629). */
   public static boolean isValid(byte[] bytes, int from, int to) {
     int i = from;
     while (i < to) {
@@ -104,7 +100,7 @@ public final class Utf8 {
     return true;
   }
 
-  /** Bytes of the character at {@code i}; 0 if there is none. */
+  /** Return the size of the sequence at {@code i}; 0 if it is not valid. */
   private static int sequence(byte[] bytes, int i, int to) {
     int first = bytes[i];
     if (first >= 0) {
@@ -119,10 +115,10 @@ public final class Utf8 {
       return 0;
     }
     int second = bytes[i + 1] & 0xFF;
-    // The second byte tells overlong forms, surrogates, and what is above U+10FFFF.
-    int least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    int most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    boolean valid = second >= least && second <= most;
+    // The second byte excludes overlong forms, surrogates and code points above U+10FFFF.
+    int min = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    int max = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    boolean valid = second >= min && second <= max;
     for (int k = 2; valid && k < length; k++) {
       valid = (bytes[i + k] & 0xC0) == 0x80;
     }

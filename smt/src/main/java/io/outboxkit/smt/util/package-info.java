@@ -1,2 +1,2 @@
-/** What the transforms share and what knows nothing of outboxes. */
+/** Text, bytes, hashes and timestamps. */
 package io.outboxkit.smt.util;

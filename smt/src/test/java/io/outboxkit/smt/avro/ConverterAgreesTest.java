@@ -116,15 +116,15 @@ class ConverterAgreesTest {
         arguments("\"null\"", "Connect has no type for null"),
         arguments(
             "[\"int\",\"string\"]",
-            "Connect has no type for union of anything but null and one type"),
-        arguments("[\"int\"]", "Connect has no type for union of anything but null and one type"),
+            "Connect has no type for union other than of null and one type"),
+        arguments("[\"int\"]", "Connect has no type for union other than of null and one type"),
         arguments(
             "[\"null\",\"int\",\"string\"]",
-            "Connect has no type for union of anything but null and one type"),
+            "Connect has no type for union other than of null and one type"),
         arguments(
             "{\"type\":\"bytes\",\"logicalType\":\"big-decimal\"}",
             "Connect has no type for bytes as big-decimal"),
-        arguments("[\"null\",\"R\"]", "Connect has no type for record n.R that holds itself"));
+        arguments("[\"null\",\"R\"]", "Connect has no type for record n.R, which is recursive"));
   }
 
   @ParameterizedTest
@@ -141,7 +141,7 @@ class ConverterAgreesTest {
   void payloadHasToBeARecord() {
     Schema schema = Schema.create(Schema.Type.STRING);
     assertEquals(
-        "a payload has to be a record",
+        "the type must be record",
         assertThrows(IllegalArgumentException.class, () -> new JsonStructParser(schema, 1))
             .getMessage());
   }

@@ -84,11 +84,11 @@ class LogicalTypesTest {
     "100e2147483647, a number with more digits",
     "'\"-100e2147483647\"', a number with more digits",
     "-12345.67, a number with more digits",
-    "'\"12,5\"', a string that is no number",
-    "'\"\"', a string that is no number",
-    "'\"1.2.3\"', a string that is no number",
-    "'\"٣\"', a string that is no number",
-    "'\"NaN\"', a string that is no number",
+    "'\"12,5\"', a string that is not a number",
+    "'\"\"', a string that is not a number",
+    "'\"1.2.3\"', a string that is not a number",
+    "'\"٣\"', a string that is not a number",
+    "'\"NaN\"', a string that is not a number",
     "true, boolean",
     "null, null"
   })
@@ -101,7 +101,7 @@ class LogicalTypesTest {
   @Test
   void longNumbersAsTextAreRefused() {
     assertEquals(
-        "payload: expected big-decimal, found a string that is no number",
+        "payload: expected big-decimal, found a string that is not a number",
         Encoding.refusal(BIG_DECIMAL, "\"" + "1".repeat(1001) + "\""));
   }
 
@@ -168,14 +168,14 @@ class LogicalTypesTest {
     assertEquals(expected, decoded.longValue());
   }
 
-  private static final String DATE = "date (YYYY-MM-DD or whole days since 1970-01-01)";
+  private static final String DATE = "date (YYYY-MM-DD or days since 1970-01-01)";
   private static final String TIME_MILLIS =
-      "time-millis (HH:MM:SS with at most 3 fraction digits, or a whole number)";
+      "time-millis (HH:MM:SS with at most 3 fraction digits, or an integer)";
   private static final String MICROS =
-      "timestamp-micros (ISO-8601 with offset and at most 6 fraction digits, or a whole number)";
+      "timestamp-micros (ISO-8601 with offset and at most 6 fraction digits, or an integer)";
   private static final String LOCAL_MICROS =
-      "local-timestamp-micros (ISO-8601 without offset and at most 6 fraction digits, or a whole"
-          + " number)";
+      "local-timestamp-micros (ISO-8601 without offset and at most 6 fraction digits, or an"
+          + " integer)";
 
   static Stream<Arguments> misfits() {
     return Stream.of(
@@ -208,7 +208,7 @@ class LogicalTypesTest {
             "timestamp-micros",
             "1.5",
             MICROS,
-            "a number that is out of range or not whole"),
+            "a number that is out of range or not an integer"),
         arguments("long", "timestamp-micros", "[]", MICROS, "array"),
         arguments(
             "long",

@@ -67,16 +67,18 @@ class PrimitiveTypesTest {
         arguments("\"int\"", "[1]", "expected int, found array"),
         arguments("\"int\"", "2147483648", "expected int, found a number out of range"),
         arguments(
-            "\"int\"", "1.5", "expected int, found a number that is out of range or not whole"),
+            "\"int\"",
+            "1.5",
+            "expected int, found a number that is out of range or not an integer"),
         arguments("\"long\"", "9223372036854775808", "expected long, found a number out of range"),
         arguments(
             "\"long\"",
             "1e999999999",
-            "expected long, found a number that is out of range or not whole"),
+            "expected long, found a number that is out of range or not an integer"),
         arguments(
             "\"long\"",
             "1e-999999999",
-            "expected long, found a number that is out of range or not whole"),
+            "expected long, found a number that is out of range or not an integer"),
         arguments("\"float\"", "1e39", "expected float, found a number out of range"),
         arguments("\"float\"", "\"NaN\"", "expected float, found string"),
         arguments("\"double\"", "1e400", "expected double, found a number out of range"),
@@ -86,7 +88,7 @@ class PrimitiveTypesTest {
         arguments(
             "\"string\"",
             "\"a\\ud83d\"",
-            "expected string, found a string with half a surrogate pair"),
+            "expected string, found a string with an unpaired surrogate"),
         arguments(
             "\"bytes\"",
             "\"\\\\x0\"",
@@ -107,10 +109,10 @@ class PrimitiveTypesTest {
         arguments(
             "\"long\"",
             "100e2147483647",
-            "expected long, found a number that is out of range or not whole"),
-        arguments("\"int\"", "01", "not readable as JSON at line 1, column 2"),
-        arguments("\"int\"", "NaN", "not readable as JSON at line 1, column 4"),
-        arguments("\"string\"", "\"a", "not readable as JSON at line 1, column 3"));
+            "expected long, found a number that is out of range or not an integer"),
+        arguments("\"int\"", "01", "not valid JSON at line 1, column 2"),
+        arguments("\"int\"", "NaN", "not valid JSON at line 1, column 4"),
+        arguments("\"string\"", "\"a", "not valid JSON at line 1, column 3"));
   }
 
   @ParameterizedTest

@@ -78,7 +78,7 @@ class PlacementComparedTest {
     SourceRecord row = OutboxEvents.insert().without("aggregate_id").record();
     assertStops(
         DataException.class, "aggregate_id is not a valid field name", sides.eventRouter(), row);
-    assertStops(DataException.class, "set table.field.event.key", sides.outboxRouter(), row);
+    assertStops(DataException.class, "table.field.event.key", sides.outboxRouter(), row);
   }
 
   @Compared("partition-int4")

@@ -218,7 +218,7 @@ final class ReferencePath {
 
   /** Text that UTF-8 can hold. */
   private static String whole(String text) {
-    require(StandardCharsets.UTF_8.newEncoder().canEncode(text), "half a surrogate pair");
+    require(StandardCharsets.UTF_8.newEncoder().canEncode(text), "an unpaired surrogate");
     return text;
   }
 

@@ -12,7 +12,6 @@ import java.util.UUID;
 import java.util.stream.Stream;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.Bytes;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -48,13 +47,13 @@ class UtilTest {
   @ValueSource(strings = {"\ud83d", "\ude00", "a\ud83db", "\ud83d\ud83d", "\ude00\ud83d"})
   void halfSurrogatePairsHaveNoUtf8(String text) {
     assertEquals(-1, Utf8.length(text.toCharArray(), 0, text.length()));
-    assertTrue(Utf8.holdsHalfPair(text));
+    assertTrue(Utf8.hasUnpairedSurrogate(text));
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"", "a", "é€", "😀", "a😀😀b"})
   void wholeTextsHoldNoHalfPair(String text) {
-    assertFalse(Utf8.holdsHalfPair(text));
+    assertFalse(Utf8.hasUnpairedSurrogate(text));
   }
 
   /** Every sequence of up to four bytes around the edges of UTF-8, as the JDK sees it. */
@@ -107,13 +106,13 @@ class UtilTest {
     "'a:', (a name of 2 characters)"
   })
   void onlyNamesThatLookLikeNamesAreShown(String name, String shown) {
-    assertEquals(shown, Names.shown(name));
+    assertEquals(shown, MessageText.quote(name));
   }
 
   @Test
   void namesAreShownUpToSixtyFourCharacters() {
-    assertEquals("\"" + "a".repeat(64) + "\"", Names.shown("a".repeat(64)));
-    assertEquals("(a name of 65 characters)", Names.shown("a".repeat(65)));
+    assertEquals("\"" + "a".repeat(64) + "\"", MessageText.quote("a".repeat(64)));
+    assertEquals("(a name of 65 characters)", MessageText.quote("a".repeat(65)));
   }
 
   static Stream<Object> keys() {
@@ -128,7 +127,7 @@ class UtilTest {
         true,
         false,
         new byte[] {1, 2},
-        Bytes.wrap(new byte[] {1, 2}));
+        org.apache.kafka.common.utils.Bytes.wrap(new byte[] {1, 2}));
   }
 
   /** Any value of each type: PartitionPropertyTest. */
@@ -137,16 +136,16 @@ class UtilTest {
   @SuppressWarnings("unchecked")
   void keysAreSerializedAsKafkaDoes(Object key) {
     try (Serde<Object> kafka = (Serde<Object>) Serdes.serdeFrom(key.getClass())) {
-      assertArrayEquals(kafka.serializer().serialize("t", key), Partitions.serialized(key));
+      assertArrayEquals(kafka.serializer().serialize("t", key), KeyPartitioner.serialize(key));
     }
   }
 
   @Test
   void otherKeysHaveNoSerializer() {
-    assertNull(Partitions.serialized((byte) 7));
-    assertNull(Partitions.serialized(new StringBuilder("7")));
+    assertNull(KeyPartitioner.serialize((byte) 7));
+    assertNull(KeyPartitioner.serialize(new StringBuilder("7")));
     ByteBuffer rest = ByteBuffer.wrap(new byte[] {0, 1, 2}, 1, 2);
-    assertArrayEquals(new byte[] {1, 2}, Partitions.serialized(rest));
+    assertArrayEquals(new byte[] {1, 2}, KeyPartitioner.serialize(rest));
     assertEquals(2, rest.remaining());
   }
 
@@ -162,8 +161,8 @@ class UtilTest {
         "2026-11-20T14:01:38.123456-04:30"
       })
   void timestampsAreRead(String text) {
-    IsoText iso = new IsoText();
-    assertTrue(iso.timestamp(text));
+    IsoDateTimeParser iso = new IsoDateTimeParser();
+    assertTrue(iso.parseTimestamp(text));
     assertEquals(1_795_199_498L, iso.epochSecond());
     assertEquals(123_456_000, iso.nano());
     assertEquals(20_777, iso.epochDay());
@@ -197,7 +196,7 @@ class UtilTest {
         "2026-11-20T8:31:38Z"
       })
   void otherTextIsNoTimestamp(String text) {
-    assertFalse(new IsoText().timestamp(text));
+    assertFalse(new IsoDateTimeParser().parseTimestamp(text));
   }
 
   @Test
@@ -205,6 +204,6 @@ class UtilTest {
     assertEquals(
         // printf abc | sha256sum
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        Sha256.hex("abc".getBytes(StandardCharsets.UTF_8)));
+        Bytes.sha256("abc".getBytes(StandardCharsets.UTF_8)));
   }
 }

@@ -1,0 +1,216 @@
+package io.outboxkit.smt.avro;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.util.Arrays;
+import org.apache.avro.Conversions;
+import org.apache.avro.LogicalTypes;
+import org.apache.avro.Schema;
+
+/** Writers of int, long, float, double, decimal and big-decimal. No value loses precision. */
+final class NumberWriters {
+  private NumberWriters() {}
+
+  /** Base class of the types that accept JSON numbers, or numbers and strings. */
+  abstract static class NumberWriter extends ValueWriter {
+    NumberWriter(String expected) {
+      super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT);
+    }
+
+    NumberWriter(String expected, JsonToken string) {
+      super(expected, JsonToken.VALUE_NUMBER_INT, JsonToken.VALUE_NUMBER_FLOAT, string);
+    }
+
+    final int exactInt(JsonParser json) throws IOException, PayloadException {
+      long value = exactLong(json);
+      if (value != (int) value) {
+        throw mismatch("a number out of range");
+      }
+      return (int) value;
+    }
+
+    /** Return the number as a long; {@code 1.0} and {@code 1e3} are integers too. */
+    final long exactLong(JsonParser json) throws IOException, PayloadException {
+      requireToken(json);
+      if (json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+        if (json.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+          throw mismatch("a number out of range");
+        }
+        return json.getLongValue();
+      }
+      try {
+        return json.getDecimalValue().longValueExact();
+      } catch (ArithmeticException e) {
+        throw mismatch("a number that is out of range or not an integer");
+      }
+    }
+  }
+
+  static final class IntWriter extends NumberWriter {
+    IntWriter() {
+      super("int");
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      out.writeInt(exactInt(json));
+    }
+  }
+
+  static final class LongWriter extends NumberWriter {
+    LongWriter() {
+      super("long");
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      out.writeLong(exactLong(json));
+    }
+  }
+
+  static final class FloatWriter extends NumberWriter {
+    FloatWriter() {
+      super("float");
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      // Not getFloatValue: the parser would cache the float and return it, or an internal error, to
+      // the next branch of a union when this one rejects the number as too large.
+      float value = Float.parseFloat(json.getText());
+      if (value == 0 && json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+        // The integer -0 equals 0, as in DoubleWriter.
+        value = 0;
+      }
+      if (!Float.isFinite(value)) {
+        throw mismatch("a number out of range");
+      }
+      out.writeFloat(value);
+    }
+  }
+
+  static final class DoubleWriter extends NumberWriter {
+    DoubleWriter() {
+      super("double");
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      requireToken(json);
+      double value = json.getDoubleValue();
+      if (!Double.isFinite(value)) {
+        throw mismatch("a number out of range");
+      }
+      out.writeDouble(value);
+    }
+  }
+
+  /** Base class of the decimals: a JSON number, or a string that contains one. */
+  abstract static class DecimalTextWriter extends NumberWriter {
+    /** The cost of parsing is quadratic in the length. Equal to Jackson's limit for numbers. */
+    private static final int MAX_LENGTH = 1000;
+
+    DecimalTextWriter(String expected) {
+      super(expected, JsonToken.VALUE_STRING);
+    }
+
+    final BigDecimal decimal(JsonParser json) throws IOException, PayloadException {
+      requireToken(json);
+      return json.currentToken() == JsonToken.VALUE_STRING
+          ? parse(json.getText())
+          : json.getDecimalValue();
+    }
+
+    private BigDecimal parse(String text) throws PayloadException {
+      // BigDecimal also accepts digits of other scripts.
+      boolean plain = !text.isEmpty() && text.length() <= MAX_LENGTH;
+      for (int i = 0; plain && i < text.length(); i++) {
+        plain = "0123456789+-.eE".indexOf(text.charAt(i)) >= 0;
+      }
+      try {
+        if (plain) {
+          return new BigDecimal(text);
+        }
+      } catch (NumberFormatException e) {
+        // Same error as for other characters.
+      }
+      throw mismatch("a string that is not a number");
+    }
+  }
+
+  /** Writes decimals on bytes or fixed. Values that exceed scale or precision are not rounded. */
+  static final class DecimalWriter extends DecimalTextWriter {
+    private final int precision;
+    private final int scale;
+    private final int fixedSize;
+
+    /**
+     * @param fixedSize size in bytes of a fixed type; -1 for bytes
+     */
+    DecimalWriter(LogicalTypes.Decimal type, int fixedSize) {
+      super("decimal(" + type.getPrecision() + "," + type.getScale() + ")");
+      this.precision = type.getPrecision();
+      this.scale = type.getScale();
+      this.fixedSize = fixedSize;
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      byte[] unscaled = rescale(decimal(json)).unscaledValue().toByteArray();
+      if (fixedSize < 0) {
+        out.writeBytes(unscaled);
+        return;
+      }
+      byte[] padded = new byte[fixedSize];
+      Arrays.fill(padded, (byte) (unscaled[0] < 0 ? -1 : 0));
+      // Avro checks the precision against the size when it parses the schema, so the value fits.
+      System.arraycopy(unscaled, 0, padded, fixedSize - unscaled.length, unscaled.length);
+      out.writeFixed(padded);
+    }
+
+    private BigDecimal rescale(BigDecimal value) throws PayloadException {
+      BigDecimal stripped = value.scale() == scale ? value : stripTrailingZeros(value);
+      if (stripped.signum() == 0) {
+        return BigDecimal.ZERO;
+      }
+      if (stripped.scale() > scale) {
+        throw mismatch("a number with more fraction digits");
+      }
+      // Before setScale, which would materialize all the zeros of 1e999999999.
+      if ((long) stripped.precision() - stripped.scale() + scale > precision) {
+        throw mismatch("a number with more digits");
+      }
+      return stripped.setScale(scale);
+    }
+
+    private BigDecimal stripTrailingZeros(BigDecimal value) throws PayloadException {
+      try {
+        return value.stripTrailingZeros();
+      } catch (ArithmeticException e) {
+        // The exponent of 100e2147483647 overflows when its zeros are added to it.
+        throw mismatch("a number with more digits");
+      }
+    }
+  }
+
+  /** Writes big-decimals: each value has its own scale. */
+  static final class BigDecimalWriter extends DecimalTextWriter {
+    private static final Schema BYTES = Schema.create(Schema.Type.BYTES);
+
+    private final Conversions.BigDecimalConversion conversion =
+        new Conversions.BigDecimalConversion();
+
+    BigDecimalWriter() {
+      super("big-decimal");
+    }
+
+    @Override
+    void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
+      BigDecimal value = decimal(json);
+      out.writeBytes(conversion.toBytes(value, BYTES, LogicalTypes.bigDecimal()).array());
+    }
+  }
+}

@@ -1,0 +1,205 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.avro.AvroBodyChecker;
+import io.outboxkit.smt.avro.AvroOutput;
+import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.avro.JsonAvroEncoder.UnknownFields;
+import io.outboxkit.smt.config.AggregateKeys.SchemaVersion;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import io.outboxkit.smt.outbox.PayloadEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.AvroEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.ConfluentAvroEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.JsonEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.TextEncoder;
+import io.outboxkit.smt.outbox.PayloadEncoders.TombstoneEncoder;
+import io.outboxkit.smt.outbox.PayloadFormat;
+import io.outboxkit.smt.outbox.SchemaVersions;
+import io.outboxkit.smt.outbox.SchemaVersions.Version;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+import org.apache.avro.Schema;
+import org.apache.kafka.common.config.AbstractConfig;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigDef.Importance;
+import org.apache.kafka.common.config.ConfigDef.Range;
+import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigDef.ValidString;
+import org.apache.kafka.common.config.ConfigException;
+
+/** The keys {@code aggregate.T.*} of OutboxRouter. */
+final class AggregateConfig {
+  static final String TOPIC = ".topic";
+  static final String PARTITIONS = ".partitions";
+  static final String FORMAT = ".payload.format";
+
+  private static final String PARTITION_FIELD = ".partition.field";
+  private static final String UNKNOWN_FIELDS = ".unknown.fields";
+  private static final String TOMBSTONE_TYPES = ".tombstone.event.types";
+  private static final String REFUSE = "refuse";
+  private static final String IGNORE = "ignore";
+  private static final String LABELS = "[A-Za-z0-9_-]+";
+  private static final String SUPPORTED =
+      "aggregate.T.topic, .partitions, .partition.field, .payload.format, .unknown.fields,"
+          + " .tombstone.event.types, and, unless payload.format=text, .schema.versions, .schema.V"
+          + " and .schema.V.id for each version V";
+
+  private final AggregateKeys keys;
+  private final boolean hasVersionColumn;
+  private final Map<Integer, SchemaVersion> schemasById = new HashMap<>();
+  private final Map<String, AggregateRoute> routesByTopic = new HashMap<>();
+
+  /** Shared by all encoders: a router encodes one payload at a time. */
+  private final AvroOutput out = new AvroOutput();
+
+  AggregateConfig(AbstractConfig config) {
+    this.keys = new AggregateKeys(config);
+    this.hasVersionColumn = config.getString(ConfigName.SCHEMA_VERSION_FIELD) != null;
+  }
+
+  Map<String, AggregateRoute> routes(List<String> types) {
+    Map<String, AggregateRoute> routes = new LinkedHashMap<>();
+    for (String type : types) {
+      AggregateRoute route = route(type);
+      requireSamePartitions(route);
+      routes.put(type, route);
+    }
+    keys.rejectUndefined(types, SUPPORTED);
+    return routes;
+  }
+
+  private AggregateRoute route(String type) {
+    String prefix = AggregateKeys.PREFIX + type;
+    AbstractConfig config = keys.parse(definition(prefix));
+    PayloadFormat format = PayloadFormat.of(config.getString(prefix + FORMAT));
+    PayloadEncoder encoder = encoder(format, type, config);
+    List<String> tombstones = config.getList(prefix + TOMBSTONE_TYPES);
+    return new AggregateRoute(
+        type,
+        config.getString(prefix + TOPIC),
+        config.getInt(prefix + PARTITIONS),
+        config.getString(prefix + PARTITION_FIELD),
+        format,
+        tombstones.isEmpty() ? encoder : new TombstoneEncoder(Set.copyOf(tombstones), encoder));
+  }
+
+  private static ConfigDef definition(String prefix) {
+    return new ConfigDef()
+        .define(
+            prefix + TOPIC,
+            Type.STRING,
+            ConfigDef.NO_DEFAULT_VALUE,
+            Validators.TOPIC_NAME,
+            Importance.HIGH,
+            "")
+        .define(
+            prefix + PARTITIONS,
+            Type.INT,
+            ConfigDef.NO_DEFAULT_VALUE,
+            Range.atLeast(1),
+            Importance.HIGH,
+            "")
+        .define(prefix + PARTITION_FIELD, Type.STRING, null, Importance.LOW, "")
+        .define(
+            prefix + FORMAT,
+            Type.STRING,
+            PayloadFormat.JSON.code(),
+            ValidString.in(PayloadFormat.codes()),
+            Importance.LOW,
+            "")
+        .define(
+            prefix + UNKNOWN_FIELDS,
+            Type.STRING,
+            REFUSE,
+            ValidString.in(REFUSE, IGNORE),
+            Importance.LOW,
+            "")
+        .define(
+            prefix + TOMBSTONE_TYPES,
+            Type.LIST,
+            List.of(),
+            Validators.DISTINCT_LIST,
+            Importance.LOW,
+            "");
+  }
+
+  private PayloadEncoder encoder(PayloadFormat format, String type, AbstractConfig config) {
+    UnknownFields unknown = unknownFields(format, AggregateKeys.PREFIX + type, config);
+    return switch (format) {
+      case JSON -> new JsonEncoder(versions(type, s -> new JsonAvroEncoder(s, unknown)), out);
+      case AVRO -> new AvroEncoder(avroVersions(type), out);
+      case CONFLUENT_AVRO -> new ConfluentAvroEncoder(versions(type, AvroBodyChecker::new));
+      case TEXT -> new TextEncoder();
+    };
+  }
+
+  private static UnknownFields unknownFields(
+      PayloadFormat format, String prefix, AbstractConfig config) {
+    String name = prefix + UNKNOWN_FIELDS;
+    String value = config.getString(name);
+    if (format != PayloadFormat.JSON && config.originals().containsKey(name)) {
+      throw new ConfigException(name, value, "only valid with payload.format=json");
+    }
+    return value.equals(IGNORE) ? UnknownFields.IGNORE : UnknownFields.REJECT;
+  }
+
+  private SchemaVersions<AvroBodyChecker> avroVersions(String type) {
+    SchemaVersions<AvroBodyChecker> versions = versions(type, AvroBodyChecker::new);
+    if (versions.size() > 1 && !hasVersionColumn) {
+      // Bytes of one version can be valid by another version, with a different meaning.
+      throw new ConfigException(
+          AggregateKeys.PREFIX + type + ".schema.versions",
+          versions.labels(),
+          "an Avro body does not contain its version; with payload.format=avro list one version, or"
+              + " set "
+              + ConfigName.SCHEMA_VERSION_FIELD);
+    }
+    return versions;
+  }
+
+  private <C> SchemaVersions<C> versions(String type, Function<Schema, C> codec) {
+    List<Version<C>> versions = new ArrayList<>();
+    for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
+      String name = version.key() + ".id";
+      int id =
+          keys.parse(
+                  new ConfigDef()
+                      .define(
+                          name,
+                          Type.INT,
+                          ConfigDef.NO_DEFAULT_VALUE,
+                          Range.atLeast(0),
+                          Importance.HIGH,
+                          ""))
+              .getInt(name);
+      requireUniqueId(name, id, version);
+      versions.add(new Version<>(version.label(), id, codec.apply(version.schema())));
+    }
+    return new SchemaVersions<>(type, versions);
+  }
+
+  /** A registry gives equal schemas the same id, and different schemas different ids. */
+  private void requireUniqueId(String name, int id, SchemaVersion version) {
+    SchemaVersion other = schemasById.putIfAbsent(id, version);
+    if (other != null && !other.schema().equals(version.schema())) {
+      throw new ConfigException(
+          name, id, "is also " + other.key() + ".id, of a different schema; set the registry's id");
+    }
+  }
+
+  private void requireSamePartitions(AggregateRoute route) {
+    AggregateRoute other = routesByTopic.putIfAbsent(route.topic(), route);
+    if (other != null && other.partitions() != route.partitions()) {
+      throw new ConfigException(
+          AggregateKeys.PREFIX + route.type() + PARTITIONS,
+          route.partitions(),
+          String.format(
+              "%s%s%s is %d for the same topic; set both to the topic's partition count",
+              AggregateKeys.PREFIX, other.type(), PARTITIONS, other.partitions()));
+    }
+  }
+}

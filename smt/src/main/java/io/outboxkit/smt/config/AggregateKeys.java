@@ -1,0 +1,112 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.util.MessageText;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.avro.Schema;
+import org.apache.kafka.common.config.AbstractConfig;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigDef.Importance;
+import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigException;
+
+/**
+ * Reader of the keys {@code aggregate.T.*} for each aggregate type T. Each key is defined by its
+ * full name, because types may contain dots. A blank value counts as not set.
+ */
+final class AggregateKeys {
+  static final String PREFIX = "aggregate.";
+
+  private static final String VERSIONS = "versions";
+
+  private final Map<String, Object> values;
+  private final Set<String> defined = new HashSet<>();
+
+  AggregateKeys(AbstractConfig config) {
+    this.values = new TreeMap<>(config.originals());
+    values.keySet().removeIf(name -> !name.startsWith(PREFIX));
+  }
+
+  /**
+   * @throws ConfigException if a value is not valid, or if an earlier definition has the same key
+   */
+  AbstractConfig parse(ConfigDef definition) {
+    for (String name : definition.names()) {
+      if (!defined.add(name)) {
+        throw new ConfigException(
+            name,
+            MessageText.abbreviate(values.get(name)),
+            "is a key of two aggregate types or versions; rename one of them");
+      }
+    }
+    Map<String, Object> set = new TreeMap<>(values);
+    set.values().removeIf(value -> value == null || value.toString().isBlank());
+    return new AbstractConfig(definition, set, false);
+  }
+
+  /** One of the versions of an aggregate type's schema, and the key that declares it. */
+  record SchemaVersion(String label, String key, Schema schema) {
+    ConfigException invalid(String reason) {
+      return new ConfigException(
+          key, MessageText.abbreviate(schema), "must be a supported Avro schema: " + reason);
+    }
+  }
+
+  /**
+   * Return the schema versions of an aggregate type, latest first.
+   *
+   * @param labels regular expression of the version labels
+   */
+  List<SchemaVersion> schemaVersions(String type, String labels) {
+    String prefix = PREFIX + type + ".schema.";
+    String key = prefix + VERSIONS;
+    List<SchemaVersion> versions = new ArrayList<>();
+    List<String> listed = parse(required(key, Type.LIST)).getList(key);
+    for (String label : listed) {
+      // Without dots, because schema.V.id must differ from schema.V of another version.
+      if (!label.matches(labels) || label.equals(VERSIONS)) {
+        throw new ConfigException(key, listed, "version labels must match " + labels);
+      }
+      versions.add(schemaVersion(prefix + label, label));
+    }
+    return versions;
+  }
+
+  private SchemaVersion schemaVersion(String key, String label) {
+    String json = parse(required(key, Type.STRING)).getString(key);
+    try {
+      Schema schema = new Schema.Parser().parse(json);
+      // Checks the logical types.
+      new JsonAvroEncoder(schema);
+      return new SchemaVersion(label, key, schema);
+    } catch (RuntimeException e) {
+      // Not only AvroRuntimeException: Avro 1.12.2 throws NullPointerException for undefined names.
+      throw new ConfigException(
+          key, MessageText.abbreviate(json), "must be an Avro schema as JSON: " + e.getMessage());
+    }
+  }
+
+  private static ConfigDef required(String key, Type type) {
+    return new ConfigDef().define(key, type, Importance.HIGH, "");
+  }
+
+  /**
+   * @param supported names of the keys, for the error message
+   * @throws ConfigException if a key was not defined by any of the calls of {@link #parse}
+   */
+  void rejectUndefined(List<String> types, String supported) {
+    for (Map.Entry<String, Object> entry : values.entrySet()) {
+      if (!defined.contains(entry.getKey())) {
+        throw new ConfigException(
+            entry.getKey(),
+            MessageText.abbreviate(entry.getValue()),
+            "not an option of the aggregate types " + types + "; the options are " + supported);
+      }
+    }
+  }
+}

@@ -1,0 +1,19 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.outbox.PayloadEncoder;
+import io.outboxkit.smt.outbox.PayloadFormat;
+
+/**
+ * Topic, partitioning and payload encoding of one aggregate type.
+ *
+ * @param partitions partition count of the topic
+ * @param partitionField outbox column whose hash determines the partition; null: the producer
+ *     hashes the record key
+ */
+public record AggregateRoute(
+    String type,
+    String topic,
+    int partitions,
+    String partitionField,
+    PayloadFormat format,
+    PayloadEncoder encoder) {}

@@ -1,0 +1,153 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.util.MessageText;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.data.Field;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.Header;
+
+/**
+ * Path of a field in a record: {@code key}, {@code key.a.b}, {@code value}, {@code value.a.b}
+ * through Structs and Maps, or {@code header.NAME}, where NAME may contain dots. If several headers
+ * have that name, the last one applies, as in Kafka's {@code Headers.lastHeader}.
+ */
+public final class FieldPath {
+  private static final String SYNTAX = "key, key.field, value, value.field, or header.name";
+
+  /** Accepts null, which stands for an option that is not set. */
+  public static final ConfigDef.Validator VALIDATOR =
+      ConfigDef.LambdaValidator.with(
+          (name, value) -> {
+            if (value != null) {
+              parse(name, (String) value);
+            }
+          },
+          () -> SYNTAX);
+
+  private static final String KEY = "key";
+  private static final String VALUE = "value";
+  private static final String HEADER = "header";
+
+  private final String text;
+  private final String root;
+  private final List<String> steps;
+
+  private FieldPath(String text, String root, List<String> steps) {
+    this.text = text;
+    this.root = root;
+    this.steps = steps;
+  }
+
+  /**
+   * @param option name of the option for the error message
+   * @throws ConfigException if the text is not a path
+   */
+  public static FieldPath parse(String option, String text) {
+    if (text != null) {
+      int dot = text.indexOf('.');
+      String root = dot < 0 ? text : text.substring(0, dot);
+      String rest = dot < 0 ? "" : text.substring(dot + 1);
+      if (root.equals(HEADER) && !rest.isEmpty()) {
+        return new FieldPath(text, root, List.of(rest));
+      }
+      List<String> steps = dot < 0 ? List.of() : List.of(rest.split("\\.", -1));
+      if ((root.equals(KEY) || root.equals(VALUE)) && !steps.contains("")) {
+        return new FieldPath(text, root, steps);
+      }
+    }
+    throw new ConfigException(option, text, "must be " + SYNTAX);
+  }
+
+  /**
+   * Return the field's value; null if the field, the key or the header is null or missing.
+   *
+   * @throws DataException if the Struct or Map lacks the field, or if the path starts at the value
+   *     of a tombstone
+   */
+  public Object read(ConnectRecord<?> record) {
+    if (root.equals(HEADER)) {
+      Header header = record.headers().lastWithName(steps.get(0));
+      return header == null ? null : header.value();
+    }
+    Object value = root.equals(KEY) ? record.key() : record.value();
+    if (value == null && root.equals(VALUE)) {
+      throw error(
+          record,
+          "cannot be read from a tombstone; use a field of the key or a header, or move this"
+              + " transform before the one that creates tombstones");
+    }
+    for (String step : steps) {
+      if (value == null) {
+        return null;
+      }
+      value = field(value, step, record);
+    }
+    return value;
+  }
+
+  /**
+   * Return the field's value as text; null for null. Integers and booleans count as text.
+   *
+   * @throws DataException if the value has another type, and as {@link #read}
+   */
+  public String readText(ConnectRecord<?> record) {
+    Object value = read(record);
+    if (value == null || value instanceof String) {
+      return (String) value;
+    }
+    if (value instanceof Long
+        || value instanceof Integer
+        || value instanceof Short
+        || value instanceof Byte
+        || value instanceof Boolean
+        || value instanceof java.util.UUID) {
+      return value.toString();
+    }
+    throw error(record, "is of type " + typeOf(value) + ", not text");
+  }
+
+  /** Return the simple name of the value's class, with the schema name of a Struct. */
+  public static String typeOf(Object value) {
+    if (value instanceof Struct struct) {
+      return "Struct" + (struct.schema().name() == null ? "" : " " + struct.schema().name());
+    }
+    return value.getClass().getSimpleName();
+  }
+
+  /** Return an exception with the path and the record's topic. */
+  public DataException error(ConnectRecord<?> record, String problem) {
+    return new DataException(this + " on topic " + record.topic() + " " + problem);
+  }
+
+  private Object field(Object container, String name, ConnectRecord<?> record) {
+    if (container instanceof Struct struct) {
+      Field field = struct.schema().field(name);
+      if (field == null) {
+        throw missing(name, record, "there is no such field");
+      }
+      // Not get(), which returns the field's default in place of null.
+      return struct.getWithoutDefault(name);
+    }
+    if (container instanceof Map<?, ?> map) {
+      if (!map.containsKey(name)) {
+        throw missing(name, record, "there is no such field");
+      }
+      return map.get(name);
+    }
+    throw missing(name, record, typeOf(container) + " has no fields");
+  }
+
+  private DataException missing(String name, ConnectRecord<?> record, String reason) {
+    return error(record, "cannot be read at " + MessageText.quote(name) + ": " + reason);
+  }
+
+  @Override
+  public String toString() {
+    return "Field " + text;
+  }
+}

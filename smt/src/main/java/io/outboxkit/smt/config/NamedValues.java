@@ -1,0 +1,45 @@
+package io.outboxkit.smt.config;
+
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
+
+/** Options that are lists of {@code name:value}. Names may contain colons, values may not. */
+public final class NamedValues {
+  private NamedValues() {}
+
+  /**
+   * Return the values by name, in the order of the entries.
+   *
+   * @throws ConfigException if an entry is not {@code name:value}, or if a name is repeated
+   */
+  public static Map<String, String> parse(String option, List<String> entries) {
+    Map<String, String> values = new LinkedHashMap<>();
+    for (String entry : entries) {
+      int colon = entry.lastIndexOf(':');
+      if (colon <= 0 || colon == entry.length() - 1) {
+        throw new ConfigException(option, entries, "must be a list of name:value");
+      }
+      String name = entry.substring(0, colon).trim();
+      if (values.put(name, entry.substring(colon + 1).trim()) != null) {
+        throw new ConfigException(option, entries, "duplicate entry for " + name);
+      }
+    }
+    return values;
+  }
+
+  /**
+   * @param syntax syntax of an entry for the documentation: {@code topic:count}
+   */
+  public static ConfigDef.Validator validator(String syntax) {
+    return ConfigDef.LambdaValidator.with(
+        (name, value) -> {
+          if (value != null) {
+            parse(name, ((List<?>) value).stream().map(String.class::cast).toList());
+          }
+        },
+        () -> "list of " + syntax);
+  }
+}

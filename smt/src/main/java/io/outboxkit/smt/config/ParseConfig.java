@@ -1,0 +1,81 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.avro.JsonStructParser;
+import io.outboxkit.smt.config.AggregateKeys.SchemaVersion;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.AbstractConfig;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigDef.Importance;
+import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigException;
+
+/** Options of ParsePayload. */
+public final class ParseConfig extends AbstractConfig {
+  /** Names of the options. */
+  public interface ConfigName {
+    String FIELD = "field";
+    String TYPE_FIELD = "type.field";
+    String AGGREGATES = "aggregates";
+  }
+
+  public static final ConfigDef CONFIG_DEF =
+      new ConfigDef()
+          .define(
+              ConfigName.FIELD,
+              Type.STRING,
+              "value.payload",
+              FieldPath.VALIDATOR,
+              Importance.HIGH,
+              "Field with the JSON text. The parsed Struct becomes the record's value.")
+          .define(
+              ConfigName.TYPE_FIELD,
+              Type.STRING,
+              "header.aggregate_type",
+              FieldPath.VALIDATOR,
+              Importance.HIGH,
+              "Field with the aggregate type, which determines the schema.")
+          .define(
+              ConfigName.AGGREGATES,
+              Type.LIST,
+              ConfigDef.NO_DEFAULT_VALUE,
+              Validators.NON_EMPTY_DISTINCT_LIST,
+              Importance.HIGH,
+              "Aggregate types to parse. Each requires the aggregate.T.* keys below.");
+
+  private static final String LABELS = "[1-9][0-9]{0,8}";
+
+  public ParseConfig(Map<String, ?> props) {
+    super(CONFIG_DEF, props, false);
+  }
+
+  /** A version of an aggregate's schema. */
+  public record Version(int number, JsonStructParser parser) {}
+
+  /**
+   * Return the schema versions of each aggregate type, latest first.
+   *
+   * @throws ConfigException if an {@code aggregate.*} key is missing, unknown or not valid
+   */
+  public Map<String, List<Version>> versions() {
+    AggregateKeys keys = new AggregateKeys(this);
+    Map<String, List<Version>> versions = new LinkedHashMap<>();
+    List<String> types = getList(ConfigName.AGGREGATES);
+    for (String type : types) {
+      List<Version> parsers = new ArrayList<>();
+      for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
+        int number = Integer.parseInt(version.label());
+        try {
+          parsers.add(new Version(number, new JsonStructParser(version.schema(), number)));
+        } catch (IllegalArgumentException e) {
+          throw version.invalid(e.getMessage());
+        }
+      }
+      versions.put(type, parsers);
+    }
+    keys.rejectUndefined(types, "aggregate.T.schema.versions and .schema.V for each version V");
+    return versions;
+  }
+}

@@ -1,0 +1,371 @@
+package io.outboxkit.smt.config;
+
+import io.outboxkit.smt.outbox.CloudEventHeaders;
+import io.outboxkit.smt.outbox.HeaderPlacements;
+import io.outboxkit.smt.outbox.RecordHeaders;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.config.AbstractConfig;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigDef.Importance;
+import org.apache.kafka.common.config.ConfigDef.NonEmptyString;
+import org.apache.kafka.common.config.ConfigDef.Range;
+import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigDef.ValidString;
+import org.apache.kafka.common.config.ConfigException;
+
+/** Options of OutboxRouter. */
+public final class RouterConfig extends AbstractConfig {
+  /** Names of the options, as in Debezium's EventRouter where the meaning is the same. */
+  public interface ConfigName {
+    String TABLE = "table";
+    String MESSAGE_PREFIX = "message.prefix";
+    String ID_FIELD = "table.field.event.id";
+    String KEY_FIELD = "table.field.event.key";
+    String TYPE_FIELD = "table.field.event.type";
+    String PAYLOAD_FIELD = "table.field.event.payload";
+    String TIMESTAMP_FIELD = "table.field.event.timestamp";
+    String HEADERS_FIELD = "table.field.event.headers";
+    String SCHEMA_VERSION_FIELD = "table.field.event.schema.version";
+    String PLACEMENT = "table.fields.additional.placement";
+    String PLACEMENT_MISSING = "table.field.additional.missing";
+    String ROUTE_BY_FIELD = "route.by.field";
+    String AGGREGATES = "aggregates";
+    String SOURCE_EPOCH = "source.epoch";
+    String INVALID_ROWS = "invalid.rows";
+    String DEAD_LETTER_TOPIC = "dead.letter.topic";
+    String SNAPSHOT_ROWS = "snapshot.rows";
+    String INVALID_OPERATIONS = "table.op.invalid.behavior";
+    String DELETED_ROWS = "deleted.rows";
+    String MAX_RECORD_BYTES = "max.record.bytes";
+    String PASS_THROUGH = "pass.through";
+    String CLOUDEVENTS_SOURCE = "cloudevents.source";
+  }
+
+  /** Values of {@link ConfigName#INVALID_OPERATIONS}. */
+  public static final String FATAL = "fatal";
+
+  public static final String ERROR = "error";
+  public static final String WARN = "warn";
+
+  private static final String DEAD_LETTER = "dead-letter";
+  private static final String FAIL = "fail";
+  private static final String ROUTE = "route";
+  private static final String IGNORE = "ignore";
+
+  public static final ConfigDef CONFIG_DEF = routingOptions(columnOptions(new ConfigDef()));
+
+  private final Map<String, AggregateRoute> routes;
+  private final HeaderPlacements placements;
+
+  /**
+   * @throws ConfigException if an option is missing, unknown or not valid, or if options conflict
+   */
+  public RouterConfig(Map<String, ?> props) {
+    super(CONFIG_DEF, props, false);
+    requireTableOrMessages();
+    placements =
+        HeaderPlacements.parse(
+            ConfigName.PLACEMENT,
+            getList(ConfigName.PLACEMENT),
+            getString(ConfigName.PLACEMENT_MISSING).equals(IGNORE));
+    requirePlacementsWithoutCloudEvents();
+    routes = new AggregateConfig(this).routes(getList(ConfigName.AGGREGATES));
+    requireOnePayloadType();
+    if (deadLetters()) {
+      requireDeadLetterTopic();
+    }
+  }
+
+  private static ConfigDef columnOptions(ConfigDef definition) {
+    definition.define(
+        ConfigName.TABLE,
+        Type.STRING,
+        null,
+        Validators.TABLE_NAME,
+        Importance.HIGH,
+        "Outbox table as schema.table; the root of a partitioned table. Required unless"
+            + " message.prefix is set.");
+    definition.define(
+        ConfigName.MESSAGE_PREFIX,
+        Type.STRING,
+        null,
+        Importance.HIGH,
+        "Prefix of logical decoding messages to route. They must be transactional, and their"
+            + " content must be a JSON object with the columns of the outbox table.");
+    column(definition, ConfigName.ID_FIELD, "id", "unique event id", "header event_id");
+    column(definition, ConfigName.KEY_FIELD, "aggregate_id", "aggregate id", "record key");
+    column(definition, ConfigName.TYPE_FIELD, "event_type", "event type", "header event_type");
+    column(
+        definition,
+        ConfigName.PAYLOAD_FIELD,
+        "payload",
+        "state after the event, in the aggregate's payload.format",
+        "record value; SQL NULL, and JSON null with payload.format=json, become a tombstone");
+    column(
+        definition,
+        ConfigName.TIMESTAMP_FIELD,
+        "created_at",
+        "event time (timestamptz, or timestamp in UTC)",
+        "header event_time");
+    column(
+        definition,
+        ConfigName.HEADERS_FIELD,
+        "headers",
+        "JSON object of additional headers; the table may lack this column",
+        "one header per field");
+    column(
+        definition,
+        ConfigName.ROUTE_BY_FIELD,
+        "aggregate_type",
+        "aggregate type, which determines the topic",
+        "header aggregate_type");
+    return additionalColumnOptions(definition);
+  }
+
+  private static void column(
+      ConfigDef definition, String name, String column, String content, String target) {
+    definition.define(
+        name,
+        Type.STRING,
+        column,
+        new NonEmptyString(),
+        Importance.LOW,
+        "Column with the " + content + ". Target: " + target + ".");
+  }
+
+  private static ConfigDef additionalColumnOptions(ConfigDef definition) {
+    return definition
+        .define(
+            ConfigName.SCHEMA_VERSION_FIELD,
+            Type.STRING,
+            null,
+            new NonEmptyString(),
+            Importance.LOW,
+            "Column with the label of the payload's schema version (text or integer). If not set,"
+                + " or if the column is null, the latest version that accepts the payload applies."
+                + " Required if an aggregate with payload.format=avro has several versions; a row"
+                + " with null is then invalid.")
+        .define(
+            ConfigName.PLACEMENT,
+            Type.LIST,
+            List.of(),
+            HeaderPlacements.VALIDATOR,
+            Importance.LOW,
+            "Columns to add as headers: column:header, or column:header:name for another header"
+                + " name. Null adds no header.")
+        .define(
+            ConfigName.PLACEMENT_MISSING,
+            Type.STRING,
+            ERROR,
+            ValidString.in(ERROR, IGNORE),
+            Importance.LOW,
+            "Behavior if the table lacks a column of table.fields.additional.placement: error stops"
+                + " the task, ignore adds no header.");
+  }
+
+  private static ConfigDef routingOptions(ConfigDef definition) {
+    return definition
+        .define(
+            ConfigName.AGGREGATES,
+            Type.LIST,
+            ConfigDef.NO_DEFAULT_VALUE,
+            Validators.NON_EMPTY_DISTINCT_LIST,
+            Importance.HIGH,
+            "Aggregate types to route. Each requires the aggregate.T.* keys below.")
+        .define(
+            ConfigName.SOURCE_EPOCH,
+            Type.INT,
+            1,
+            Range.between(0, 0xFFFF),
+            Importance.MEDIUM,
+            "First component of the header source_sequence. Increase it when the server's LSNs"
+                + " start again at lower values.")
+        .define(
+            ConfigName.INVALID_ROWS,
+            Type.STRING,
+            DEAD_LETTER,
+            ValidString.in(DEAD_LETTER, FAIL),
+            Importance.MEDIUM,
+            "Behavior for rows that cannot be routed: dead-letter writes them to"
+                + " dead.letter.topic, fail stops the task.")
+        .define(
+            ConfigName.DEAD_LETTER_TOPIC,
+            Type.STRING,
+            null,
+            Importance.MEDIUM,
+            "Topic for rows that cannot be routed. Required with invalid.rows=dead-letter.")
+        .define(
+            ConfigName.SNAPSHOT_ROWS,
+            Type.STRING,
+            FAIL,
+            ValidString.in(FAIL, ROUTE),
+            Importance.LOW,
+            "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, route handles"
+                + " them as inserts.")
+        .define(
+            ConfigName.INVALID_OPERATIONS,
+            Type.STRING,
+            FATAL,
+            ValidString.in(FATAL, ERROR, WARN),
+            Importance.LOW,
+            "Behavior for updates of outbox rows (op=u): fatal stops the task, error and warn skip"
+                + " them and log the first at that level.")
+        .define(
+            ConfigName.DELETED_ROWS,
+            Type.STRING,
+            FAIL,
+            ValidString.in(FAIL, IGNORE),
+            Importance.LOW,
+            "Behavior for deletes and truncates of the outbox table (op=d, op=t): fail stops the"
+                + " task, ignore skips them.")
+        .define(
+            ConfigName.MAX_RECORD_BYTES,
+            Type.INT,
+            1_000_000,
+            Range.atLeast(1),
+            Importance.MEDIUM,
+            "Maximum size, in bytes, of key, value and headers, plus 10 per header for Kafka's"
+                + " framing. Larger rows are invalid. Must be lower than the producer's"
+                + " max.request.size and the topics' max.message.bytes.")
+        .define(
+            ConfigName.PASS_THROUGH,
+            Type.LIST,
+            List.of(),
+            Validators.PASS_THROUGH,
+            Importance.LOW,
+            "Other records to pass unchanged: transactions, schema-changes, messages,"
+                + " table:<schema.table>. Heartbeats always pass; anything else stops the task.")
+        .define(
+            ConfigName.CLOUDEVENTS_SOURCE,
+            Type.STRING,
+            null,
+            Validators.URI_REFERENCE,
+            Importance.LOW,
+            "Source of the events as a URI reference, such as /library. If set, records have"
+                + " CloudEvents headers, with this value as ce_source.");
+  }
+
+  /** Return null if only messages are routed. */
+  public String table() {
+    return getString(ConfigName.TABLE);
+  }
+
+  /** Return null if only rows are routed. */
+  public String messagePrefix() {
+    return getString(ConfigName.MESSAGE_PREFIX);
+  }
+
+  /** Return whether invalid rows are written to the dead letter topic instead of failing. */
+  public boolean deadLetters() {
+    return getString(ConfigName.INVALID_ROWS).equals(DEAD_LETTER);
+  }
+
+  public boolean routesSnapshotRows() {
+    return getString(ConfigName.SNAPSHOT_ROWS).equals(ROUTE);
+  }
+
+  /** Return whether deletes and truncates are skipped instead of failing. */
+  public boolean ignoresDeletes() {
+    return getString(ConfigName.DELETED_ROWS).equals(IGNORE);
+  }
+
+  public HeaderPlacements placements() {
+    return placements;
+  }
+
+  /** Return null if records have no CloudEvents headers. */
+  public CloudEventHeaders cloudEvents() {
+    String source = getString(ConfigName.CLOUDEVENTS_SOURCE);
+    return source == null ? null : new CloudEventHeaders(source);
+  }
+
+  /** Return the header names that a row must not set, with the reason for the error message. */
+  public Map<String, String> reservedHeaders() {
+    Map<String, String> reserved = new HashMap<>();
+    RecordHeaders.NAMES.forEach(name -> reserved.put(name, "a header of the contract"));
+    placements.entries().forEach(e -> reserved.put(e.header(), "set by " + ConfigName.PLACEMENT));
+    if (cloudEvents() != null) {
+      CloudEventHeaders.NAMES.forEach(name -> reserved.put(name, "a CloudEvents header"));
+    }
+    return reserved;
+  }
+
+  /** Return the routes by aggregate type. */
+  public Map<String, AggregateRoute> routes() {
+    return routes;
+  }
+
+  /** Return whether the payload column must be bytea, instead of jsonb, json or text. */
+  public boolean payloadIsBinary() {
+    return routes.values().iterator().next().format().isBinary();
+  }
+
+  private void requireTableOrMessages() {
+    String prefix = messagePrefix();
+    if (prefix != null && prefix.isBlank()) {
+      throw new ConfigException(ConfigName.MESSAGE_PREFIX, prefix, "must not be blank");
+    }
+    if (table() == null && prefix == null) {
+      throw new ConfigException(
+          ConfigName.TABLE, null, "required unless message.prefix is set; set schema.table");
+    }
+    List<String> passThrough = getList(ConfigName.PASS_THROUGH);
+    if (passThrough.contains("table:" + table())) {
+      throw new ConfigException(
+          ConfigName.PASS_THROUGH, passThrough, "must not contain the outbox table");
+    }
+  }
+
+  private void requirePlacementsWithoutCloudEvents() {
+    for (HeaderPlacements.Entry entry : placements.entries()) {
+      if (cloudEvents() != null && CloudEventHeaders.NAMES.contains(entry.header())) {
+        throw new ConfigException(
+            ConfigName.PLACEMENT,
+            getList(ConfigName.PLACEMENT),
+            entry.header() + " is a CloudEvents header; choose another name");
+      }
+    }
+  }
+
+  /** All aggregates share the payload column, and messages contain JSON. */
+  private void requireOnePayloadType() {
+    for (AggregateRoute route : routes.values()) {
+      String name = AggregateKeys.PREFIX + route.type() + AggregateConfig.FORMAT;
+      if (route.format().isBinary() != payloadIsBinary()) {
+        throw new ConfigException(
+            name,
+            route.format().code(),
+            "the payload column cannot be both bytea and text; use json and text, or avro and"
+                + " confluent-avro");
+      }
+      if (route.format().isBinary() && messagePrefix() != null) {
+        throw new ConfigException(
+            name, route.format().code(), "not valid with message.prefix; use json or text");
+      }
+    }
+  }
+
+  /** Dead letters on an aggregate's topic would be read, and compacted, as its events. */
+  private void requireDeadLetterTopic() {
+    String topic = getString(ConfigName.DEAD_LETTER_TOPIC);
+    if (topic == null) {
+      throw new ConfigException(
+          ConfigName.DEAD_LETTER_TOPIC,
+          null,
+          "required with invalid.rows=dead-letter; set a topic or invalid.rows=fail");
+    }
+    Validators.TOPIC_NAME.ensureValid(ConfigName.DEAD_LETTER_TOPIC, topic);
+    for (AggregateRoute route : routes.values()) {
+      if (route.topic().equals(topic)) {
+        throw new ConfigException(
+            ConfigName.DEAD_LETTER_TOPIC,
+            topic,
+            String.format(
+                "is also %s%s%s; set a separate topic for dead letters",
+                AggregateKeys.PREFIX, route.type(), AggregateConfig.TOPIC));
+      }
+    }
+  }
+}

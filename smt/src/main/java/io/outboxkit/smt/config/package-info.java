@@ -1,0 +1,2 @@
+/** Options of the transforms. */
+package io.outboxkit.smt.config;

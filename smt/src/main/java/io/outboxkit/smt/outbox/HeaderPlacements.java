@@ -1,0 +1,77 @@
+package io.outboxkit.smt.outbox;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
+
+/**
+ * Columns that are added as headers, in EventRouter's syntax: {@code column:header} or {@code
+ * column:header:name}.
+ *
+ * @param lenient whether a table may lack the columns
+ */
+public record HeaderPlacements(List<Entry> entries, boolean lenient) {
+  public record Entry(String column, String header) {}
+
+  private static final String SYNTAX = "list of column:header or column:header:name";
+  private static final Pattern ENTRY =
+      Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
+
+  public static final ConfigDef.Validator VALIDATOR =
+      ConfigDef.LambdaValidator.with(
+          (name, value) -> {
+            if (value != null) {
+              parse(name, ((List<?>) value).stream().map(String.class::cast).toList(), false);
+            }
+          },
+          () -> SYNTAX);
+
+  /**
+   * @throws ConfigException if an entry is not valid, or if it uses a reserved or repeated header
+   */
+  public static HeaderPlacements parse(String option, List<String> texts, boolean lenient) {
+    List<Entry> entries = new ArrayList<>();
+    Set<String> headers = new HashSet<>();
+    for (String text : texts) {
+      Entry entry = parseEntry(option, text);
+      if (RecordHeaders.RESERVED.contains(entry.header())) {
+        throw new ConfigException(
+            option,
+            text,
+            entry.header() + " is a header of the contract; remove the entry or set another name");
+      }
+      if (!headers.add(entry.header())) {
+        throw new ConfigException(option, texts, "duplicate header " + entry.header());
+      }
+      entries.add(entry);
+    }
+    return new HeaderPlacements(List.copyOf(entries), lenient);
+  }
+
+  private static Entry parseEntry(String option, String text) {
+    Matcher matcher = ENTRY.matcher(text);
+    if (!matcher.matches()) {
+      throw new ConfigException(option, text, "must be a " + SYNTAX);
+    }
+    String placement = matcher.group(2).trim();
+    if (!placement.equals("header")) {
+      throw new ConfigException(option, text, remedy(placement));
+    }
+    String column = matcher.group(1).trim();
+    return new Entry(column, matcher.group(3) == null ? column : matcher.group(3).trim());
+  }
+
+  private static String remedy(String placement) {
+    return switch (placement) {
+      case "envelope" ->
+          "the record value is the payload only; include the column in the payload, or use header";
+      case "partition" -> "set aggregate.T.partition.field to the column instead";
+      default -> "the placement must be header";
+    };
+  }
+}

@@ -1,0 +1,204 @@
+package io.outboxkit.smt.outbox;
+
+import io.outboxkit.smt.avro.AvroBodyChecker;
+import io.outboxkit.smt.avro.AvroOutput;
+import io.outboxkit.smt.avro.JsonAvroEncoder;
+import io.outboxkit.smt.avro.PayloadException;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
+import io.outboxkit.smt.outbox.SchemaVersions.Version;
+import io.outboxkit.smt.util.Bytes;
+import io.outboxkit.smt.util.Json;
+import io.outboxkit.smt.util.Utf8;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+
+/** The encoders of each {@link PayloadFormat}. SQL NULL is a tombstone in every format. */
+public final class PayloadEncoders {
+  private PayloadEncoders() {}
+
+  /** Encodes JSON text as Avro in Confluent wire format. JSON null is a tombstone too. */
+  public static final class JsonEncoder implements PayloadEncoder {
+    private final SchemaVersions<JsonAvroEncoder> versions;
+    private final AvroOutput out;
+
+    /**
+     * @param out buffer, which encoders of the same thread can share
+     */
+    public JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out) {
+      this.versions = versions;
+      this.out = out;
+    }
+
+    /**
+     * Encode with the row's schema version, or with the latest version that accepts the payload,
+     * because a backlog can contain rows that were written before a schema change. If unknown
+     * fields are ignored, the version that skips the fewest fields applies: otherwise a field that
+     * no version has could hide one that an older version has.
+     */
+    @Override
+    public byte[] encode(OutboxRow row) throws InvalidRowException {
+      String payload = (String) row.payload();
+      if (payload == null || Json.isNull(payload)) {
+        return null;
+      }
+      PayloadException latest = null;
+      byte[] best = null;
+      int fewestSkipped = 0;
+      for (Version<JsonAvroEncoder> version : versions.candidates(row)) {
+        try {
+          out.startFramed(version.id());
+          version.codec().encode(payload, out);
+          if (out.skippedFields() == 0) {
+            return out.toByteArray();
+          }
+          if (best == null || out.skippedFields() < fewestSkipped) {
+            best = out.toByteArray();
+            fewestSkipped = out.skippedFields();
+          }
+        } catch (PayloadException e) {
+          latest = latest == null ? e : latest;
+        }
+      }
+      if (best != null) {
+        return best;
+      }
+      throw versions.mismatch(row, latest);
+    }
+  }
+
+  /**
+   * Adds the Confluent wire format to Avro bodies that are valid by the row's schema version, or by
+   * the only one. Other versions are not tried, because the same bytes could have another meaning.
+   */
+  public static final class AvroEncoder implements PayloadEncoder {
+    private final SchemaVersions<AvroBodyChecker> versions;
+    private final AvroOutput out;
+
+    /**
+     * @param out buffer, which encoders of the same thread can share
+     */
+    public AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out) {
+      this.versions = versions;
+      this.out = out;
+    }
+
+    @Override
+    public byte[] encode(OutboxRow row) throws InvalidRowException {
+      byte[] body = Bytes.of(row.payload());
+      if (body == null) {
+        return null;
+      }
+      Version<AvroBodyChecker> version = versions.single(row);
+      try {
+        version.codec().check(body, 0);
+        out.startFramed(version.id());
+        out.writeFixed(body);
+        return out.toByteArray();
+      } catch (PayloadException e) {
+        throw versions.mismatch(row, e);
+      }
+    }
+  }
+
+  /** Passes values in Confluent wire format that are valid by the version with their schema id. */
+  public static final class ConfluentAvroEncoder implements PayloadEncoder {
+    private static final int HEADER_SIZE = 1 + Integer.BYTES;
+
+    private final SchemaVersions<AvroBodyChecker> versions;
+
+    public ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions) {
+      this.versions = versions;
+    }
+
+    @Override
+    public byte[] encode(OutboxRow row) throws InvalidRowException {
+      byte[] value = Bytes.of(row.payload());
+      if (value == null) {
+        return null;
+      }
+      if (value.length < HEADER_SIZE || value[0] != 0) {
+        throw invalid("is not in Confluent wire format: byte 0x00 and 4 bytes of schema id");
+      }
+      Version<AvroBodyChecker> version = versionOf(ByteBuffer.wrap(value).getInt(1), row);
+      try {
+        version.codec().check(value, HEADER_SIZE);
+        return value;
+      } catch (PayloadException e) {
+        throw invalid(
+            "does not fit schema version "
+                + version.label()
+                + ", whose id it has; "
+                + e.getMessage());
+      }
+    }
+
+    private Version<AvroBodyChecker> versionOf(int id, OutboxRow row) throws InvalidRowException {
+      List<Version<AvroBodyChecker>> candidates = versions.candidates(row);
+      for (Version<AvroBodyChecker> version : candidates) {
+        if (version.id() == id) {
+          return version;
+        }
+      }
+      String expected =
+          candidates.stream()
+              .map(version -> version.id() + " (version " + version.label() + ")")
+              .collect(Collectors.joining(" or "));
+      // Without the actual id: if the value is not framed, these bytes are data.
+      throw invalid(
+          (row.schemaVersion() == null
+                  ? "has the schema id of no configured version"
+                  : "does not have the schema id of the row's schema version")
+              + ", expected "
+              + expected);
+    }
+
+    private static InvalidRowException invalid(String problem) {
+      return new InvalidRowException(Reason.PAYLOAD_INVALID, "the payload " + problem);
+    }
+  }
+
+  /** Encodes text as UTF-8, without a schema. */
+  public static final class TextEncoder implements PayloadEncoder {
+    @Override
+    public byte[] encode(OutboxRow row) throws InvalidRowException {
+      String payload = (String) row.payload();
+      if (payload == null) {
+        return null;
+      }
+      if (Utf8.hasUnpairedSurrogate(payload)) {
+        throw new InvalidRowException(
+            Reason.PAYLOAD_INVALID, "the payload has an unpaired surrogate");
+      }
+      return payload.getBytes(StandardCharsets.UTF_8);
+    }
+
+    @Override
+    public String contentType(OutboxRow row) {
+      return row.columns().payloadIsJson() ? "application/json" : "text/plain; charset=utf-8";
+    }
+  }
+
+  /** Encodes rows of the given event types as tombstones, without reading their payload. */
+  public static final class TombstoneEncoder implements PayloadEncoder {
+    private final Set<String> eventTypes;
+    private final PayloadEncoder delegate;
+
+    public TombstoneEncoder(Set<String> eventTypes, PayloadEncoder delegate) {
+      this.eventTypes = eventTypes;
+      this.delegate = delegate;
+    }
+
+    @Override
+    public byte[] encode(OutboxRow row) throws InvalidRowException {
+      return eventTypes.contains(row.eventType()) ? null : delegate.encode(row);
+    }
+
+    @Override
+    public String contentType(OutboxRow row) {
+      return delegate.contentType(row);
+    }
+  }
+}

@@ -1,2 +1,0 @@
-/** What {@link io.outboxkit.smt.ParsePayload} is made of. */
-package io.outboxkit.smt.parse;

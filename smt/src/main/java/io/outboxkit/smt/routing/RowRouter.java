@@ -1,0 +1,125 @@
+package io.outboxkit.smt.routing;
+
+import io.outboxkit.smt.config.AggregateRoute;
+import io.outboxkit.smt.config.RouterConfig;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import io.outboxkit.smt.outbox.CloudEventHeaders;
+import io.outboxkit.smt.outbox.InvalidRowException;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
+import io.outboxkit.smt.outbox.OutboxRow;
+import io.outboxkit.smt.outbox.RecordHeaders;
+import io.outboxkit.smt.outbox.RowHeaders;
+import io.outboxkit.smt.util.KeyPartitioner;
+import io.outboxkit.smt.util.MessageText;
+import io.outboxkit.smt.util.Utf8;
+import java.util.Map;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
+/** Converts outbox rows to the records of the contract. */
+public final class RowRouter {
+  private final Map<String, AggregateRoute> routes;
+  private final int maxRecordBytes;
+  private final RowHeaders rowHeaders;
+
+  /** Null if records have no CloudEvents headers. */
+  private final CloudEventHeaders cloudEvents;
+
+  public RowRouter(RouterConfig config) {
+    this.routes = config.routes();
+    this.maxRecordBytes = config.getInt(ConfigName.MAX_RECORD_BYTES);
+    this.rowHeaders = new RowHeaders(config.reservedHeaders());
+    this.cloudEvents = config.cloudEvents();
+  }
+
+  /**
+   * Return the record for the row.
+   *
+   * @throws InvalidRowException if the row violates the contract
+   * @throws DataException if the table lacks the partition column
+   */
+  public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
+    row.columns().requireValid();
+    AggregateRoute route = routeOf(row);
+    requireComplete(row);
+    ConnectHeaders headers = RecordHeaders.of(row);
+    row.columns().addPlacedTo(headers);
+    rowHeaders.addTo(headers, row.headers());
+    Integer partition = partition(route, row);
+    byte[] value = route.encoder().encode(row);
+    if (cloudEvents != null) {
+      cloudEvents.addTo(headers, row, value == null ? null : route.encoder().contentType(row));
+    }
+    requireSize(row.key(), value, headers);
+    return record.newRecord(
+        route.topic(),
+        partition,
+        Schema.STRING_SCHEMA,
+        row.key(),
+        value == null ? null : Schema.BYTES_SCHEMA,
+        value,
+        row.commitMillis(),
+        headers);
+  }
+
+  private AggregateRoute routeOf(OutboxRow row) throws InvalidRowException {
+    AggregateRoute route = routes.get(row.aggregateType());
+    if (route == null) {
+      throw new InvalidRowException(
+          Reason.UNKNOWN_AGGREGATE_TYPE,
+          row.aggregateType() == null
+              ? "the aggregate type is null"
+              : "aggregate type "
+                  + MessageText.quote(row.aggregateType())
+                  + " is not in aggregates");
+    }
+    return route;
+  }
+
+  private static void requireComplete(OutboxRow row) throws InvalidRowException {
+    requireText(row.key(), Reason.EMPTY_KEY, "the aggregate id");
+    requireText(row.id(), Reason.EMPTY_EVENT_ID, "the event id");
+    requireText(row.eventType(), Reason.EMPTY_EVENT_TYPE, "the event type");
+    if (row.eventTime() == null) {
+      throw new InvalidRowException(
+          Reason.EVENT_TIME_INVALID,
+          "the event time is null or not a timestamp of the years 0 to 9999");
+    }
+  }
+
+  private static void requireText(String text, Reason reason, String name)
+      throws InvalidRowException {
+    if (text == null || text.isEmpty()) {
+      throw new InvalidRowException(reason, name + " is null or empty");
+    }
+  }
+
+  /** Return null to let the producer partition by the record key. */
+  private static Integer partition(AggregateRoute route, OutboxRow row) throws InvalidRowException {
+    if (route.partitionField() == null) {
+      return null;
+    }
+    String column = route.partitionField();
+    String text = row.columns().partitionText(column, route.type());
+    requireText(text, Reason.EMPTY_PARTITION_FIELD, "column " + column);
+    return KeyPartitioner.partition(text, route.partitions());
+  }
+
+  private void requireSize(String key, byte[] value, ConnectHeaders headers)
+      throws InvalidRowException {
+    // An upper bound first, at most three bytes per char: nearly every record is below the limit.
+    if (3L * (key.length() + RecordHeaders.charsOf(headers)) + (value == null ? 0 : value.length)
+        <= maxRecordBytes) {
+      return;
+    }
+    long size =
+        Utf8.length(key) + (value == null ? 0 : value.length) + RecordHeaders.sizeOf(headers);
+    if (size > maxRecordBytes) {
+      throw new InvalidRowException(
+          Reason.RECORD_TOO_LARGE,
+          "key, value and headers take " + size + " bytes, max.record.bytes is " + maxRecordBytes);
+    }
+  }
+}

@@ -1,0 +1,193 @@
+package io.outboxkit.smt.source;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import io.outboxkit.smt.config.RouterConfig;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import io.outboxkit.smt.outbox.HeaderPlacements;
+import io.outboxkit.smt.outbox.OutboxRow;
+import io.outboxkit.smt.outbox.RecordHeaders;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.kafka.connect.data.Field;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
+/**
+ * Fields of the outbox table's columns, resolved once per row schema.
+ *
+ * @param schemaVersion null if the option is not set
+ * @param headers null if the table has no such column
+ * @param placed columns that are added as headers
+ */
+record ColumnMapping(
+    Schema schema,
+    Field id,
+    Field key,
+    Field aggregateType,
+    Field eventType,
+    Field schemaVersion,
+    Field payload,
+    Field timestamp,
+    Field headers,
+    List<PlacedColumn> placed) {
+
+  record PlacedColumn(Field column, String header) {}
+
+  /**
+   * @throws DataException if the table lacks a column, or if a column's type is not supported
+   */
+  static ColumnMapping of(Schema schema, RouterConfig config) {
+    Field payload = required(schema, config, ConfigName.PAYLOAD_FIELD);
+    Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
+    if (config.payloadIsBinary()) {
+      requireBytes(payload, config);
+    } else {
+      requireText(payload, config);
+    }
+    if (headers != null) {
+      requireText(headers, config);
+    }
+    return new ColumnMapping(
+        schema,
+        required(schema, config, ConfigName.ID_FIELD),
+        required(schema, config, ConfigName.KEY_FIELD),
+        required(schema, config, ConfigName.ROUTE_BY_FIELD),
+        required(schema, config, ConfigName.TYPE_FIELD),
+        config.getString(ConfigName.SCHEMA_VERSION_FIELD) == null
+            ? null
+            : required(schema, config, ConfigName.SCHEMA_VERSION_FIELD),
+        payload,
+        required(schema, config, ConfigName.TIMESTAMP_FIELD),
+        headers,
+        placed(schema, config));
+  }
+
+  /**
+   * Return the column as text: strings unchanged, integers and booleans in decimal notation.
+   * Integers with a schema name are rejected, because they represent another type, such as a date.
+   *
+   * @return null for SQL NULL
+   * @throws DataException if the column has another type
+   */
+  static String text(Struct row, Field column) {
+    Object value = value(row, column);
+    if (value == null || value instanceof String) {
+      return (String) value;
+    }
+    boolean integer =
+        value instanceof Long
+            || value instanceof Integer
+            || value instanceof Short
+            || value instanceof Byte;
+    if (integer && column.schema().name() == null || value instanceof Boolean) {
+      return value.toString();
+    }
+    throw new DataException(
+        String.format(
+            "Column %s has type %s; a key, id, type, schema version, partition field or header must"
+                + " be text, uuid, integer or boolean",
+            column.name(), typeOf(column)));
+  }
+
+  /** Return the column's value; null for SQL NULL, even if the column has a default. */
+  static Object value(Struct row, Field column) {
+    // get() returns the default in place of null; getWithoutDefault() looks the field up by name.
+    return column.schema().defaultValue() == null
+        ? row.get(column)
+        : row.getWithoutDefault(column.name());
+  }
+
+  private static Field required(Schema schema, RouterConfig config, String option) {
+    String name = config.getString(option);
+    Field column = schema.field(name);
+    if (column == null) {
+      throw new DataException(
+          String.format("Table %s has no column %s; correct %s", config.table(), name, option));
+    }
+    return column;
+  }
+
+  private static List<PlacedColumn> placed(Schema schema, RouterConfig config) {
+    List<PlacedColumn> placed = new ArrayList<>();
+    for (HeaderPlacements.Entry entry : config.placements().entries()) {
+      Field column = schema.field(entry.column());
+      if (column != null) {
+        placed.add(new PlacedColumn(column, entry.header()));
+      } else if (!config.placements().lenient()) {
+        throw new DataException(
+            String.format(
+                "Table %s has no column %s; correct %s, or set %s=ignore",
+                config.table(),
+                entry.column(),
+                ConfigName.PLACEMENT,
+                ConfigName.PLACEMENT_MISSING));
+      }
+    }
+    return List.copyOf(placed);
+  }
+
+  private static void requireBytes(Field column, RouterConfig config) {
+    if (column.schema().type() != Schema.Type.BYTES || column.schema().name() != null) {
+      throw unsupported(
+          column, config, "bytea, with binary.handling.mode=bytes on the connector, for Avro");
+    }
+  }
+
+  private static void requireText(Field column, RouterConfig config) {
+    if (column.schema().type() != Schema.Type.STRING) {
+      throw unsupported(column, config, "jsonb, json or text");
+    }
+  }
+
+  private static DataException unsupported(Field column, RouterConfig config, String required) {
+    return new DataException(
+        String.format(
+            "Column %s of table %s has type %s; it must be %s",
+            column.name(), config.table(), typeOf(column), required));
+  }
+
+  private static String typeOf(Field column) {
+    String name = column.schema().name();
+    return column.schema().type() + (name == null ? "" : " (" + name + ")");
+  }
+
+  /** The columns of one row. */
+  record TableColumns(Struct row, ColumnMapping mapping) implements OutboxRow.Columns {
+    @Override
+    public void requireValid() {}
+
+    @Override
+    public String partitionText(String column, String aggregateType) {
+      Field field = row.schema().field(column);
+      if (field == null) {
+        throw new DataException(
+            String.format(
+                "The outbox table has no column %s; correct aggregate.%s.partition.field",
+                column, aggregateType));
+      }
+      return text(row, field);
+    }
+
+    @Override
+    public void addPlacedTo(ConnectHeaders headers) {
+      // By index, without an iterator: this runs for every record and is mostly empty.
+      for (int i = 0; i < mapping.placed.size(); i++) {
+        PlacedColumn placed = mapping.placed.get(i);
+        RecordHeaders.add(headers, placed.header(), text(row, placed.column()));
+      }
+    }
+
+    @Override
+    public boolean payloadIsJson() {
+      return StructJsonWriter.isJson(mapping.payload.schema());
+    }
+
+    @Override
+    public void writeFields(JsonGenerator json) throws IOException {
+      StructJsonWriter.writeFields(json, row);
+    }
+  }
+}

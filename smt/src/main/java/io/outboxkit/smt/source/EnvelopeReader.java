@@ -1,0 +1,196 @@
+package io.outboxkit.smt.source;
+
+import io.outboxkit.smt.config.RouterConfig;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import io.outboxkit.smt.outbox.OutboxRow;
+import io.outboxkit.smt.source.ColumnMapping.TableColumns;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.DataException;
+
+/**
+ * Tells what Debezium sent: a row or message of the outbox, something that may pass, or something
+ * nobody named. Kinds are recognised by schema names and fields, so no Debezium class is needed.
+ */
+public final class EnvelopeReader {
+  private static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";
+  private static final String TRANSACTION = "io.debezium.connector.common.TransactionMetadataValue";
+  private static final String NOTIFICATION = "io.debezium.connector.common.Notification";
+  private static final String SCHEMA_CHANGE_SUFFIX = ".SchemaChangeValue";
+
+  private static final String MESSAGE = "m";
+  private static final String MISPLACED =
+      "configure this transform as the first one, on a Debezium source connector";
+
+  private final RouterConfig config;
+  private final String table;
+  private final String messagePrefix;
+  private final int sourceEpoch;
+  private final MessageReader messages;
+  private final PassThrough passThrough;
+  private final RowOperations operations;
+  private final EventTime eventTime = new EventTime();
+
+  // Of the previous record: Debezium creates new schemas only when the table changes.
+  private EnvelopeFields cachedFields;
+  private ColumnMapping cachedColumns;
+
+  public EnvelopeReader(RouterConfig config) {
+    this.config = config;
+    this.table = config.table();
+    this.messagePrefix = config.messagePrefix();
+    this.sourceEpoch = config.getInt(ConfigName.SOURCE_EPOCH);
+    this.messages = new MessageReader(config);
+    this.passThrough = new PassThrough(config.getList(ConfigName.PASS_THROUGH));
+    this.operations = new RowOperations(config);
+  }
+
+  /**
+   * Return the outbox row or message; null if the record passes unchanged, {@link
+   * OutboxRow#SKIPPED} if it is dropped.
+   *
+   * @throws DataException if the record is unexpected, or a row's columns are not supported
+   */
+  public OutboxRow read(ConnectRecord<?> record) {
+    if (record.value() == null) {
+      if (operations.ignoresDeletes() && table != null && PassThrough.isOfTable(record, table)) {
+        return OutboxRow.SKIPPED;
+      }
+      passThrough.requireTombstone(record);
+      return null;
+    }
+    if (!(record.value() instanceof Struct envelope)) {
+      throw PassThrough.rejected(
+          record,
+          "a value of class " + record.value().getClass().getName() + ", not a Debezium Struct",
+          MISPLACED);
+    }
+    EnvelopeFields fields = fieldsOf(envelope.schema());
+    if (fields == null) {
+      requireMetadataAllowed(record, envelope.schema().name());
+      return null;
+    }
+    return readChange(record, envelope, fields);
+  }
+
+  private OutboxRow readChange(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
+    String operation = (String) envelope.get(fields.operation());
+    if (MESSAGE.equals(operation)) {
+      return readMessage(record, envelope, fields);
+    }
+    Struct source = (Struct) envelope.get(fields.source());
+    String schemaName = (String) EnvelopeFields.get(source, fields.sourceSchema());
+    String tableName = (String) EnvelopeFields.get(source, fields.sourceTable());
+    if (!isOutbox(schemaName, tableName)) {
+      passThrough.requireTable(record, schemaName + "." + tableName);
+      return null;
+    }
+    if (!operations.isInsert(record, operation)) {
+      operations.requireSkippable(operation, () -> sequenceOf(source, fields));
+      return OutboxRow.SKIPPED;
+    }
+    Struct after = (Struct) EnvelopeFields.get(envelope, fields.after());
+    if (after == null) {
+      throw new DataException("Insert into " + table + " without a row (after)");
+    }
+    return row(after, columnsOf(after.schema()), source, fields);
+  }
+
+  private OutboxRow readMessage(ConnectRecord<?> record, Struct envelope, EnvelopeFields fields) {
+    Struct message = (Struct) EnvelopeFields.get(envelope, fields.message());
+    if (messagePrefix == null
+        || message == null
+        || !messagePrefix.equals(message.getString("prefix"))) {
+      passThrough.requireMessages(record);
+      return null;
+    }
+    Struct source = (Struct) envelope.get(fields.source());
+    return messages.read(
+        message.get("content"),
+        // Debezium sets no transaction for non-transactional messages (PgOutputMessageDecoder).
+        EnvelopeFields.get(source, fields.transaction()) != null,
+        sequenceOf(source, fields),
+        (Long) EnvelopeFields.get(source, fields.lsn()),
+        commitMillis(source, fields));
+  }
+
+  private OutboxRow row(Struct after, ColumnMapping mapping, Struct source, EnvelopeFields fields) {
+    return new OutboxRow(
+        new TableColumns(after, mapping),
+        ColumnMapping.text(after, mapping.id()),
+        ColumnMapping.text(after, mapping.key()),
+        ColumnMapping.text(after, mapping.aggregateType()),
+        ColumnMapping.text(after, mapping.eventType()),
+        mapping.schemaVersion() == null ? null : ColumnMapping.text(after, mapping.schemaVersion()),
+        ColumnMapping.value(after, mapping.payload()),
+        mapping.headers() == null ? null : ColumnMapping.text(after, mapping.headers()),
+        eventTime.format(
+            ColumnMapping.value(after, mapping.timestamp()), mapping.timestamp().schema().name()),
+        sequenceOf(source, fields),
+        (Long) EnvelopeFields.get(source, fields.lsn()),
+        commitMillis(source, fields));
+  }
+
+  private String sequenceOf(Struct source, EnvelopeFields fields) {
+    return SourceSequence.format(
+        sourceEpoch,
+        (String) EnvelopeFields.get(source, fields.sequence()),
+        (Long) EnvelopeFields.get(source, fields.lsn()));
+  }
+
+  /** Debezium sets source.ts_us and source.ts_ms to the commit time. */
+  private static Long commitMillis(Struct source, EnvelopeFields fields) {
+    Long micros = (Long) EnvelopeFields.get(source, fields.micros());
+    return micros != null
+        ? Long.valueOf(Math.floorDiv(micros, 1000L))
+        : (Long) EnvelopeFields.get(source, fields.millis());
+  }
+
+  private boolean isOutbox(String schemaName, String tableName) {
+    // Without concatenating the names, which would allocate a String per record.
+    return table != null
+        && schemaName != null
+        && tableName != null
+        && table.length() == schemaName.length() + 1 + tableName.length()
+        && table.startsWith(schemaName)
+        && table.charAt(schemaName.length()) == '.'
+        && table.endsWith(tableName);
+  }
+
+  private void requireMetadataAllowed(ConnectRecord<?> record, String name) {
+    if (HEARTBEAT.equals(name)) {
+      // Without heartbeats the replication slot would not advance.
+      return;
+    }
+    if (TRANSACTION.equals(name)) {
+      passThrough.requireTransactions(record);
+    } else if (name != null && name.endsWith(SCHEMA_CHANGE_SUFFIX)) {
+      passThrough.requireSchemaChanges(record);
+    } else if (NOTIFICATION.equals(name)) {
+      throw PassThrough.rejected(
+          record, "a notification", "remove sink from notification.enabled.channels");
+    } else {
+      throw PassThrough.rejected(
+          record, "a value with schema " + name + ", not a Debezium change event", MISPLACED);
+    }
+  }
+
+  private EnvelopeFields fieldsOf(Schema schema) {
+    if (cachedFields != null && cachedFields.schema() == schema) {
+      return cachedFields;
+    }
+    EnvelopeFields resolved = EnvelopeFields.of(schema);
+    if (resolved != null) {
+      cachedFields = resolved;
+    }
+    return resolved;
+  }
+
+  private ColumnMapping columnsOf(Schema schema) {
+    if (cachedColumns == null || cachedColumns.schema() != schema) {
+      cachedColumns = ColumnMapping.of(schema, config);
+    }
+    return cachedColumns;
+  }
+}

@@ -1,0 +1,90 @@
+package io.outboxkit.smt.source;
+
+import io.outboxkit.smt.util.IsoDateTimeParser;
+import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
+import java.time.temporal.ChronoUnit;
+
+/**
+ * Formats the header event_time: UTC with six fraction digits, {@code 2026-11-20T18:31:38.123456Z},
+ * so that texts sort by time. Not thread-safe.
+ */
+final class EventTime {
+  private static final int LENGTH = 27;
+  private static final long MAX_SECOND =
+      LocalDateTime.of(9999, 12, 31, 23, 59, 59).toEpochSecond(ZoneOffset.UTC);
+  private static final long MIN_SECOND =
+      LocalDateTime.of(0, 1, 1, 0, 0, 0).toEpochSecond(ZoneOffset.UTC);
+
+  private final IsoDateTimeParser iso = new IsoDateTimeParser();
+
+  /**
+   * @param value Debezium's value: ISO-8601 text with an offset (timestamptz), or ticks since 1970
+   *     in UTC (timestamp)
+   * @param schemaName name of the column's schema, which determines the resolution of the ticks
+   * @return null if the value is not valid, or outside the years 0 to 9999
+   */
+  String format(Object value, String schemaName) {
+    if (value instanceof String text) {
+      if (!iso.parseTimestamp(text)) {
+        return null;
+      }
+      return isNormal(text) ? text : format(iso.epochSecond(), iso.nano());
+    }
+    if (value instanceof java.util.Date date) {
+      return format(date.toInstant());
+    }
+    return value instanceof Long ticks && schemaName != null ? ofTicks(ticks, schemaName) : null;
+  }
+
+  /** Return whether a valid timestamp already has the target form, as most do. */
+  private static boolean isNormal(String text) {
+    return text.length() == LENGTH && text.charAt(10) == 'T' && text.charAt(LENGTH - 1) == 'Z';
+  }
+
+  private static String ofTicks(long ticks, String schemaName) {
+    return switch (schemaName) {
+      case "io.debezium.time.Timestamp" -> format(Instant.ofEpochMilli(ticks));
+      case "io.debezium.time.MicroTimestamp" ->
+          format(Instant.EPOCH.plus(ticks, ChronoUnit.MICROS));
+      case "io.debezium.time.NanoTimestamp" -> format(Instant.EPOCH.plusNanos(ticks));
+      default -> null;
+    };
+  }
+
+  private static String format(Instant instant) {
+    return format(instant.getEpochSecond(), instant.getNano());
+  }
+
+  private static String format(long epochSecond, int nano) {
+    if (epochSecond < MIN_SECOND || epochSecond > MAX_SECOND) {
+      return null;
+    }
+    LocalDateTime time = LocalDateTime.ofEpochSecond(epochSecond, nano, ZoneOffset.UTC);
+    char[] text = new char[LENGTH];
+    digits(time.getYear(), text, 0, 4);
+    text[4] = '-';
+    digits(time.getMonthValue(), text, 5, 2);
+    text[7] = '-';
+    digits(time.getDayOfMonth(), text, 8, 2);
+    text[10] = 'T';
+    digits(time.getHour(), text, 11, 2);
+    text[13] = ':';
+    digits(time.getMinute(), text, 14, 2);
+    text[16] = ':';
+    digits(time.getSecond(), text, 17, 2);
+    text[19] = '.';
+    digits(nano / 1000, text, 20, 6);
+    text[26] = 'Z';
+    return new String(text);
+  }
+
+  private static void digits(int value, char[] target, int offset, int count) {
+    int remaining = value;
+    for (int i = offset + count - 1; i >= offset; i--) {
+      target[i] = (char) ('0' + remaining % 10);
+      remaining /= 10;
+    }
+  }
+}

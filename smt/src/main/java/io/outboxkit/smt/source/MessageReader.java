@@ -1,0 +1,275 @@
+package io.outboxkit.smt.source;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonToken;
+import io.outboxkit.smt.config.RouterConfig;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import io.outboxkit.smt.outbox.HeaderPlacements;
+import io.outboxkit.smt.outbox.InvalidRowException;
+import io.outboxkit.smt.outbox.InvalidRowException.Reason;
+import io.outboxkit.smt.outbox.OutboxRow;
+import io.outboxkit.smt.outbox.RecordHeaders;
+import io.outboxkit.smt.util.Bytes;
+import io.outboxkit.smt.util.Json;
+import io.outboxkit.smt.util.Utf8;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.connect.errors.DataException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+
+/**
+ * Reads messages of {@code pg_logical_emit_message(true, prefix, json)}, where json is an object
+ * whose members are the columns of the outbox table. Not thread-safe.
+ */
+final class MessageReader {
+  private final String id;
+  private final String key;
+  private final String aggregateType;
+  private final String eventType;
+  private final String payload;
+  private final String timestamp;
+  private final String headers;
+  private final String schemaVersion;
+  private final List<String> requiredTexts;
+  private final HeaderPlacements placements;
+  private final EventTime eventTime = new EventTime();
+
+  MessageReader(RouterConfig config) {
+    this.id = config.getString(ConfigName.ID_FIELD);
+    this.key = config.getString(ConfigName.KEY_FIELD);
+    this.aggregateType = config.getString(ConfigName.ROUTE_BY_FIELD);
+    this.eventType = config.getString(ConfigName.TYPE_FIELD);
+    this.payload = config.getString(ConfigName.PAYLOAD_FIELD);
+    this.timestamp = config.getString(ConfigName.TIMESTAMP_FIELD);
+    this.headers = config.getString(ConfigName.HEADERS_FIELD);
+    this.schemaVersion = config.getString(ConfigName.SCHEMA_VERSION_FIELD);
+    this.requiredTexts = List.of(id, key, aggregateType, eventType, timestamp);
+    this.placements = config.placements();
+  }
+
+  /**
+   * Read a message. Problems of its content are thrown by {@link OutboxRow.Columns#requireValid},
+   * so that the message can become a dead letter.
+   *
+   * @param content Debezium's {@code message.content}
+   * @throws DataException if the content is text instead of bytes
+   */
+  OutboxRow read(
+      Object content, boolean transactional, String sequence, Long lsn, Long commitMillis) {
+    if (content instanceof String) {
+      throw new DataException(
+          "The content of a logical decoding message is text; set binary.handling.mode=bytes on the"
+              + " connector");
+    }
+    byte[] bytes = content == null ? new byte[0] : Bytes.of(content);
+    Map<String, Member> members = new LinkedHashMap<>();
+    InvalidRowException problem = parse(bytes, members);
+    boolean parsed = problem == null;
+    if (parsed) {
+      problem = transactional ? validate(members) : notTransactional();
+    }
+    return new OutboxRow(
+        new MessageColumns(parsed ? members : null, bytes, problem, placements),
+        text(members, id),
+        text(members, key),
+        text(members, aggregateType),
+        text(members, eventType),
+        schemaVersion == null ? null : text(members, schemaVersion),
+        parsed ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
+        members.containsKey(headers) ? members.get(headers).json() : null,
+        eventTime.format(text(members, timestamp), null),
+        sequence,
+        lsn,
+        commitMillis);
+  }
+
+  /** Add the members in order. On an error, return it and leave the map empty. */
+  private static InvalidRowException parse(byte[] content, Map<String, Member> members) {
+    InvalidRowException problem;
+    try {
+      String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
+      problem = parseObject(text, members);
+    } catch (CharacterCodingException e) {
+      problem = invalid("the content is not UTF-8");
+    } catch (JsonProcessingException e) {
+      // Without Jackson's message, which quotes the text around the error.
+      problem = invalid("the content is not valid JSON");
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    if (problem != null) {
+      members.clear();
+    }
+    return problem;
+  }
+
+  private static InvalidRowException parseObject(String text, Map<String, Member> members)
+      throws IOException {
+    try (JsonParser parser = Json.FACTORY.createParser(text)) {
+      if (parser.nextToken() != JsonToken.START_OBJECT) {
+        return invalid("the content is not a JSON object");
+      }
+      for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
+        if (members.put(name, Member.read(parser, text)) != null) {
+          return invalid("the object has a duplicate member");
+        }
+      }
+      return parser.nextToken() == null ? null : invalid("text after the JSON object");
+    }
+  }
+
+  private InvalidRowException validate(Map<String, Member> members) {
+    for (String name : requiredTexts) {
+      InvalidRowException problem =
+          members.containsKey(name) ? validateText(name, members.get(name)) : missing(name);
+      if (problem != null) {
+        return problem;
+      }
+    }
+    if (members.containsKey(schemaVersion)) {
+      InvalidRowException problem = validateText(schemaVersion, members.get(schemaVersion));
+      if (problem != null) {
+        return problem;
+      }
+    }
+    for (HeaderPlacements.Entry entry : placements.entries()) {
+      Member member = members.get(entry.column());
+      if (member == null && !placements.lenient()) {
+        return missing(entry.column());
+      }
+      if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
+        return unpairedSurrogate(entry.column());
+      }
+    }
+    // A message without a payload by mistake must not delete the aggregate.
+    return members.containsKey(payload) ? null : missing(payload);
+  }
+
+  private static InvalidRowException validateText(String name, Member member) {
+    if (!member.isText()) {
+      return invalid("\"" + name + "\" must be a string");
+    }
+    // Encoding would replace the surrogate by a question mark, so that different keys become equal.
+    return Utf8.hasUnpairedSurrogate(member.text()) ? unpairedSurrogate(name) : null;
+  }
+
+  private static InvalidRowException unpairedSurrogate(String name) {
+    return invalid("\"" + name + "\" has an unpaired surrogate");
+  }
+
+  private static InvalidRowException missing(String name) {
+    return invalid("the object has no member \"" + name + "\"");
+  }
+
+  private static InvalidRowException notTransactional() {
+    return new InvalidRowException(
+        Reason.MESSAGE_NOT_TRANSACTIONAL,
+        "the message is not transactional, so it is sent even if the transaction is rolled back;"
+            + " call pg_logical_emit_message with true");
+  }
+
+  private static InvalidRowException invalid(String problem) {
+    return new InvalidRowException(Reason.MESSAGE_INVALID, "message: " + problem);
+  }
+
+  private static String text(Map<String, Member> members, String name) {
+    Member member = members.get(name);
+    return member == null || !member.isText() ? null : member.textOrNull();
+  }
+
+  /** Return null for JSON null, which corresponds to SQL NULL in a row. */
+  private String payload(Map<String, Member> members) {
+    Member member = members.get(payload);
+    return member == null || member.token() == JsonToken.VALUE_NULL ? null : member.json();
+  }
+
+  /**
+   * A member of a message's object.
+   *
+   * @param token first token of the value
+   * @param json the value exactly as in the message
+   * @param text the text of a string; otherwise as {@code json}
+   */
+  private record Member(JsonToken token, String json, String text) {
+    static Member read(JsonParser parser, String message) throws IOException {
+      JsonToken token = parser.nextToken();
+      String string = token == JsonToken.VALUE_STRING ? parser.getText() : null;
+      int start = (int) parser.currentTokenLocation().getCharOffset();
+      parser.skipChildren();
+      // Without it, the location after a number would include the next character.
+      parser.finishToken();
+      int end = (int) parser.currentLocation().getCharOffset();
+      String json = message.substring(start, end).strip();
+      return new Member(token, json, string == null ? json : string);
+    }
+
+    /** Return whether the value can be an id, a type or a partition field. */
+    boolean isText() {
+      return token.isScalarValue() && token != JsonToken.VALUE_NUMBER_FLOAT;
+    }
+
+    String textOrNull() {
+      return token == JsonToken.VALUE_NULL ? null : text;
+    }
+  }
+
+  /**
+   * The members of a message.
+   *
+   * @param members null if the content is not a JSON object
+   * @param problem null if the message is valid
+   */
+  private record MessageColumns(
+      Map<String, Member> members,
+      byte[] content,
+      InvalidRowException problem,
+      HeaderPlacements placements)
+      implements OutboxRow.Columns {
+
+    @Override
+    public void requireValid() throws InvalidRowException {
+      if (problem != null) {
+        throw problem;
+      }
+    }
+
+    @Override
+    public String partitionText(String column, String aggregateType) {
+      // A missing member makes this message invalid, unlike a column that a table lacks.
+      return MessageReader.text(members, column);
+    }
+
+    @Override
+    public void addPlacedTo(ConnectHeaders headers) {
+      for (HeaderPlacements.Entry entry : placements.entries()) {
+        Member member = members == null ? null : members.get(entry.column());
+        RecordHeaders.add(headers, entry.header(), member == null ? null : member.textOrNull());
+      }
+    }
+
+    @Override
+    public boolean payloadIsJson() {
+      return true;
+    }
+
+    @Override
+    public void writeFields(JsonGenerator json) throws IOException {
+      if (members == null) {
+        json.writeBinaryField("content", content);
+        return;
+      }
+      for (Map.Entry<String, Member> member : members.entrySet()) {
+        json.writeFieldName(member.getKey());
+        json.writeRawValue(member.getValue().json());
+      }
+    }
+  }
+}

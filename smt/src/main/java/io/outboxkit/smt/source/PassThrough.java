@@ -1,0 +1,91 @@
+package io.outboxkit.smt.source;
+
+import java.util.List;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.errors.DataException;
+
+/** Rejects records that are neither outbox events nor entries of {@code pass.through}. */
+final class PassThrough {
+  private static final String TABLE_PREFIX = "table:";
+  private static final String KEY_SCHEMA_SUFFIX = ".Key";
+
+  private final List<String> entries;
+
+  PassThrough(List<String> entries) {
+    this.entries = entries;
+  }
+
+  void requireTransactions(ConnectRecord<?> record) {
+    require(
+        "transactions",
+        record,
+        "transaction metadata",
+        "set pass.through=transactions, or provide.transaction.metadata=false on the connector");
+  }
+
+  void requireSchemaChanges(ConnectRecord<?> record) {
+    require(
+        "schema-changes",
+        record,
+        "a schema change",
+        "set pass.through=schema-changes, or include.schema.changes=false on the connector");
+  }
+
+  void requireMessages(ConnectRecord<?> record) {
+    require(
+        "messages",
+        record,
+        "a logical decoding message",
+        "set pass.through=messages, or add the prefix to message.prefix.exclude.list on the"
+            + " connector");
+  }
+
+  void requireTable(ConnectRecord<?> record, String table) {
+    require(
+        TABLE_PREFIX + table,
+        record,
+        "a row of table " + table,
+        "set pass.through=table:" + table + ", or remove it from table.include.list");
+  }
+
+  /**
+   * Debezium sends a tombstone after a delete. It has no source, so that its table is determined by
+   * {@link #isOfTable}.
+   */
+  void requireTombstone(ConnectRecord<?> record) {
+    for (String entry : entries) {
+      if (entry.startsWith(TABLE_PREFIX)
+          && isOfTable(record, entry.substring(TABLE_PREFIX.length()))) {
+        return;
+      }
+    }
+    throw rejected(
+        record,
+        "a tombstone, which Debezium sends after a delete",
+        "set pass.through=table:<schema.table> for its table, or tombstones.on.delete=false on the"
+            + " connector");
+  }
+
+  /** Return whether the key schema or the topic of a tombstone ends with the table's name. */
+  static boolean isOfTable(ConnectRecord<?> record, String table) {
+    String keySchema = record.keySchema() == null ? null : record.keySchema().name();
+    return endsWithName(keySchema, table + KEY_SCHEMA_SUFFIX)
+        || endsWithName(record.topic(), table);
+  }
+
+  static DataException rejected(ConnectRecord<?> record, String description, String remedy) {
+    return new DataException(
+        String.format(
+            "Unexpected record on topic %s: %s; %s", record.topic(), description, remedy));
+  }
+
+  private void require(String entry, ConnectRecord<?> record, String description, String remedy) {
+    if (!entries.contains(entry)) {
+      throw rejected(record, description, remedy);
+    }
+  }
+
+  private static boolean endsWithName(String text, String name) {
+    return text != null && (text.equals(name) || text.endsWith("." + name));
+  }
+}

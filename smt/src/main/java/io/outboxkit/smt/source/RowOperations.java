@@ -1,0 +1,109 @@
+package io.outboxkit.smt.source;
+
+import io.outboxkit.smt.config.RouterConfig;
+import io.outboxkit.smt.config.RouterConfig.ConfigName;
+import java.util.function.Supplier;
+import org.apache.kafka.connect.connector.ConnectRecord;
+import org.apache.kafka.connect.errors.DataException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** Determines which operations on the outbox table are routed, skipped, or stop the task. */
+final class RowOperations {
+  private static final Logger LOG = LoggerFactory.getLogger(RowOperations.class);
+
+  private static final String CREATE = "c";
+  private static final String READ = "r";
+  private static final String UPDATE = "u";
+  private static final String DELETE = "d";
+  private static final String TRUNCATE = "t";
+
+  /**
+   * An update of the primary key is a delete and a create with this header (Debezium's
+   * RelationalChangeRecordEmitter).
+   */
+  private static final String OLD_KEY_HEADER = "__debezium.oldkey";
+
+  private final String table;
+  private final boolean routesSnapshotRows;
+  private final String updateBehavior;
+  private final boolean ignoresDeletes;
+  private boolean logged;
+
+  RowOperations(RouterConfig config) {
+    this.table = config.table();
+    this.routesSnapshotRows = config.routesSnapshotRows();
+    this.updateBehavior = config.getString(ConfigName.INVALID_OPERATIONS);
+    this.ignoresDeletes = config.ignoresDeletes();
+  }
+
+  boolean isInsert(ConnectRecord<?> record, String operation) {
+    return CREATE.equals(operation) && !isKeyUpdate(record)
+        || READ.equals(operation) && routesSnapshotRows;
+  }
+
+  private static boolean isKeyUpdate(ConnectRecord<?> record) {
+    return !record.headers().isEmpty() && record.headers().lastWithName(OLD_KEY_HEADER) != null;
+  }
+
+  boolean ignoresDeletes() {
+    return ignoresDeletes;
+  }
+
+  /**
+   * Return if an operation other than an insert is to be skipped.
+   *
+   * @param sequence source_sequence of the operation, for the log
+   * @throws DataException if the operation stops the task
+   */
+  void requireSkippable(String operation, Supplier<String> sequence) {
+    if (READ.equals(operation)) {
+      throw new DataException(
+          String.format(
+              "Snapshot row of %s (op=r): a snapshot reads rows without commit order, so that old"
+                  + " states can overwrite new ones; set snapshot.mode=no_data, or"
+                  + " snapshot.rows=route if each aggregate has one row",
+              table));
+    } else if (UPDATE.equals(operation) || CREATE.equals(operation)) {
+      if (updateBehavior.equals(RouterConfig.FATAL)) {
+        throw unsupported(
+            UPDATE.equals(operation) ? operation : operation + " after an update of the key",
+            ", or set table.op.invalid.behavior=warn");
+      }
+      logSkipped(sequence);
+    } else if (DELETE.equals(operation) || TRUNCATE.equals(operation)) {
+      if (!ignoresDeletes) {
+        throw unsupported(operation, ", or set deleted.rows=ignore");
+      }
+    } else {
+      throw unsupported(operation, "");
+    }
+  }
+
+  /** Log the first skipped update, and the others at debug only, to limit the log's size. */
+  private void logSkipped(Supplier<String> sequence) {
+    if (logged && !LOG.isDebugEnabled()) {
+      return;
+    }
+    String format =
+        "Skipped an update of a row of {} at {} ({}={}): only inserts are routed. Further updates"
+            + " are logged at debug.";
+    Object[] values = {table, sequence.get(), ConfigName.INVALID_OPERATIONS, updateBehavior};
+    if (logged) {
+      LOG.debug(format, values);
+    } else if (updateBehavior.equals(RouterConfig.ERROR)) {
+      LOG.error(format, values);
+    } else {
+      LOG.warn(format, values);
+    }
+    logged = true;
+  }
+
+  private DataException unsupported(String operation, String alternative) {
+    return new DataException(
+        String.format(
+            "Change of outbox table %s with op=%s: only inserts can be routed; create the"
+                + " publication with (publish='insert')%s",
+            table, operation, alternative));
+  }
+}

@@ -1,0 +1,100 @@
+package io.outboxkit.smt.source;
+
+import java.nio.charset.StandardCharsets;
+import org.apache.kafka.connect.errors.DataException;
+
+/**
+ * Formats the header source_sequence: source epoch, LSN of the last commit, and LSN of the event in
+ * hexadecimal, such as {@code 0001_0000000002ba5d10-0000000002ba5d48}. The text sorts by WAL order.
+ * The separator is not a colon, because Connect's SimpleHeaderConverter parses digits before a
+ * colon as a number.
+ */
+final class SourceSequence {
+  static final int LENGTH = 38;
+
+  private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
+
+  /** Digits of 2^63 - 1. A larger number with as many digits overflows to a negative one. */
+  private static final int MAX_DIGITS = 19;
+
+  private SourceSequence() {}
+
+  /**
+   * @param debezium Debezium's source.sequence, the LSNs of the last commit and of the event:
+   *     {@code [null,"188902120"]}; null if the source has none
+   * @param lsn Debezium's source.lsn, used if source.sequence has no LSN of the event
+   * @throws DataException if source.sequence has another format
+   */
+  static String format(int epoch, String debezium, Long lsn) {
+    long commit = 0;
+    long event = lsn == null ? 0 : lsn;
+    if (debezium != null) {
+      int comma = debezium.indexOf(',');
+      int last = debezium.length() - 1;
+      if (comma < 0 || debezium.charAt(0) != '[' || debezium.charAt(last) != ']') {
+        throw unknownFormat();
+      }
+      commit = lsn(debezium, 1, comma, 0);
+      event = lsn(debezium, comma + 1, last, event);
+    }
+    byte[] text = new byte[LENGTH];
+    hex(epoch, text, 0, 4);
+    text[4] = '_';
+    hex(commit, text, 5, 16);
+    text[21] = '-';
+    hex(event, text, 22, 16);
+    return new String(text, StandardCharsets.ISO_8859_1);
+  }
+
+  /** Parse {@code null} or a quoted number in [from, to). */
+  private static long lsn(String text, int from, int to, long missing) {
+    int start = from;
+    int end = to;
+    while (start < end && text.charAt(start) == ' ') {
+      start++;
+    }
+    while (end > start && text.charAt(end - 1) == ' ') {
+      end--;
+    }
+    if (end - start == 4 && text.startsWith("null", start)) {
+      return missing;
+    }
+    if (end - start < 3 || text.charAt(start) != '"' || text.charAt(end - 1) != '"') {
+      throw unknownFormat();
+    }
+    return number(text, start + 1, end - 1);
+  }
+
+  /** As Long.parseLong, at half the cost. */
+  private static long number(String text, int from, int to) {
+    if (to - from > MAX_DIGITS) {
+      throw unknownFormat();
+    }
+    long value = 0;
+    for (int i = from; i < to; i++) {
+      int digit = text.charAt(i) - '0';
+      if (digit < 0 || digit > 9) {
+        throw unknownFormat();
+      }
+      value = 10 * value + digit;
+    }
+    if (value < 0) {
+      throw unknownFormat();
+    }
+    return value;
+  }
+
+  private static void hex(long value, byte[] target, int offset, int digits) {
+    long remaining = value;
+    for (int i = offset + digits - 1; i >= offset; i--) {
+      target[i] = HEX[(int) (remaining & 0xF)];
+      remaining >>>= 4;
+    }
+  }
+
+  private static DataException unknownFormat() {
+    return new DataException(
+        "source.sequence is not [\"<last commit LSN>\",\"<LSN>\"], the format of Debezium's"
+            + " PostgreSQL connector");
+  }
+}

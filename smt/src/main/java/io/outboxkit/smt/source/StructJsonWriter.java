@@ -1,0 +1,95 @@
+package io.outboxkit.smt.source;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import io.outboxkit.smt.util.Bytes;
+import io.outboxkit.smt.util.Json;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.util.Collection;
+import java.util.Map;
+import org.apache.kafka.connect.data.Field;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.Struct;
+
+/** Writes Structs as JSON: json and jsonb columns embedded, bytes in base64. */
+final class StructJsonWriter {
+  private static final String JSON_SCHEMA = "io.debezium.data.Json";
+
+  private StructJsonWriter() {}
+
+  /** Write the Struct's fields to the generator's current object. */
+  static void writeFields(JsonGenerator json, Struct struct) throws IOException {
+    for (Field field : struct.schema().fields()) {
+      json.writeFieldName(field.name());
+      Object value = struct.getWithoutDefault(field.name());
+      if (value instanceof String text && isJson(field.schema()) && isValidJson(text)) {
+        json.writeRawValue(text);
+      } else {
+        write(json, value);
+      }
+    }
+  }
+
+  private static void write(JsonGenerator json, Object value) throws IOException {
+    if (value == null) {
+      json.writeNull();
+    } else if (value instanceof Struct struct) {
+      json.writeStartObject();
+      writeFields(json, struct);
+      json.writeEndObject();
+    } else if (value instanceof Collection<?> items) {
+      json.writeStartArray();
+      for (Object item : items) {
+        write(json, item);
+      }
+      json.writeEndArray();
+    } else if (value instanceof Map<?, ?> map) {
+      json.writeStartObject();
+      for (Map.Entry<?, ?> entry : map.entrySet()) {
+        json.writeFieldName(String.valueOf(entry.getKey()));
+        write(json, entry.getValue());
+      }
+      json.writeEndObject();
+    } else {
+      writeScalar(json, value);
+    }
+  }
+
+  private static void writeScalar(JsonGenerator json, Object value) throws IOException {
+    if (value instanceof Boolean bool) {
+      json.writeBoolean(bool);
+    } else if (value instanceof BigDecimal number) {
+      json.writeNumber(number);
+    } else if (value instanceof Double || value instanceof Float) {
+      json.writeNumber(((Number) value).doubleValue());
+    } else if (value instanceof Number number) {
+      json.writeNumber(number.longValue());
+    } else if (value instanceof byte[] || value instanceof ByteBuffer) {
+      json.writeBinary(Bytes.of(value));
+    } else if (value instanceof java.util.Date date) {
+      json.writeString(date.toInstant().toString());
+    } else {
+      json.writeString(value.toString());
+    }
+  }
+
+  /** Return whether the schema is that of a json or jsonb column. */
+  static boolean isJson(Schema schema) {
+    return JSON_SCHEMA.equals(schema.name());
+  }
+
+  private static boolean isValidJson(String text) throws IOException {
+    try (JsonParser parser = Json.FACTORY.createParser(text)) {
+      if (parser.nextToken() == null) {
+        return false;
+      }
+      parser.skipChildren();
+      return parser.nextToken() == null;
+    } catch (JsonProcessingException e) {
+      return false;
+    }
+  }
+}

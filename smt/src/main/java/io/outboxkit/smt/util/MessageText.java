@@ -1,0 +1,33 @@
+package io.outboxkit.smt.util;
+
+/** Names and option values in a form that is safe for error messages and logs. */
+public final class MessageText {
+  private static final int MAX_NAME = 64;
+  private static final int MAX_VALUE = 60;
+
+  private MessageText() {}
+
+  /**
+   * Return the name in quotes if it is an identifier (letters, digits, {@code _ . -}, at most 64
+   * characters), otherwise its length. Names in payloads can be data, such as the keys of a map.
+   */
+  public static String quote(String name) {
+    if (name.isEmpty() || name.length() > MAX_NAME) {
+      return "(a name of " + name.length() + " characters)";
+    }
+    for (int i = 0; i < name.length(); i++) {
+      char c = name.charAt(i);
+      boolean letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
+      if (!letter && !(c >= '0' && c <= '9') && c != '_' && c != '.' && c != '-') {
+        return "(a name of " + name.length() + " characters)";
+      }
+    }
+    return "\"" + name + "\"";
+  }
+
+  /** Return the first 60 characters of an option's value. */
+  public static String abbreviate(Object value) {
+    String text = String.valueOf(value);
+    return text.length() <= MAX_VALUE ? text : text.substring(0, MAX_VALUE) + "...";
+  }
+}
