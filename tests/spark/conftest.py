@@ -15,7 +15,6 @@ from tables import Target, job_for
 
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, PostgresTarget
 from outbox_spark.session.spark_session import start_session
-from outbox_spark.sinks.postgres.staging import VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -52,14 +51,6 @@ def postgres_target(
         schema=f"t_{abs(hash(request.node.nodeid)):x}",
     )
     return Target(spark, job_for(target), postgres)
-
-
-@pytest.fixture(params=["copy", "jdbc"])
-def staging_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How rows get into PostgreSQL; a test that takes it says what holds for both ways."""
-    way = str(request.param)
-    monkeypatch.setenv(VARIABLE, way)
-    return way
 
 
 @pytest.fixture

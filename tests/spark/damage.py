@@ -7,7 +7,7 @@ from psycopg.sql import SQL, Identifier
 from tables import Target
 
 from outbox_spark.jobs.model import IcebergTarget, PostgresTarget
-from outbox_spark.sinks.iceberg.table import table_name
+from outbox_spark.sinks.iceberg.catalog import table_name
 
 
 def damage(target: Target, key: str, **changed: str | int) -> None:

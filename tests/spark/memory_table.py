@@ -18,13 +18,13 @@ from outbox_spark.jobs.model import Committed, MaterializeJob, Options, Postgres
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.sinks import Batch
-from outbox_spark.sinks.target_table import SendsNothingAhead
+from outbox_spark.sinks.target_table import NoEarlyStaging
 
 JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 
 
 @dataclass
-class MemoryTable(SendsNothingAhead):
+class MemoryTable(NoEarlyStaging):
     """Rows by key; tombstones and poison by key with their versions; what went to quarantine."""
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class MemoryTable(SendsNothingAhead):
         """Takes everything."""
 
     @staticmethod
-    def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
+    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
 
     def write(self, batch: Batch) -> Written:

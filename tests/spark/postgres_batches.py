@@ -14,9 +14,9 @@ from psycopg.sql import SQL, Identifier
 
 from outbox_spark.decoding.columns import Column, Kind
 from outbox_spark.jobs.model import Mode, Written
+from outbox_spark.sinks.postgres.connection import prepare_merge
 from outbox_spark.sinks.postgres.merge import apply_staged
-from outbox_spark.sinks.postgres.session import prepare_merge
-from outbox_spark.sinks.postgres.staging import Staging, Way, settle
+from outbox_spark.sinks.postgres.staging import Staging, count_staged, create_staging
 from outbox_spark.sinks.postgres.statements import Statements
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,7 +51,6 @@ class Table:
     connection: psycopg.Connection[TupleRow]
     schema: str
     mode: Mode = Mode.HARD_DELETE
-    way: Way = Way.JDBC
     made: bool = field(default=False)
 
     @property
@@ -59,8 +58,13 @@ class Table:
         return Statements(self.schema, "thing", COLUMNS, mode=self.mode)
 
     @property
-    def staging(self) -> Staging:
-        return Staging(Identifier(self.schema, "thing__staging_00000000"), self.way)
+    def staging(self) -> Identifier:
+        return Identifier(self.schema, "thing__staging_00000000")
+
+    def staged(self) -> Staging:
+        """All rows of the staging table, as COPY would report them."""
+        query = SQL("select xmin::text::bigint, count(*) from {} group by 1").format(self.staging)
+        return Staging(self.staging, dict(self.connection.execute(query).fetchall()))
 
     def apply(self, changes: Iterable[Change]) -> Written:
         """One transaction, as the job makes it."""
@@ -73,29 +77,28 @@ class Table:
             first = not self.made
             if first:
                 self.make()
-            staged = settle(self.connection, self.staging, {})
-            written = apply_staged(self.connection, self.statements, staged, TOPIC_ID, first=first)
-            self.connection.execute(SQL("drop table {}").format(self.staging.name))
+            counts = count_staged(self.connection, self.staged())
+            written = apply_staged(self.connection, self.statements, self.staging, counts, TOPIC_ID, first=first)
+            self.connection.execute(SQL("drop table {}").format(self.staging))
         self.made = True
         return written
 
     def make(self) -> None:
         tables = self.statements
-        made = [tables.create_target(), *tables.create_ledger(), tables.create_quarantine()]
-        for statement in [*made, *tables.add_quarantine_key()]:
+        for statement in [tables.create_target(), *tables.create_ledger(), *tables.create_quarantine()]:
             self.connection.execute(statement)
 
     def stage(self, changes: Iterable[Change]) -> None:
-        self.connection.execute(self.staging.create(COLUMNS))
+        self.connection.execute(create_staging(self.staging, COLUMNS))
         insert = SQL(
             "insert into {} (aggregate_id, n, _sequence, _partition_epoch, _partition, _offset, _timestamp, "
             "_deleted, _reason) values (%s, %s, %s, 0, 0, %s, %s, %s, %s)"
-        ).format(self.staging.name)
+        ).format(self.staging)
         rows = [
             (c.key, c.n, c.sequence, c.offset, c.at, c.kind == TOMBSTONE, "undecodable" if c.kind == POISON else None)
             for c in changes
         ]
-        with self.connection.cursor() as cursor:
+        with self.connection.transaction(), self.connection.cursor() as cursor:
             cursor.executemany(insert, rows)
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:

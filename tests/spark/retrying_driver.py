@@ -15,7 +15,7 @@ from staged_rows import staged_row
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.spark_session import start_session
 from outbox_spark.session.stage_metrics import OBSERVATION
-from outbox_spark.sinks.postgres.copy import copy_rows
+from outbox_spark.sinks.postgres.staging import copy_rows
 
 ROWS, FAILING = 60_000, 45_000
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from kafka_log import Log
+from msgspec import structs
 from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 from tables import Target, job_for
@@ -19,7 +20,7 @@ from test_metrics import topic_in_memory
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
 from outbox_spark.commands.options import Exit
-from outbox_spark.errors import MaterializeError, RefusedError, SchemaError, UnreachableError
+from outbox_spark.errors import OutboxKitError, RefusedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import (
     Committed,
     DeltaTarget,
@@ -30,7 +31,7 @@ from outbox_spark.jobs.model import (
     PostgresTarget,
 )
 from outbox_spark.kafka.ranges import TopicState
-from outbox_spark.runs.materialize_table import materialize_table
+from outbox_spark.runs import materialize_table
 from outbox_spark.sinks import open_table
 
 NOW = datetime.now(UTC)
@@ -86,7 +87,7 @@ def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
 
 
 def test_a_table_that_is_not_there_yet(warehouse: MaterializeJob) -> None:
-    found = preview(replace(warehouse, table="none"), no_spark)
+    found = preview(structs.replace(warehouse, table="none"), no_spark)
     assert found.committed is None
     assert found.has_work
     assert found.offsets == 16
@@ -98,15 +99,15 @@ def test_nothing_to_read(
 ) -> None:
     committed(postgres, "still", COMMITTED)
     topic.setattr(module, "describe", lambda *_: replace(STATE, latest=COMMITTED.offsets))
-    found = dry_run([replace(warehouse, table="still")], no_spark, pytest.fail)
+    found = dry_run([structs.replace(warehouse, table="still")], no_spark, pytest.fail)
     assert exit_of(found) == Exit.DONE
     assert as_text(found).endswith("UTC; nothing to read")
 
 
 def test_a_table_that_the_job_did_not_make(warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict) -> None:
     committed(postgres, "foreign_one", None)
-    with pytest.raises(RefusedError, match="the job did not make it"):
-        preview(replace(warehouse, table="foreign_one"), no_spark)
+    with pytest.raises(RefusedError, match="did not create it"):
+        preview(structs.replace(warehouse, table="foreign_one"), no_spark)
 
 
 def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyP
 
 def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
     assert isinstance(warehouse.target, PostgresTarget)
-    down = replace(warehouse, target=replace(warehouse.target, port=1, password="s3cret"))
+    down = structs.replace(warehouse, target=structs.replace(warehouse.target, port=1, password="s3cret"))
     told: list[str] = []
     found = dry_run([down], no_spark, told.append)
     assert exit_of(found) == Exit.FAILED
@@ -145,7 +146,7 @@ def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topi
         started.append(spark)
         return spark
 
-    found = dry_run([job, replace(job, table="other")], start, lambda _: None)
+    found = dry_run([job, structs.replace(job, table="other")], start, lambda _: None)
     assert started == stopped == [spark]
     assert [each.committed for each in found] == [None, None]
     assert list(tmp_path.iterdir()) == []
@@ -162,7 +163,7 @@ def seen(
 ) -> Preview:
     monkeypatch.setattr(module, "_committed", lambda *_: committed)
     monkeypatch.setattr(module, "describe", lambda *_: state)
-    return preview(replace(job_for(DeltaTarget("/lake")), options=Options(missed_tombstones=missed)), no_spark)
+    return preview(structs.replace(job_for(DeltaTarget("/lake")), options=Options(missed_tombstones=missed)), no_spark)
 
 
 def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
@@ -207,7 +208,7 @@ def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_errors_go_before_what_is_found(
-    errors: list[MaterializeError | None], code: Exit, topic: pytest.MonkeyPatch
+    errors: list[OutboxKitError | None], code: Exit, topic: pytest.MonkeyPatch
 ) -> None:
     found = seen(topic, None)
     assert exit_of([found if error is None else Preview(found.job, error=error) for error in errors]) == code

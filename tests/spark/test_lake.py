@@ -78,12 +78,12 @@ def test_a_crash_before_the_branch_becomes_the_table_leaves_iceberg_as_it_was(
             iceberg_target.run(log, SCHEMAS)
     assert (iceberg_target.rows(), iceberg_target.committed()) == before
     # A driver that is killed leaves its branch.
-    loaded = iceberg(iceberg_target)._loaded()
+    loaded = iceberg(iceberg_target)._storage.load()
     loaded.manageSnapshots().createBranch("outbox_dead", loaded.currentSnapshot().snapshotId()).commit()
     iceberg_target.run(log, SCHEMAS)
     assert iceberg_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
     assert [len(iceberg_target.rows(suffix)) for suffix in ("__tombstones", "__quarantine")] == [1, 1]
-    assert list(iceberg(iceberg_target)._loaded().refs()) == ["main"]
+    assert list(iceberg(iceberg_target)._storage.load().refs()) == ["main"]
     export(iceberg_target.spark, [iceberg_target.job], tmp_path)
     (file,) = (tmp_path / "target/thing").glob("*.json")
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
@@ -109,19 +109,20 @@ def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
     log, first = two_parts()
     iceberg_target.run(log, SCHEMAS, first)
     table = iceberg(iceberg_target)
-    old = table._loaded().currentSnapshot().snapshotId()
+    old = table._storage.load().currentSnapshot().snapshotId()
     iceberg_target.run(log, SCHEMAS)
     committed = iceberg_target.committed()
     assert isinstance(iceberg_target.job.target, IcebergTarget)
     name = f"{iceberg_target.job.target.namespace}.thing"
     spark.sql(
-        f"CALL {table._catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+        f"CALL {table._storage.catalog}.system.rewrite_data_files("
+        f"table => '{name}', options => map('rewrite-all', 'true'))"
     ).collect()
-    assert "outbox" not in dict(table._loaded().currentSnapshot().summary())
+    assert "outbox" not in dict(table._storage.load().currentSnapshot().summary())
     assert iceberg_target.committed() == committed
     put(log, "c", 7)
     assert iceberg_target.run(log, SCHEMAS).upserts == 1
-    spark.sql(f"CALL {table._catalog}.system.rollback_to_snapshot('{name}', {old})").collect()
+    spark.sql(f"CALL {table._storage.catalog}.system.rollback_to_snapshot('{name}', {old})").collect()
     with pytest.raises(RefusedError, match="was rolled back") as caught:
         iceberg_target.committed()
     assert "outbox-rebuild" in caught.value.hint
@@ -145,7 +146,7 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
     progress = shadow.committed()
     with iceberg_target.open() as table, shadow.open() as other:
         table.replace_by(other)
-        assert {row["aggregate_id"] for row in table.versions().collect()} == {"b", "c", "d"}
+        assert {row["aggregate_id"] for row in table.current_versions().collect()} == {"b", "c", "d"}
     assert iceberg_target.committed() == progress
     assert iceberg_target.state("n")["d"] == {"n": 2**40}
     assert len(iceberg_target.rows("__quarantine")) == 2
@@ -171,7 +172,7 @@ def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) ->
     with delta_target.open() as table, shadow.open() as other:
         assert isinstance(table, DeltaTable)
         assert table._lease is not None
-        taker = Lease(delta_target.spark, table._lease._text, clock=lambda: time.time() + 3600, tell=lambda _: None)
+        taker = Lease(delta_target.spark, table._lease.path, print, clock=lambda: time.time() + 3600)
         taker.acquire()
         table._lease.renew()
         with pytest.raises(OverlapError, match="was taken over by process"):
@@ -246,28 +247,6 @@ def comments(target: Target) -> dict[str, str]:
     return {field.name: field.metadata["comment"] for field in frame.schema.fields if "comment" in field.metadata}
 
 
-def test_a_table_of_layout_1_gets_its_flags(delta_target: Target, spark: SparkSession) -> None:
-    """It had no `_stale`, and its quarantine no `aggregate_id`."""
-    log = Log("test.thing")
-    put(log, "a", 1)
-    put(log, "b", 2)
-    log.append("a", b"bad", sequence(3))
-    delta_target.run(log, SCHEMAS)
-    assert isinstance(delta_target.job.target, DeltaTarget)
-    path = f"{delta_target.job.target.path}/thing"
-    committed = delta_target.committed()
-    assert committed is not None
-    old = {**committed.to_json(), "layout": 1, "columns": ["n"], "ledger_id": "x", "token": "y"}
-    for suffix, column, progress in (("", "_stale", {"outbox": old}), ("__quarantine", "aggregate_id", {})):
-        frame = spark.read.format("delta").load(path + suffix).drop(column)
-        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        writer.option("userMetadata", json.dumps(progress)).save(path + suffix)
-    put(log, "c", 4)
-    delta_target.run(log, SCHEMAS)
-    expected = {"a": {"n": 1, "_stale": True}, "b": {"n": 2, "_stale": False}, "c": {"n": 4, "_stale": False}}
-    assert delta_target.state("n", "_stale") == expected
-
-
 def test_doc_of_a_field() -> None:
     schema = {**THING, "fields": [{"name": "n", "type": "int", "doc": "a number"}, {"name": "m", "type": "int"}]}
     assert [column.doc for column in columns_of(json.dumps(schema), "thing-value")] == ["a number", ""]
@@ -276,7 +255,7 @@ def test_doc_of_a_field() -> None:
 def test_names_and_texts_that_need_care_in_sql() -> None:
     assert quoted("a`b") == "`a``b`"
     assert literal("it's a \\ and ${x}") == "'it\\'s a \\\\ and \\u0024{x}'"
-    sql = Merge(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], gone=["old"]).sql("t_1", "s_1")
+    sql = Merge(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], removed=["old"]).sql("t_1", "s_1")
     assert "`gr``een` = s.`gr``een`, `old` = null" in sql
     assert "_poison" not in sql
     assert "BY SOURCE" not in sql

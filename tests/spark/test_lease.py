@@ -30,7 +30,7 @@ def write(file: Path, host: str = "elsewhere", pid: int = 7, **more: int) -> Non
 
 
 def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path) -> None:
-    first, second = Lease(spark, str(file)), Lease(spark, str(file))
+    first, second = Lease(spark, str(file), print), Lease(spark, str(file), print)
     first.acquire()
     try:
         with pytest.raises(OverlapError, match=rf"{file}: process {os.getpid()} on {socket.gethostname()}") as caught:
@@ -47,13 +47,13 @@ def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path)
 
 def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession, file: Path) -> None:
     told: list[str] = []
-    hours_ago = Lease(spark, str(file), clock=lambda: time.time() - 3600)
+    hours_ago = Lease(spark, str(file), print, clock=lambda: time.time() - 3600)
     hours_ago.acquire()
-    new = Lease(spark, str(file), tell=told.append)
+    new = Lease(spark, str(file), told.append)
     new.acquire()
     try:
         assert len(told) == 1
-        assert f"took over {file} from a run that is dead: process {os.getpid()}" in told[0]
+        assert f"took over {file} from a run that has ended: process {os.getpid()}" in told[0]
         assert not hours_ago.renew()
         with pytest.raises(OverlapError, match="was taken over by process"):
             hours_ago.check()
@@ -68,7 +68,7 @@ def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSe
     gone, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     gone.wait()
     write(file, socket.gethostname(), gone.pid, pid_namespace=here)
-    lease = Lease(spark, str(file), tell=lambda _: None)
+    lease = Lease(spark, str(file), print)
     lease.acquire()
     assert json.loads(file.read_text())["pid_namespace"] == here
     lease.release()
@@ -85,24 +85,24 @@ def test_a_process_of_another_container_is_waited_for_whatever_runs_here(spark: 
     for namespace in ({"pid_namespace": here + 1}, before_it_was_written):
         write(file, socket.gethostname(), gone.pid, **namespace)
         with pytest.raises(OverlapError, match=f"process {gone.pid} on {socket.gethostname()}"):
-            Lease(spark, str(file), tell=lambda _: None).acquire()
-        late = Lease(spark, str(file), clock=lambda: time.time() + 51, tell=lambda _: None)
+            Lease(spark, str(file), print).acquire()
+        late = Lease(spark, str(file), print, clock=lambda: time.time() + 51)
         late.acquire()
         late.release()
 
 
 def test_of_two_that_take_over_the_slower_leaves_the_new_lease(spark: SparkSession, file: Path) -> None:
     write(file)
-    lease = Lease(spark, str(file))
+    lease = Lease(spark, str(file), print)
     with pytest.raises(OverlapError, match="process 7 on elsewhere"):
-        lease._set_aside(Holder("dead", "elsewhere", 6, 0.0))
+        lease._remove_dead(Holder("dead", "elsewhere", 6, 0.0))
     assert json.loads(file.read_text())["token"] == "other"
 
 
 def test_a_lease_that_is_just_being_written_counts_from_its_time(spark: SparkSession, file: Path) -> None:
     file.parent.mkdir()
     file.touch()
-    lease = Lease(spark, str(file), tell=lambda _: None)
+    lease = Lease(spark, str(file), print)
     with pytest.raises(OverlapError, match="an unknown host"):
         lease.acquire()
     os.utime(file, (time.time() - 61, time.time() - 61))
@@ -119,7 +119,7 @@ def test_it_is_renewed_while_the_run_works(spark: SparkSession, file: Path) -> N
             renewed.set()
             return done
 
-    lease = Watched(spark, str(file), seconds=0.3)
+    lease = Watched(spark, str(file), print, seconds=0.3)
     lease.acquire()
     try:
         first = json.loads(file.read_text())["until"]
@@ -132,7 +132,7 @@ def test_it_is_renewed_while_the_run_works(spark: SparkSession, file: Path) -> N
 def test_a_folder_that_cannot_be_written_is_told(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(UnreachableError, match=r"lake/thing__lease cannot be written: \w+Exception"):
-        Lease(spark, str(tmp_path / "lake/thing__lease")).acquire()
+        Lease(spark, str(tmp_path / "lake/thing__lease"), print).acquire()
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kafka_log import Log, Schemas, framed, sequence
+from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
 
@@ -18,7 +19,7 @@ from outbox_spark.commands import run_each
 from outbox_spark.commands.maintain import Maintained, failed, main, maintain
 from outbox_spark.commands.options import Exit
 from outbox_spark.commands.run_each import for_each
-from outbox_spark.errors import ConfigurationError, MaterializeError, OverlapError, RefusedError
+from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable
@@ -57,7 +58,7 @@ def put(log: Log, key: str, commit: int) -> None:
 def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     log, told = Log("test.thing"), list[str]()
-    assert maintain(target.spark, target.job, told.append).done.endswith("there is no table yet")
+    assert maintain(target.spark, target.job, told.append).done.endswith("the table does not exist yet")
     put(log, "a", 1)
     put(log, "b", 2)
     target.run(log, SCHEMAS)
@@ -87,7 +88,7 @@ def expire_at_once(target: Target) -> None:
     with target.open() as table:
         if isinstance(table, IcebergTable):
             age = "'history.expire.max-snapshot-age-ms' = '1'"
-            table._sql(f"ALTER TABLE {table._name()} SET TBLPROPERTIES ({age})")
+            table._storage.execute(f"ALTER TABLE {table._storage.sql_name()} SET TBLPROPERTIES ({age})")
 
 
 def files(target: Target) -> int:
@@ -96,16 +97,16 @@ def files(target: Target) -> int:
         assert isinstance(table, DeltaTable | IcebergTable)
         if isinstance(table, IcebergTable):
             # Only the commit of the progress and what came after it are left.
-            assert sum(1 for _ in table._loaded().snapshots()) == 2
-            return target.spark.table(f"{table._name()}.data_files").count()
-        assert next(table._commits())["operation"] == "WRITE"  # the progress, after what was rewritten
-        return len(table._read().inputFiles())
+            assert sum(1 for _ in table._storage.load().snapshots()) == 2
+            return target.spark.table(f"{table._storage.sql_name()}.data_files").count()
+        assert next(table._storage.commits())["operation"] == "WRITE"  # the progress, after what was rewritten
+        return len(table._storage.read().inputFiles())
 
 
 def test_a_table_that_fails_does_not_keep_the_others_waiting(
     delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._path if "good" in table._path else 1 / 0)
+    monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._label if "good" in table._label else 1 / 0)
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     told: list[str] = []
@@ -122,7 +123,7 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(
 
 def job_at(target: Target, folder: str) -> MaterializeJob:
     assert isinstance(target.job.target, DeltaTarget)
-    return MaterializeJob(**{**vars(target.job), "target": DeltaTarget(f"{target.job.target.path}/{folder}")})
+    return structs.replace(target.job, target=DeltaTarget(f"{target.job.target.path}/{folder}"))
 
 
 class Session:
@@ -136,13 +137,13 @@ class Session:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(None, Exit.DONE), (MaterializeError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
+    [(None, Exit.DONE), (OutboxKitError("it failed"), Exit.FAILED), (RefusedError("it failed"), Exit.REFUSED)],
 )
 def test_the_command(
     pipeline: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    error: MaterializeError | None,
+    error: OutboxKitError | None,
     code: Exit,
 ) -> None:
     def result(_: object, job: MaterializeJob, __: object) -> Maintained:

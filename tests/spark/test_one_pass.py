@@ -15,7 +15,7 @@ from tables import Target, staging_tables
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Mode
 from outbox_spark.runs.apply_batch import apply
-from outbox_spark.sinks import PostgresTable, Sent
+from outbox_spark.sinks import PostgresTable, StagedRows
 
 OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "m", "type": "int", "default": 7}]}  # type: ignore[misc]
@@ -119,13 +119,13 @@ def test_after_poison_no_batch_of_the_run_is_staged_in_vain(
 ) -> None:
     schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
     live, sent = LiveTopic(spark, log, schemas), []
-    send_ahead = PostgresTable.send_ahead
+    stage_early = PostgresTable.stage_early
 
-    def noting(*arguments: Any) -> Sent | None:  # noqa: ANN401 - as send_ahead has them
-        sent.append(send_ahead(*arguments))
+    def noting(*arguments: Any) -> StagedRows | None:  # noqa: ANN401 - as stage_early has them
+        sent.append(stage_early(*arguments))
         return sent[-1]
 
-    monkeypatch.setattr(PostgresTable, "send_ahead", noting)
+    monkeypatch.setattr(PostgresTable, "stage_early", noting)
     with postgres_target.open() as table:
         first = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
         log.append("k7", framed(NEW, 2, {"n": 7, "m": 7}), sequence(7))

@@ -10,7 +10,7 @@ from kafka_log import sequence
 from postgres_batches import GOOD, TOMBSTONE, Change, Table, fresh_schema
 from psycopg.sql import SQL
 
-from outbox_spark.errors import MaterializeError, OverlapError
+from outbox_spark.errors import OutboxKitError, OverlapError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.sinks import PostgresTable
 
@@ -28,7 +28,7 @@ def thing(postgres: psycopg.conninfo.ConninfoDict) -> Open:
 
 def test_the_error_names_who_holds_the_table(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
     with thing() as holder:
-        pid = holder._open.info.backend_pid
+        pid = holder._connection.info.backend_pid
         with pytest.raises(OverlapError) as caught, thing():
             pass
         assert caught.value.message.startswith(
@@ -56,7 +56,7 @@ def test_a_holder_that_the_user_may_not_see_is_named_by_its_pid(
                 )
                 with pytest.raises(OverlapError) as caught, stranger:
                     pass
-                assert caught.value.message.endswith(f"lock.thing: pid {holder._open.info.backend_pid}")
+                assert caught.value.message.endswith(f"lock.thing: pid {holder._connection.info.backend_pid}")
         finally:
             connection.execute("drop role stranger")
 
@@ -65,7 +65,7 @@ def test_the_server_looks_whether_the_holder_lives(thing: Open) -> None:
     """With the server's defaults a machine that died would hold its table for two hours."""
     with thing() as table:
         found = {
-            name: table._open.execute(SQL("select current_setting({})").format(name)).fetchone()
+            name: table._connection.execute(SQL("select current_setting({})").format(name)).fetchone()
             for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
         }
     assert found == {
@@ -81,7 +81,7 @@ def test_a_run_whose_session_ended_loses_the_table(thing: Open, postgres: psycop
     with psycopg.connect(**postgres, autocommit=True) as connection:
         dead = thing()
         with dead:
-            pid = dead._open.info.backend_pid
+            pid = dead._connection.info.backend_pid
             # Waits until it has ended.
             assert connection.execute("select pg_terminate_backend(%s, 10000)", (pid,)).fetchone() == (True,)
             with thing() as next_run:
@@ -106,5 +106,5 @@ def test_maintain_removes_dead_rows_and_says_how_many(thing: Open, postgres: psy
 
 
 def test_maintain_of_a_table_that_is_not_there(thing: Open) -> None:
-    with thing() as table, pytest.raises(MaterializeError, match="lock"):
+    with thing() as table, pytest.raises(OutboxKitError, match="lock"):
         table.maintain()

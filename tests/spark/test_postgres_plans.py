@@ -10,10 +10,10 @@ from postgres_batches import COLUMNS, TOPIC_ID, Table, fresh_schema
 from psycopg.sql import SQL, Composed
 
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres.history_sql import History
+from outbox_spark.sinks.postgres.connection import prepare_merge
+from outbox_spark.sinks.postgres.history_sql import HistoryMerge
 from outbox_spark.sinks.postgres.merge_sql import Merge
-from outbox_spark.sinks.postgres.session import prepare_merge
-from outbox_spark.sinks.postgres.staging import analyze, settle
+from outbox_spark.sinks.postgres.staging import analyze, count_staged, create_staging
 
 ROWS, BATCH = 60_000, 1000
 # Every fifth is a tombstone, every seventh poison; all keys are in the table.
@@ -26,13 +26,13 @@ from generate_series(1, {}) i
 
 
 def statements(mode: Mode, table: Table) -> dict[str, Composed]:
-    kind = History if mode is Mode.HISTORY else Merge
+    kind = HistoryMerge if mode is Mode.HISTORY else Merge
     merge = kind(table.statements, table.staging, TOPIC_ID, first=False, ledger=True, poison=True)
     found = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
-    if isinstance(merge, History):
-        known = {f"known {number}": statement for number, statement in enumerate(merge.forget_known())}
+    if isinstance(merge, HistoryMerge):
+        known = {f"known {number}": statement for number, statement in enumerate(merge.remove_known())}
         return {**found, **known, "close": merge.close_rows()}
-    return {**found, "deletes": merge.delete_rows(), "revived": merge.forget_revived()}
+    return {**found, "deletes": merge.delete_rows(), "revived": merge.remove_superseded_tombstones()}
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -46,7 +46,7 @@ def test_no_statement_of_a_small_batch_reads_the_whole_table(
         with connection.transaction():
             prepare_merge(connection)
             fill(table, version=10**9, mixed=True, rows=BATCH)
-            settle(connection, table.staging, {})
+            count_staged(connection, table.staged())
             analyze(connection, table.staging)
             for name, statement in statements(mode, table).items():
                 plan = "\n".join(row[0] for row in connection.execute(SQL("explain ") + statement).fetchall())
@@ -54,6 +54,6 @@ def test_no_statement_of_a_small_batch_reads_the_whole_table(
 
 
 def fill(table: Table, *, version: int, mixed: bool, rows: int) -> None:
-    table.connection.execute(table.staging.create(COLUMNS))
-    statement = SQL(FILL).format(table.staging.name, version, mixed, mixed, rows)
+    table.connection.execute(create_staging(table.staging, COLUMNS))
+    statement = SQL(FILL).format(table.staging, version, mixed, mixed, rows)
     table.connection.execute(statement)

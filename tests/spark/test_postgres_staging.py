@@ -16,12 +16,9 @@ from staged_rows import create_table, staged_row
 from tables import Target
 
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.errors import ConfigurationError, MaterializeError
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.session.class_path import has_class
-from outbox_spark.sinks.postgres import staging
-from outbox_spark.sinks.postgres.copy import CLASS, copy_rows
-from outbox_spark.sinks.postgres.staging import SETTING, VARIABLE, Way, chosen_way, settle
+from outbox_spark.sinks.postgres.staging import Staging, copy_rows, count_staged
 
 THING = {
     "type": "record",
@@ -40,7 +37,6 @@ def value(note: str | None, ratio: float = 0.0, raw: bytes = b"", tags: list[str
     return framed(THING, 1, {"note": note, "ratio": ratio, "raw": raw, "tags": tags or []})
 
 
-@pytest.mark.usefixtures("staging_way")
 def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target: Target) -> None:
     expected: dict[str, dict[str, Any]] = {
         "tab\tin\\the key": {"note": "\t\n\r\\\r\n", "ratio": -0.0, "raw": b"\\x\t\n", "tags": ["\t", "\\", '"']},
@@ -88,65 +84,42 @@ def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
 def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.ConninfoDict) -> None:
     """The first try of a task committed and was lost on its way back; the second staged the rows again."""
     with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
-        table = Table(connection, "tries", way=Way.COPY)
+        table = Table(connection, "tries")
         changes = [Change("a", GOOD, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]
         table.stage(changes)
-        insert = SQL("insert into {0} select * from {0} returning xmin::text::bigint").format(table.staging.name)
+        insert = SQL("insert into {0} select * from {0} returning xmin::text::bigint").format(table.staging)
         reported = other.execute(insert).fetchone()
         assert reported is not None
         other.commit()
         with connection.transaction():
-            staged = settle(connection, table.staging, {reported[0]: 2})
+            staged = count_staged(connection, Staging(table.staging, {reported[0]: 2}))
         assert (staged.rows, staged.tombstones, staged.quarantined) == (1, 1, 0)
-        found = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging.name))
+        found = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging))
         assert found.fetchall() == [reported]
 
 
 def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.ConninfoDict) -> None:
     with fresh_schema(postgres, "late") as connection, psycopg.connect(**postgres) as late:
-        table = Table(connection, "late", way=Way.COPY)
+        table = Table(connection, "late")
         table.stage([Change("a", GOOD, sequence(1), 1, 1)])
-        late.execute(SQL("insert into {0} select * from {0}").format(table.staging.name))
+        late.execute(SQL("insert into {0} select * from {0}").format(table.staging))
         connection.execute("set lock_timeout = '50ms'")
         connection.execute("begin")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            settle(connection, table.staging, {})
+            count_staged(connection, Staging(table.staging, {}))
         connection.execute("rollback")
         late.rollback()
-
-
-def test_copy_is_chosen_where_the_jar_is(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert has_class(spark, CLASS), "outbox-spark.jar is not among Spark's jars: run `make setup`"
-    assert chosen_way(spark) is Way.COPY
-    monkeypatch.setenv(VARIABLE, "jdbc")
-    assert chosen_way(spark) is Way.JDBC
-    spark.conf.set(SETTING, "copy")
-    try:
-        assert chosen_way(spark) is Way.COPY
-    finally:
-        spark.conf.unset(SETTING)
-    monkeypatch.setenv(VARIABLE, "fast")
-    with pytest.raises(ConfigurationError, match="is fast"):
-        chosen_way(spark)
-
-
-def test_without_the_jar_jdbc_is_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "CLASS", "io.outboxkit.spark.NotThere")
-    assert chosen_way(spark) is Way.JDBC
-    monkeypatch.setenv(VARIABLE, "copy")
-    with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):
-        chosen_way(spark)
 
 
 def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
-    with pytest.raises(MaterializeError, match=r"COPY was refused, SQLSTATE 3F000$") as caught:
+    with pytest.raises(OutboxKitError, match=r"COPY failed, SQLSTATE 3F000$") as caught:
         copy_rows(rows, [], target, '"nowhere"."thing"')
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
     closed = PostgresTarget("127.0.0.1", 1, "d", "u", "pass-w0rd")
-    with pytest.raises(MaterializeError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
+    with pytest.raises(OutboxKitError, match=r"127\.0\.0\.1:1/d: an executor has no connection") as caught:
         copy_rows(rows, [], closed, '"nowhere"."thing"')
     assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
 
@@ -158,7 +131,7 @@ def test_a_row_that_the_server_refuses_is_not_quoted(
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "refusing") as connection:
         create_table(connection, "refusing", "int4")
-        with pytest.raises(MaterializeError, match=r"SQLSTATE 22P02$") as caught:
+        with pytest.raises(OutboxKitError, match=r"SQLSTATE 22P02$") as caught:
             copy_rows(spark.range(1).select(*staged_row(F.lit("s3cret"))), [], target, '"refusing"."t"')
         assert connection.execute("select count(*) from refusing.t").fetchone() == (0,)
     assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -30,8 +30,10 @@ from tables import Target, job_for
 
 from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, ReadRange
 from outbox_spark.kafka.ranges import TopicState, resolve
-from outbox_spark.sinks import DeltaTable, PostgresTable, TargetTable
-from outbox_spark.sinks.lake.companion_tables import LEDGER_ID
+from outbox_spark.sinks import DeltaTable, PostgresTable
+from outbox_spark.sinks.delta.storage import DeltaStorage
+from outbox_spark.sinks.lake.ledger import LEDGER_ID, Ledger
+from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.table import LakeTable
 
 KEYS = "abcde"
@@ -55,8 +57,8 @@ class CrashError(Exception):
 
 
 @contextmanager
-def crash(sink: type, call: int, *, after: bool) -> Iterator[None]:
-    """The driver dies before or after the so-many-th call of any method of the sink: between any two side effects."""
+def crash(sinks: Sequence[type], call: int, *, after: bool) -> Iterator[None]:
+    """The driver dies before or after the n-th call of any method of these classes: between any two side effects."""
     calls = count()
 
     def dying(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,20 +74,21 @@ def crash(sink: type, call: int, *, after: bool) -> Iterator[None]:
 
         return wrapped
 
-    methods = {name: method for kind in reversed(sink.__mro__) for name, method in vars(kind).items()}
     with pytest.MonkeyPatch.context() as patch:
-        for name, method in methods.items():
-            if isinstance(method, FunctionType) and not name.startswith("__"):
-                patch.setattr(sink, name, dying(method))
+        for sink in sinks:
+            methods = {name: method for kind in reversed(sink.__mro__) for name, method in vars(kind).items()}
+            for name, method in methods.items():
+                if isinstance(method, FunctionType) and not name.startswith("__"):
+                    patch.setattr(sink, name, dying(method))
         yield
 
 
 class Machine(RuleBasedStateMachine):
     """A topic, and one table that is made of it."""
 
-    def __init__(self, target: Target, sink: type[TargetTable]) -> None:
+    def __init__(self, target: Target, *sinks: type) -> None:
         super().__init__()
-        self.target, self.sink = target, sink
+        self.target, self.sinks = target, sinks
         self.log = Log("test.thing", partitions=2)
         self.originals: list[Record] = []
         """What the source committed, in its order; the log has copies as well."""
@@ -187,7 +190,7 @@ class Machine(RuleBasedStateMachine):
     def crash_somewhere(self, upto: list[float], call: int, after: bool) -> None:
         read = self.cut(upto)
         try:
-            with crash(self.sink, call, after=after):
+            with crash(self.sinks, call, after=after):
                 self.target_run(read)
         except CrashError:
             committed = self.target.committed()
@@ -228,7 +231,7 @@ class Machine(RuleBasedStateMachine):
         self.fields = [field["name"] for field in self.schemas.by_number[self.schemas.newest]["fields"]]
         run = 1 if self.committed is None else self.committed.run + 1
         self.committed = self.target.committed()
-        commits[self.sink.__name__] += 1
+        commits[self.sinks[0].__name__] += 1
         assert self.committed is not None
         assert (self.committed.offsets, self.committed.run) == (read.end, run)
         assert self.committed.partition_epoch == read.partition_epoch
@@ -293,7 +296,7 @@ class Machine(RuleBasedStateMachine):
                 return {row["aggregate_id"]: version_of(row) for row in rows}
             # Only added to, so there are older entries too; and those of first runs that died, which count for nothing.
             table.committed()
-            own = [row for row in rows if row[LEDGER_ID] == table._ledger_id]
+            own = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
         newest: dict[str, oracle.Version] = {}
         for row in own:
             key = row["aggregate_id"]
@@ -372,6 +375,7 @@ def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Pat
     numbers = count()
 
     def fresh() -> Machine:
-        return Machine(Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers)))))), DeltaTable)
+        target = Target(spark, job_for(DeltaTarget(str(tmp_path / str(next(numbers))))))
+        return Machine(target, DeltaTable, DeltaStorage, Ledger, Quarantine)
 
     run(fresh, examples=2, steps=10)

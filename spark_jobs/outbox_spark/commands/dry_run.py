@@ -10,18 +10,18 @@ from functools import partial
 from typing import Any
 
 import psycopg
-from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands.options import Exit, exit_code
 from outbox_spark.commands.run_each import attempt
-from outbox_spark.errors import MaterializeError, RefusedError
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
 from outbox_spark.kafka.ranges import describe, resolve
 from outbox_spark.runs.retention import Upkeep
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres.session import connection_parameters, unreachable
-from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE
+from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
+from outbox_spark.sinks.postgres.progress import read_progress
+from outbox_spark.sinks.postgres.statements import Statements
 
 _READ_ONLY = "-c default_transaction_read_only=on"
 
@@ -35,7 +35,7 @@ class Preview:
     read: ReadRange | None = None
     missed: str | None = None
     """What a run would warn of, when tombstones may have been missed: it would compare the table with the topic."""
-    error: MaterializeError | None = None
+    error: OutboxKitError | None = None
     new_partitions: Sequence[int] = field(default_factory=tuple)
 
     @property
@@ -77,14 +77,14 @@ def exit_of(previews: Sequence[Preview]) -> Exit:
 
 
 def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Progress) -> Preview:
-    def failed(error: MaterializeError) -> Preview:
+    def failed(error: OutboxKitError) -> Preview:
         return Preview(job, error=error)
 
     return attempt(str(job), tell, partial(preview, job, spark), failed, debug=False)
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
-    """Look at one table and its topic. Raises MaterializeError, also for what a run would refuse before it reads."""
+    """Look at one table and its topic. Raises OutboxKitError, also for what a run would refuse before it reads."""
     committed = _committed(job, spark)
     upkeep = Upkeep(job, describe(job.kafka, job.topic), committed)
     read = resolve(upkeep.topic, committed)
@@ -102,31 +102,12 @@ def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Commit
 
 
 def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
-    """As the sink reads it, but without its lock: a run may be under way."""
+    """Read the progress without the lock of the sink, because a run may be active."""
     try:
         with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
-            progress = _progress(connection, target.schema, table)
+            return read_progress(connection, Statements(target.schema, table))[1]
     except psycopg.Error as error:
         raise unreachable(target, error) from error
-    return None if progress is None else Committed.from_json(progress, f"the progress of {target.schema}.{table}")
-
-
-def _progress(connection: psycopg.Connection[Any], schema: str, table: str) -> dict[str, Any] | None:
-    if not _exists(connection, schema, table):
-        return None
-    if _exists(connection, schema, OFFSETS_TABLE):
-        query = SQL("select progress from {} where table_name = %s").format(Identifier(schema, OFFSETS_TABLE))
-        row = connection.execute(query, (table,)).fetchone()
-        if row is not None:
-            found: dict[str, Any] = row[0]
-            return found
-    message = f"table {schema}.{table} exists, but {OFFSETS_TABLE} has no row for it: the job did not make it"
-    raise RefusedError(message, "materialize into another table, or drop this one")
-
-
-def _exists(connection: psycopg.Connection[Any], schema: str, table: str) -> bool:
-    query = "select 1 from pg_class c join pg_namespace n on n.oid = relnamespace where nspname = %s and relname = %s"
-    return connection.execute(query, (schema, table)).fetchone() is not None
 
 
 def as_json(previews: Sequence[Preview]) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob
-from outbox_spark.sinks.iceberg.table import table_name
+from outbox_spark.sinks.iceberg.catalog import table_name
 
 
 class ExportFormat(StrEnum):

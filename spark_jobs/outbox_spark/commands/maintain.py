@@ -1,4 +1,4 @@
-"""The command `outbox-maintain`, or spark-submit spark_jobs/maintain.py: compacts tables and expires what is old."""
+"""The command `outbox-maintain`, or spark-submit spark_jobs/maintain.py: compacts tables and expires old data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import command_parser, exit_code, guarded, jobs_of, tell
+from outbox_spark.commands.exit_codes import exit_code, print_message, run_command
+from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import for_each
-from outbox_spark.errors import MaterializeError
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Progress
 from outbox_spark.sinks import open_table
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of one table: what `--output json` prints."""
+    """The result for one table, as printed with `--output json`."""
 
     aggregate: str
     target: str
@@ -27,36 +28,36 @@ class Maintained:
     error: str | None = None
     hint: str | None = None
     transient: bool | None = None
-    """Of a failure: whether trying again may help."""
+    """Whether a failure is retryable."""
 
 
-def maintain(spark: SparkSession, job: MaterializeJob, tell: Progress) -> Maintained:
-    """One table. Raises MaterializeError, and whatever else goes wrong."""
+def maintain(spark: SparkSession, job: MaterializeJob, progress: Progress) -> Maintained:
+    """Maintain one table. Raises OutboxKitError and unexpected errors."""
     with open_table(spark, job) as table:
         done = table.maintain()
-    tell(done)
+    progress(done)
     return Maintained(job.aggregate, job.target_name, job.table, done)
 
 
-def failed(job: MaterializeJob, error: MaterializeError) -> Maintained:
-    """The result of a table whose maintenance raised."""
+def failed(job: MaterializeJob, error: OutboxKitError) -> Maintained:
+    """Return the result of a table whose maintenance raised."""
     names = (job.aggregate, job.target_name, job.table)
     return Maintained(*names, error=error.message, hint=error.hint, transient=error.transient)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Result on stdout, words on stderr. Returns one of command.Exit."""
-    options = _parser().parse_args(arguments)
-    return guarded(lambda: _main(options), debug=options.debug)
+    """Run the command: result to stdout, messages to stderr. Return an Exit."""
+    parser = command_parser("outbox-maintain", "Compact the files of tables and expire data that is no longer needed.")
+    options = parser.parse_args(arguments)
+    return run_command(lambda: _main(options), debug=options.debug)
 
 
 def _main(options: argparse.Namespace) -> int:
-    jobs = jobs_of(options)
-
     def work(spark: SparkSession, job: MaterializeJob) -> Maintained:
-        return maintain(spark, job, tell)
+        return maintain(spark, job, print_message)
 
-    results = for_each(jobs, tell, work, failed, debug=options.debug, name="outbox-maintain")
+    jobs = selected_jobs(options)
+    results = for_each(jobs, print_message, work, failed, debug=options.debug, name="outbox-maintain")
     print(_as_json(results) if options.output == "json" else _as_table(results))
     return exit_code(result.transient for result in results if result.error is not None)
 
@@ -67,8 +68,3 @@ def _as_json(results: Sequence[Maintained]) -> str:
 
 def _as_table(results: Sequence[Maintained]) -> str:
     return "\n".join(f"{r.target}.{r.table}  {r.done if r.error is None else 'failed: ' + r.error}" for r in results)
-
-
-def _parser() -> argparse.ArgumentParser:
-    description = "Compact the files of tables and expire what is no longer needed."
-    return command_parser("outbox-maintain", description)

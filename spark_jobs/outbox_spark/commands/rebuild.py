@@ -46,9 +46,9 @@ def rebuild(
     first = materialize(spark, shadow, tell, max_records, topic=topic)
     # From here on the table has no runs: it must not show later what it has shown already. Where no lock keeps them
     # away, replace_by refuses after one.
-    with open_table(spark, job) as table:
+    with open_table(spark, job, tell) as table:
         rest = materialize(spark, shadow, tell, max_records, topic=topic)
-        with open_table(spark, shadow) as source:
+        with open_table(spark, shadow, tell) as source:
             table.replace_by(source)
     tell(f"{job}: rebuilt, and in place")
     return replace(first.then(rest), table=job.table, status=Status.CHANGED)
@@ -68,14 +68,14 @@ def _prepare(
     spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, tell: Progress, *, restart: bool
 ) -> None:
     """Remove a shadow that cannot be continued; say what a rebuild cannot know."""
-    with open_table(spark, shadow) as table:
+    with open_table(spark, shadow, tell) as table:
         if restart:
             table.drop()
             return
         try:
             committed = table.committed()
             if committed is not None:
-                resolve(topic.ends(), committed)
+                resolve(topic.describe(), committed)
                 tell(f"{job}: the rebuild that was stopped continues")
         except OverlapError:
             raise
@@ -87,7 +87,7 @@ def _prepare(
 
 def _warn_of_growth(spark: SparkSession, job: MaterializeJob, tell: Progress) -> None:
     try:
-        with open_table(spark, job) as table:
+        with open_table(spark, job, tell) as table:
             committed = table.committed()
     except OverlapError:
         return  # a run of the table; it ends before the rebuild does

@@ -40,7 +40,7 @@ def reconcile(
     topic = topic or topic_of(spark, job)
     if repair:
         _settle_debt(spark, job, topic, tell)
-    with open_table(spark, job) as table, ExitStack() as stack:
+    with open_table(spark, job, tell) as table, ExitStack() as stack:
         registry = stack.enter_context(topic.registry())
         found = compare(job, table, topic, registry, stack, examples)
         counts: Mapping[Kind, int] = found.counts
@@ -74,10 +74,10 @@ def _settle_debt(spark: SparkSession, job: MaterializeJob, topic: Topic, tell: P
 
     Unread tombstones may vanish any time, so mending what is read now would not end the doubt.
     """
-    with open_table(spark, job) as table:
+    with open_table(spark, job, tell) as table:
         asked_at = now()
         committed = table.committed()
-        state = topic.ends()
+        state = topic.describe()
     if committed is None or not Upkeep(job, state, committed, asked_at).missed(resolve(state, committed)):
         return
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)

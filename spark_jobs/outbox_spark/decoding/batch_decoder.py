@@ -62,7 +62,7 @@ class Decoding:
 
     def rows(self, latest: DataFrame, writers: Writers, carried: Sequence[str] = ()) -> DataFrame:
         """Rows as decode() yields them, and the `carried` columns of `latest` as they are."""
-        job, limit = self._job, self._table.limit
+        job, limit = self._job, self._table.is_unsupported
         return decode(latest, self.columns, self.reader, writers, limit, job.options.value_format, tuple(carried))
 
     def newest(self, topic: Topic, read: ReadRange, *, every_version: bool) -> DataFrame:

@@ -29,7 +29,7 @@ from outbox_spark.runs.newest_per_key import (
 )
 from outbox_spark.session.persisted import Counts, counted, counts_in, keep_to_kept, kept, reading
 from outbox_spark.session.stage_metrics import label
-from outbox_spark.sinks import Batch, Sent, TargetTable
+from outbox_spark.sinks import Batch, StagedRows, TargetTable
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,23 @@ def apply(
         _check_counts(job, found)
         if found.counts.quarantined and job.options.mode is not Mode.HISTORY:
             rows = kept(stack, _with_older(stack, decoding, topic, read, found.rows))
-            found = replace(found, rows=rows, counts=counted(rows), sent=None)
+            found = replace(found, rows=rows, counts=counted(rows), staged=None)
             _check_counts(job, found)
         label(spark, job, "write")
         new = progress(read.committed(committed, ordering))
-        batch = Batch(found.rows, found.counts, decoding.columns, decoding.reader, committed, new, found.sent)
+        batch = Batch(found.rows, found.counts, decoding.columns, decoding.reader, committed, new, found.staged)
         summary = found.summary
         return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a range holds: rows that are kept or, with `sent`, are at the table already; and counts of them."""
+    """What a range holds: rows that are kept or, with `staged`, are at the table already; and counts of them."""
 
     rows: DataFrame
     summary: Summary
     counts: Counts
-    sent: Sent | None = None
+    staged: StagedRows | None = None
 
 
 def _read(
@@ -100,17 +100,17 @@ def _read(
     label(spark, job, "reduce to the newest record of each key, decode, stage")
     rows, sums = decoding.rows(latest, likely, SUMMARIZED), sums_of(likely)
     with reading(spark):
-        sent = table.send_ahead(rows, decoding.columns, sums)
-    enough = sent is None or decoding.are_enough(sent.sums)
-    if sent is not None:
-        counts = counts_in(sent.sums)
+        staged = table.stage_early(rows, decoding.columns, sums)
+    enough = staged is None or decoding.are_enough(staged.metrics)
+    if staged is not None:
+        counts = counts_in(staged.metrics)
         if enough and counts.quarantined <= (job.options.max_quarantined if every else 0):
-            return _Found(rows.drop(*SUMMARIZED), summary_in(sent.sums), counts, sent)
+            return _Found(rows.drop(*SUMMARIZED), summary_in(staged.metrics), counts, staged)
         # What cannot be read must be looked at again, see _with_older and _check_counts. Where one record cannot be
         # read, later ones often cannot; another schema is known from now on.
-        table.discard(sent, for_good=enough)
+        table.discard(staged, disable=enough)
     if enough:
-        found = _kept(stack, decoding, rows, sums, observed=sent is None)
+        found = _kept(stack, decoding, rows, sums, observed=staged is None)
         if found is not None:
             return found
     # Of what was read nothing is used: the log may have changed meanwhile. Listeners have seen the batch.

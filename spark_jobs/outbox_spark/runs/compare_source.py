@@ -28,7 +28,7 @@ from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.error_redaction import postgres_words
 from outbox_spark.sinks import open_table
-from outbox_spark.sinks.postgres.session import jdbc_tls
+from outbox_spark.sinks.postgres.connection import jdbc_tls
 
 CONFIRM_SECONDS = 120.0
 """How long to wait for the connector: it confirms with every heartbeat, 10 s by default."""
@@ -61,22 +61,22 @@ def against_source(
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
     """Compare keys. `catch_up` returns once everything that the source has committed before is in the table."""
-    first = _look(spark, job, source)
+    first = _look(spark, job, source, tell)
     candidates = first.count()
     if not candidates:
         return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
     tell(f"{job}: {candidates} keys differ from {source.table}, some may be on their way; looking again")
     (catch_up or (lambda: _catch_up(spark, job, source, tell)))()
-    second = _look(spark, job, source)
+    second = _look(spark, job, source, tell)
     # Null-safe: of a missing row the version is NULL at both looks, of an extra one the xmin is.
     same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
     return _result(first.join(second, on=same, how="left_semi"), candidates, examples)
 
 
-def _look(spark: SparkSession, job: MaterializeJob, source: Source) -> DataFrame:
+def _look(spark: SparkSession, job: MaterializeJob, source: Source, tell: Progress) -> DataFrame:
     """Keys that differ: aggregate_id, kind, xmin (source), version (table)."""
-    with open_table(spark, job) as table:
-        rows = table.versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
+    with open_table(spark, job, tell) as table:
+        rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
         # At once, because the table is looked at first. Not persisted: Spark would answer the second look, whose
         # plan is the same, from what the first one kept.
         rows = rows.localCheckpoint()

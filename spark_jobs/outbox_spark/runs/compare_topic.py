@@ -103,7 +103,7 @@ def compare(
     committed = table.committed()
     if committed is None:
         raise RefusedError(f"{job}: there is no table yet", "outbox-materialize makes it")
-    scan = _Scan(topic.ends())
+    scan = _Scan(topic.describe())
     claimed = claimed_range(scan.state, committed)
     latest = kept(stack, newest_of(job, topic, claimed))
     with reading(latest.sparkSession):
@@ -143,7 +143,7 @@ def _labelled(stack: ExitStack, table: TargetTable, latest: DataFrame) -> DataFr
     """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
     # Records without a key stand for no row.
     named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
-    rows = table.versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
+    rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
@@ -179,7 +179,7 @@ def _prove(
     absent = absent.select(KEY_COLUMN, "row.*")
     scan.position = dict(committed.offsets)
     while not absent.isEmpty() and not scan.proven and scan.hops < MAX_HOPS:
-        scan.state = topic.ends()
+        scan.state = topic.describe()
         resolve(scan.state, committed)  # raises when the topic was recreated meanwhile
         start = {p: scan.position.get(p, first) for p, first in scan.state.earliest.items()}
         hop = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.state.latest)

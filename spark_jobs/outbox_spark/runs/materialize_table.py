@@ -38,16 +38,16 @@ def materialize(
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Bring one table to the end of its topic. Raises MaterializeError; batches before the error are committed.
+    """Bring one table to the end of its topic. Raises OutboxKitError; batches before the error are committed.
 
     `replay_from` is a time (ISO 8601) or `beginning`: what was read since then is read again.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
-    with open_table(spark, job) as table:
+    with open_table(spark, job, tell) as table:
         committed = table.committed()
         asked_at = now()  # before the ends: what they leave out was not written before it
-        upkeep = Upkeep(job, topic.ends(), committed, asked_at)
+        upkeep = Upkeep(job, topic.describe(), committed, asked_at)
         read = resolve(upkeep.topic, committed)
         if replay_from is not None:
             read = replay(topic, upkeep.topic, read, committed, replay_from)
@@ -59,7 +59,7 @@ def materialize(
         if upkeep.missed(read):
             totals.written = totals.written.plus(_settle(job, table, topic, upkeep, tell))
         if upkeep.forgotten is not None:
-            table.forget_deletions(upkeep.forgotten)
+            table.expire_ledger(upkeep.forgotten)
     changed = committed is None or not read.is_empty or totals.written != Written()
     outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
     tell(_summary(job, outcome))

@@ -90,7 +90,7 @@ def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
 
 def not_mended(table: TargetTable, found: Found) -> dict[Kind, int]:
     """How many keys of each kind are still as found, after mend(): the guard knew something newer."""
-    now = table.versions().select(KEY_COLUMN)
+    now = table.current_versions().select(KEY_COLUMN)
     newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (found.newest, found.absent))
     missing = newest.where(F.col("_kind") == Kind.MISSING.value).join(now, on=KEY_COLUMN, how="left_anti")
     zombies = newest.unionByName(absent).where(F.col("_kind") == Kind.ZOMBIE.value)

@@ -75,6 +75,7 @@ _CLASSES = (
     "org.postgresql.Driver",
     "io.delta.sql.DeltaSparkSessionExtension",
     "org.apache.iceberg.spark.SparkCatalog",
+    "io.outboxkit.spark.CopyRows",
 )
 
 

@@ -1,4 +1,4 @@
-"""What every target does: say how far it is, and apply one batch together with its offsets."""
+"""The interface of target tables: read the progress, apply one batch together with its offsets."""
 
 from __future__ import annotations
 
@@ -18,110 +18,112 @@ from outbox_spark.session.persisted import Counts
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
-ANEW = "outbox-rebuild makes the table anew while it can be read (with --restart, if a rebuild was stopped before)"
-"""In hints, where a rebuild does not refuse the same. The shadow that a rebuild has left when it was stopped may have
-the fault of the table."""
+REBUILD_HINT = "run `outbox-rebuild` (with --restart after a rebuild that was interrupted)"
 
 
 @dataclass(frozen=True)
-class Sent:
-    """Rows that a target has taken already, and has not made visible."""
+class StagedRows:
+    """Rows that a target has received but not yet applied."""
 
-    sums: Mapping[str, Any]
-    """What the pass that sent them has counted, by name."""
-    place: Any
-    """Where they are, in the target's words."""
+    metrics: Mapping[str, Any]
+    """Observed metrics of the pass that staged the rows, by name."""
+    location: Any
+    """Where the rows are; only the target that staged them reads this."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The newest rows of one range, and what is true once they are applied."""
+    """The newest rows of one range of the topic, and the progress to commit with them."""
 
     rows: DataFrame
-    """As decode() yields them; read more than once, so its source is cached. With `sent` they must not be read. At
-    most one row of a key has no `_reason` (in history mode: one of a version of a key); rows with a `_reason` go to
-    quarantine, and flag the row of their `aggregate_id` as stale while it is older."""
+    """As decode() returns them; evaluated more than once, so their source is persisted. Not evaluated with `staged`.
+    At most one row of a key has no `_reason` (in history mode: one of each version). Rows with a `_reason` go to the
+    quarantine and flag an older row of their `aggregate_id` as stale."""
     counts: Counts
-    """Of these rows; records without a key and those for quarantine are among them."""
+    """Of `rows`, including records without a key and quarantined records."""
     columns: Sequence[Column]
     reader: str
-    """The Avro schema that `columns` were made of, JSON text."""
+    """The Avro schema that `columns` were derived from, as JSON."""
     previous: Committed | None
     committed: Committed
-    sent: Sent | None = None
-    """What send_ahead() has taken: these rows."""
+    staged: StagedRows | None = None
+    """The same rows, as `stage_early` returned them."""
 
 
 class TargetTable(Protocol):
-    """One table of a target, held by one run at a time."""
+    """One table of a target, as a context manager that locks it for one run."""
 
     def __enter__(self) -> Self:
-        """Raises UnreachableError, or RefusedError when another run holds the table."""
+        """Raises UnreachableError, or OverlapError when another run holds the lock."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
     def committed(self) -> Committed | None:
-        """How far the table is; None when there is no table yet."""
+        """Return the progress of the table; None when the table does not exist."""
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the table that is there cannot take these columns. Changes nothing.
+        """Raise SchemaError when the existing table is incompatible with these columns. Changes nothing.
 
         `schema` has the Spark types of the columns.
         """
 
     @staticmethod
-    def limit(column: Column, value: Expression) -> Expression | None:
-        """True for values that this target cannot hold; None when it holds all of the column's kind."""
+    def is_unsupported(column: Column, value: Expression) -> Expression | None:
+        """Return a condition that is true for values that the target cannot store; None when it stores all."""
 
-    def send_ahead(self, rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:
-        """Take the rows of the next batch before its counts are known, in the one pass that makes these `sums`.
+    def stage_early(
+        self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
+    ) -> StagedRows | None:
+        """Stage the rows of the next batch in the same pass that computes `metrics`, before the counts are known.
 
-        Changes nothing that anybody sees. None: this target has no such way, or not for this batch. What is not
-        written after all is given to discard(), or goes when the table is left.
+        Invisible to readers. Returns None when the target cannot do this, or not for these rows. Rows that are not
+        written are given to `discard`, or removed at the end of the run.
         """
 
-    def discard(self, sent: Sent, *, for_good: bool) -> None:
-        """Forget rows that were sent. `for_good`: none of this run's batches is to be sent ahead any more."""
+    def discard(self, staged: StagedRows, *, disable: bool) -> None:
+        """Remove staged rows. `disable`: `stage_early` returns None for the rest of the run."""
 
     def write(self, batch: Batch) -> Written:
-        """Apply a batch: rows, deletes, tombstones, quarantine and progress become visible together or not at all.
+        """Apply a batch: rows, deletions, tombstones, quarantine and progress become visible together or not at all.
 
-        Only newer versions change a row, so applying a batch again changes nothing. Can be called again for the
-        next batch, whose `previous` is then this one's `committed`.
-        Raises RefusedError when another run has committed since `committed()`, or the last `write()`.
+        Idempotent: only newer versions change a row. The next batch's `previous` is this one's `committed`. Raises
+        OverlapError when another run has committed since `committed()` or the last `write()`.
         """
 
-    def versions(self) -> DataFrame:
-        """Key and METADATA_COLUMNS of every row that is there (in history mode: of the current versions; with soft
-        deletes: of keys that are not deleted)."""
+    def current_versions(self) -> DataFrame:
+        """Return key and METADATA_COLUMNS of every row that is neither deleted nor superseded."""
 
-    def forget_deletions(self, before: datetime) -> int:
-        """Remove ledger entries whose record (`_timestamp`) is older; returns how many. A step of its own: the next
-        batch's `committed.ledger_since` is `before` already when this is called, so that a crash between the two
-        leaves entries too many, never too few."""
+    def expire_ledger(self, before: datetime) -> int:
+        """Remove ledger entries whose record (`_timestamp`) is older, and return their number.
+
+        The progress already has `ledger_since` = `before`, so after a crash in between the ledger has entries too
+        many, never too few.
+        """
 
     def replace_by(self, shadow: Self) -> None:
-        """Make what is in `shadow`, a table of the same target, this table's content, in one step for readers: rows,
-        ledger, progress. The shadow is gone afterwards. Works too when this table does not exist. Raises OverlapError
-        when another run has committed to this table since it was entered."""
+        """Replace rows, ledger and progress by those of `shadow`, in one step for readers, and drop `shadow`.
+
+        Works also when this table does not exist. Raises OverlapError when another run has committed to this table
+        since it was entered.
+        """
 
     def drop(self) -> None:
-        """Remove the table and its ledger; the quarantine stays. For shadows that an interrupted rebuild left."""
+        """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files, expire what is no longer needed; returns a line about what was done."""
+        """Compact files and expire old snapshots; return a summary line."""
 
 
-class SendsNothingAhead:
-    """Of targets whose rows are written with the commit."""
+class NoEarlyStaging:
+    """`stage_early` and `discard` of targets that write the rows with the commit."""
 
     @staticmethod
-    def send_ahead(rows: DataFrame, columns: Sequence[Column], sums: Sequence[Expression]) -> Sent | None:  # noqa: ARG004
-        """There is no such way."""
+    def stage_early(rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]) -> StagedRows | None:  # noqa: ARG004
+        """Return None."""
         return None
 
     @staticmethod
-    def discard(sent: Sent, *, for_good: bool) -> None:
-        """Nothing was sent."""
+    def discard(staged: StagedRows, *, disable: bool) -> None:
+        """Do nothing."""

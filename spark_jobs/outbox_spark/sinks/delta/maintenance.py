@@ -1,49 +1,30 @@
-"""What is done to a delta table beside writing batches, in its own way: removal and maintenance."""
+"""OPTIMIZE and VACUUM of a Delta table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from outbox_spark.sinks.delta import replace
-from outbox_spark.sinks.lake.merge_sql import quoted
-
-if TYPE_CHECKING:
-    from outbox_spark.sinks.delta.table import DeltaTable
+from outbox_spark.sinks.lake.storage import LakeStorage
 
 _LISTING_TASKS = 16
 
 
-def drop(table: DeltaTable) -> None:
-    """Remove the table and its ledger; the quarantine stays."""
-    for path in (table._path, table._ledger):
-        replace.remove(table, path)
+def compact(storage: LakeStorage, suffix: str) -> str:
+    """Run OPTIMIZE and VACUUM; return the numbers of files.
 
-
-def maintain(table: DeltaTable) -> str:
-    """OPTIMIZE and VACUUM the table, its ledger and its quarantine.
-
-    VACUUM keeps what the table's own `delta.deletedFileRetentionDuration` says, 7 days unless set: readers of an
-    older version, and time travel within it, go on. The progress is then committed again, so that it never gets far
-    from the end of the log, where it would be looked for longer, and some day be cleaned.
+    VACUUM retains files as long as the table's `delta.deletedFileRetentionDuration` says, by default 7 days, for
+    readers of older versions and time travel.
     """
-    if table.committed() is None:
-        return f"{table._label}: there is no table yet"
-    parts = []
-    for path in (table._path, table._ledger, table._quarantine):
-        if table._exists(path):
-            metrics = table._spark.sql(f"OPTIMIZE delta.{quoted(path)}").collect()[0]["metrics"]
-            _vacuum(table, path)
-            parts.append(f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}")
-    table.carry_forward()
-    return f"{table._label}: rewrote {parts[0]}" + (f"; beside it {', '.join(parts[1:])}" if parts[1:] else "")
+    name = storage.sql_name(suffix)
+    metrics = storage.spark.sql(f"OPTIMIZE {name}").collect()[0]["metrics"]
+    _vacuum(storage, name)
+    return f"{metrics['numFilesRemoved']} files into {metrics['numFilesAdded']}"
 
 
-def _vacuum(table: DeltaTable, path: str) -> None:
-    """VACUUM lists the folder with as many tasks as this setting says, 10,000 unless told otherwise."""
-    conf, name = table._spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-    before = conf.get(name)
-    conf.set(name, str(_LISTING_TASKS))
+def _vacuum(storage: LakeStorage, name: str) -> None:
+    """Run VACUUM with fewer tasks than the 10,000 that Spark lists folders with by default."""
+    conf, setting = storage.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    before = conf.get(setting)
+    conf.set(setting, str(_LISTING_TASKS))
     try:
-        table._spark.sql(f"VACUUM delta.{quoted(path)}").collect()
+        storage.execute(f"VACUUM {name}")
     finally:
-        conf.set(name, str(before))
+        conf.set(setting, str(before))

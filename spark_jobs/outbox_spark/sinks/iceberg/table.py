@@ -1,200 +1,144 @@
-"""Iceberg: how its tables are named and made, and how the progress gets into their snapshots and back.
+"""Iceberg target: the progress is in the summaries of snapshots.
 
-The progress is in the summary of a snapshot. A batch is merged into a branch of its own, made from the snapshot that
-the run has looked at; then the main branch is moved forward to it, which the catalog refuses when somebody else has
-committed meanwhile. So a batch and its progress become visible at once, or not at all.
+A batch is merged into a branch, which is created from the snapshot that the run has read. Then the main branch is
+fast-forwarded to it, which the catalog rejects after another commit. So rows and progress become visible together.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.jobs.model import IcebergTarget, Mode
-from outbox_spark.sinks.iceberg import maintenance
-from outbox_spark.sinks.iceberg.progress import newest_of_ours, stored_in, was_rolled_back
+from outbox_spark.jobs.model import IcebergTarget, Mode, Progress
+from outbox_spark.sinks.iceberg.maintenance import compact
+from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
+from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.lake.merge_sql import Merge, quoted
+from outbox_spark.sinks.lake.ledger import LEDGER_ID
+from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
-from outbox_spark.sinks.target_table import ANEW
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
 _MAIN = "main"
 _BRANCH_PREFIX = "outbox_"
 _SNAPSHOT_PROPERTY = f"spark.sql.iceberg.snapshot-property.{PROGRESS_KEY}"
-_COUNTS = "spark.merge-into.num-target-rows-"
-
-_PROPERTIES = {
-    # Deleted rows are bitmaps beside the files.
-    "format-version": "3",
-    "write.delete.mode": "merge-on-read",
-    "write.update.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
-    # The rows of a batch are few: a shuffle before they are written only costs.
-    "write.distribution-mode": "none",
-    "write.merge.distribution-mode": "none",
-    # Every commit writes a file that describes the table.
-    "write.metadata.delete-after-commit.enabled": "true",
-}
-
-
-RENAMED = {"_partition": "_kafka_partition"}
-"""Iceberg has a `_partition` of its own on every table, and its MERGE cannot do with two."""
-_TAKEN = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *RENAMED.values()}
-
-
-def use_catalog(spark: SparkSession, target: IcebergTarget) -> str:
-    """Set up the catalog of a target in this session; returns the name that SQL knows it by."""
-    settings = sorted(target.catalog.items())
-    name = "outbox_" + hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
-    prefix = f"spark.sql.catalog.{name}"
-    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
-    # Every job carries the session's settings along, and the event log redacts those that are the application's too.
-    application: Any = spark._jsc.sc().conf()
-    for key, value in settings:
-        application.set(f"{prefix}.{key}", value)
-        spark.conf.set(f"{prefix}.{key}", value)
-    # A cached table does not show what others have committed.
-    spark.conf.set(f"{prefix}.cache-enabled", "false")
-    return name
-
-
-def table_name(spark: SparkSession, target: IcebergTarget, table: str) -> str:
-    """A table of a target as SQL takes it."""
-    return ".".join(quoted(part) for part in [use_catalog(spark, target), *target.namespace.split("."), table])
+_MERGE_COUNT = "spark.merge-into.num-target-rows-"
+_RESERVED = {"_file", "_pos", "_spec_id", "_row_id", "_last_updated_sequence_number", *STORED_NAMES.values()}
+_CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFailedException", "ValidationException")
 
 
 class IcebergTable(LakeTable):
-    """One table of a namespace. A lease keeps runs apart where the catalog is a folder."""
+    """One table of a namespace. There is a lease where the catalog is a folder."""
 
-    _renamed: Mapping[str, str] = RENAMED
+    _storage: IcebergStorage
 
-    def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
-        self._target, self._table = target, table
-        self._catalog = use_catalog(spark, target)
+    def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode, progress: Progress) -> None:
         warehouse, lease = target.catalog.get("warehouse"), None
         if target.catalog.get("type") == "hadoop" and warehouse:
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
-            lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}")
-        super().__init__(spark, f"{target.namespace}.{table}", mode, lease)
-        self._entered: str | None = None
-        """Where there is no lease: the token of the newest progress when this table was entered."""
+            lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", progress)
+        super().__init__(IcebergStorage(spark, target, table), f"{target.namespace}.{table}", mode, lease)
+        self._token_at_entry: str | None = None
+        """Without a lease: the token of the latest progress when this table was entered."""
 
     def __enter__(self) -> Self:
         super().__enter__()
         if self._lease is None:
-            self._entered = maintenance.newest_token(self)
+            self._token_at_entry = self._current_token()
         return self
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when the table cannot have, or hold, these columns."""
-        taken = [column.name for column in columns if column.name.lower() in _TAKEN]
-        if taken:
-            raise SchemaError(f"field {taken[0]} has the name of a column that Iceberg keeps for itself", "rename it")
+        """Raise SchemaError when a field has a name that Iceberg reserves, or the table is incompatible."""
+        reserved = [column.name for column in columns if column.name.lower() in _RESERVED]
+        if reserved:
+            raise SchemaError(f"field {reserved[0]} has the name of a column that Iceberg reserves", "rename the field")
         super().check(columns, schema)
 
     def replace_by(self, shadow: Self) -> None:
-        """Make the content of `shadow` this table's, in one step for readers."""
-        maintenance.replace_by(self, shadow)
+        """Replace the content by the shadow's in one commit, then drop the shadow.
+
+        Raises RefusedError for a table of another job. Raises OverlapError when, without a lease, a run has committed
+        since this table was entered. Iceberg does not check for conflicts when it replaces a table: the work of a run
+        that ends while the rows are written is repeated by the next run.
+        """
+        if self._storage.exists() and latest_with_progress(self._storage.load()) is None:
+            raise self._not_ours()
+        if self._lease is None and self._current_token() != self._token_at_entry:
+            raise self._conflict()
+        progress = self._copy_companions(shadow)
+        with self._snapshot_property(progress), self._conflicts_raised():
+            self._storage.replace(shadow._storage.read())
+        self._progress, self._ledger.id = progress, shadow._ledger.id
+        if self._ledger.exists():
+            obsolete = f"{LEDGER_ID} <> {literal(self._ledger.id)}"
+            self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {obsolete}")  # noqa: S608
+        shadow.drop()
+        shadow._storage.drop(QUARANTINE_SUFFIX)
 
     def drop(self) -> None:
-        """Remove the table and its ledger; the quarantine stays."""
-        maintenance.drop(self)
+        """Drop the table and its ledger."""
+        for suffix in ("", TOMBSTONES_SUFFIX):
+            self._storage.drop(suffix)
 
     def maintain(self) -> str:
-        """Compact files, expire what is no longer needed."""
-        return maintenance.maintain(self)
+        """Compact files and expire snapshots of the table, its ledger and its quarantine."""
+        if self.committed() is None:
+            return f"{self._label}: the table does not exist yet"
+        suffixes = [s for s in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX) if self._storage.exists(s)]
+        main, *companions = [compact(self._storage, suffix) for suffix in suffixes]
+        return f"{self._label}: rewrote {main}" + (f"; companion tables: {'; '.join(companions)}" if companions else "")
 
-    def _name(self, suffix: str = "") -> str:
-        return table_name(self._spark, self._target, self._table + suffix)
+    def _current_token(self) -> str | None:
+        return _latest_token(self._storage.load()) if self._storage.exists() else None
 
-    def _there(self, suffix: str = "") -> bool:
-        return self._spark.catalog.tableExists(self._name(suffix))
-
-    def _read(self, suffix: str = "") -> DataFrame:
-        stored = {name: ours for ours, name in RENAMED.items()}
-        return self._spark.table(self._name(suffix)).withColumnsRenamed(stored)
-
-    def _replace(self, rows: DataFrame) -> None:
-        """Make these rows, and their columns, the table's: one commit."""
-        self._writer("", rows).createOrReplace()
-
-    def _append(self, suffix: str, rows: DataFrame) -> int:
-        if self._there(suffix):
-            rows.withColumnsRenamed(RENAMED).writeTo(self._name(suffix)).append()
-        else:
-            self._make(suffix, rows)
-        return int(self._loaded(suffix).currentSnapshot().summary().get("added-records") or 0)
-
-    def _make(self, suffix: str, rows: DataFrame) -> None:
-        namespace = ".".join(quoted(part) for part in [self._catalog, *self._target.namespace.split(".")])
-        self._sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-        self._writer(suffix, rows).create()
-
-    def _writer(self, suffix: str, rows: DataFrame) -> DataFrameWriterV2:
-        writer = rows.withColumnsRenamed(RENAMED).writeTo(self._name(suffix)).using("iceberg")
-        for key, value in _PROPERTIES.items():
-            writer = writer.tableProperty(key, value)
-        return writer
-
-    def _loaded(self, suffix: str = "") -> Any:  # noqa: ANN401 - of Iceberg
-        """The table as Iceberg's own API has it, as it is now."""
-        jvm: Any = self._spark._jvm
-        util = jvm.org.apache.iceberg.spark.Spark3Util
-        return util.loadIcebergTable(self._spark._jsparkSession, self._name(suffix))
-
-    def _find_progress(self) -> dict[str, Any] | None:
-        table = self._loaded()
-        found = newest_of_ours(table)
-        if found is None:
+    def _read_progress(self) -> dict[str, Any] | None:
+        table = self._storage.load()
+        snapshot = latest_with_progress(table)
+        if snapshot is None:
             return None
-        if was_rolled_back(table, found):
-            message = f"{self._label} was rolled back to an older snapshot"
-            raise RefusedError(message, ANEW)
-        return stored_in(found)
+        if was_rolled_back(table, snapshot):
+            raise RefusedError(f"{self._label} was rolled back to an older snapshot", REBUILD_HINT)
+        return progress_in(snapshot)
 
     def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
-        with self._carrying(progress):
-            self._make("", rows)
-        return Changes(int(self._loaded().currentSnapshot().summary().get("added-records") or 0), 0, 0)
+        with self._snapshot_property(progress):
+            return Changes(self._storage.create("", rows), 0, 0)
 
     def _commit_merge(self, merge: Merge, source: str, progress: dict[str, Any]) -> Changes:
         with self._branch(progress) as branch:
-            self._sql(merge.sql(f"{self._name()}.{quoted('branch_' + branch)}", source))
-        summary = dict(self._loaded().currentSnapshot().summary())
-        inserted, updated, deleted = (
-            int(summary.get(_COUNTS + kind, 0)) for kind in ("inserted", "matched-updated", "deleted")
+            self._storage.execute(merge.sql(branch, source))
+        summary = dict(self._storage.load().currentSnapshot().summary())
+        return Changes(
+            *(int(summary.get(_MERGE_COUNT + kind, 0)) for kind in ("inserted", "matched-updated", "deleted"))
         )
-        return Changes(inserted, updated, deleted)
 
-    def _commit_nothing(self, progress: dict[str, Any]) -> None:
-        nothing = self._spark.createDataFrame([], self._spark.table(self._name()).schema)
+    def _commit_progress(self, progress: dict[str, Any]) -> None:
+        spark = self._storage.spark
+        empty = spark.createDataFrame([], spark.table(self._storage.sql_name()).schema)
         with self._branch(progress) as branch:
-            nothing.writeTo(f"{self._name()}.{quoted('branch_' + branch)}").append()
+            empty.writeTo(branch).append()
 
     @contextmanager
     def _branch(self, progress: dict[str, Any]) -> Iterator[str]:
-        """A branch to commit to, which the main branch is moved forward to afterwards."""
-        table = self._loaded()
-        found = newest_of_ours(table)
-        stored = None if found is None else stored_in(found)
-        if self._stored is None or stored is None or stored["token"] != self._stored["token"]:
+        """Yield the SQL name of a branch to commit to, then fast-forward the main branch to it."""
+        table = self._storage.load()
+        if self._progress is None or _latest_token(table) != self._progress["token"]:
             raise self._conflict()
         name = _BRANCH_PREFIX + progress["token"]
         change = table.manageSnapshots()
-        for left in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # by runs that died
-            change = change.removeBranch(left)
+        for abandoned in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # of runs that were killed
+            change = change.removeBranch(abandoned)
         change.createBranch(name, table.currentSnapshot().snapshotId()).commit()
         try:
-            with self._carrying(progress):
-                yield name
+            with self._snapshot_property(progress):
+                yield f"{self._storage.sql_name()}.{quoted('branch_' + name)}"
             table.refresh()
             table.manageSnapshots().fastForwardBranch(_MAIN, name).removeBranch(name).commit()
         except BaseException:
@@ -204,14 +148,21 @@ class IcebergTable(LakeTable):
             raise
 
     @contextmanager
-    def _carrying(self, progress: dict[str, Any]) -> Iterator[None]:
-        """Commits take it from the session only, where it would stick to every later one."""
-        self._spark.conf.set(_SNAPSHOT_PROPERTY, json.dumps(progress))
+    def _snapshot_property(self, progress: dict[str, Any]) -> Iterator[None]:
+        """Set the summary of the next commit, which Iceberg reads only from the session."""
+        conf = self._storage.spark.conf
+        conf.set(_SNAPSHOT_PROPERTY, json.dumps(progress))
         try:
             yield
         finally:
-            self._spark.conf.unset(_SNAPSHOT_PROPERTY)
+            conf.unset(_SNAPSHOT_PROPERTY)
 
     def _is_conflict(self, error: Exception) -> bool:
-        signs = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFailedException", "ValidationException")
-        return any(sign in str(error) for sign in signs)
+        return any(sign in str(error) for sign in _CONFLICTS)
+
+
+def _latest_token(table: Any) -> str | None:  # noqa: ANN401 - org.apache.iceberg.Table
+    """Return the token of the latest progress that was not rolled back."""
+    snapshot = latest_with_progress(table)
+    progress = None if snapshot is None else progress_in(snapshot)
+    return None if progress is None else progress["token"]

@@ -1,8 +1,8 @@
-"""Tables of all versions (SCD type 2), as data frames: which rows a batch adds, and which intervals it changes.
+"""History tables (SCD type 2) as data frames: the versions that a batch adds, and the intervals that it changes.
 
-Versions of a key are ordered by the ordering rule. Each is valid from its own Kafka timestamp to that of the version
-after it, which may be a deletion; the last has no end. The intervals of every key that a batch touches are computed
-anew from all its versions and deletions, so a late older version fits in wherever it belongs.
+Versions of a key are sorted by the ordering rule. Each is valid from its own Kafka timestamp to that of the next
+version or deletion; the last has no end. A batch recomputes the intervals of every key that it touches from all
+versions and deletions of the key, so versions may arrive in any order.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from outbox_spark.sinks.lake.merge_sql import POISON
 
 IDENTITY = "_identity"
 ENDED = "_ended"
-"""In what `timeline` yields: the row's interval has just been ended by a deletion."""
+"""In rows of `timeline`: whether a deletion ends the interval now."""
 NEW = "_new"
 
 
 def identity() -> Expression:
-    """What makes two records the same version: a connector sends copies with the sequence of the first."""
-    place = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
-    return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(place)
+    """Return the identity of a version: its sequence, which copies of a record share, or else its offset."""
+    offset = F.concat_ws(":", "_partition_epoch", "_partition", "_offset")
+    return F.when(F.col("_sequence") != "", F.col("_sequence")).otherwise(offset)
 
 
 def without(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Rows whose version is not among `known`."""
+    """Return the rows whose version is not in `known`."""
     ids = known.select(KEY_COLUMN, identity().alias(IDENTITY))
     return rows.withColumn(IDENTITY, identity()).join(ids, [KEY_COLUMN, IDENTITY], "left_anti").drop(IDENTITY)
 
 
 def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | None, touched: DataFrame) -> DataFrame:
-    """Versions of the touched keys with their intervals, those that are as stored left out.
+    """Return the versions of the touched keys whose interval or flag is new or has changed.
 
-    `new` are versions to add, with all their columns; `stored` is the table; `deletions` has KEY_COLUMN and
-    METADATA_COLUMNS; `touched` has KEY_COLUMN and, where the key is in quarantine, POISON. Yields the columns of `new`,
-    `_valid_from`, `_valid_to`, `_stale`, NEW and ENDED; of rows that are stored the fields are NULL.
+    `new` has the versions to add, with all columns; `stored` is the table; `deletions` has KEY_COLUMN and
+    METADATA_COLUMNS; `touched` has KEY_COLUMN and, for keys in quarantine, POISON. The result has the columns of
+    `new`, `_valid_from`, `_valid_to`, `_stale`, NEW and ENDED; the fields of stored rows are NULL.
     """
     versions = new.withColumns({NEW: F.lit(True), "_dead": F.lit(False)})
     if stored is not None:
-        was = {"_was_to": F.col(VALID_TO_COLUMN), "_was_stale": F.coalesce(STALE_COLUMN, F.lit(False))}
-        kept = stored.join(touched, KEY_COLUMN, "left_semi")
-        kept = kept.select(KEY_COLUMN, *METADATA_COLUMNS, *[value.alias(name) for name, value in was.items()])
-        kept = kept.withColumns({NEW: F.lit(False), "_dead": F.lit(False)})
-        versions = versions.unionByName(kept, allowMissingColumns=True)
+        before = {"_was_to": F.col(VALID_TO_COLUMN), "_was_stale": F.coalesce(STALE_COLUMN, F.lit(False))}
+        old = stored.join(touched, KEY_COLUMN, "left_semi")
+        old = old.select(KEY_COLUMN, *METADATA_COLUMNS, *[value.alias(name) for name, value in before.items()])
+        old = old.withColumns({NEW: F.lit(False), "_dead": F.lit(False)})
+        versions = versions.unionByName(old, allowMissingColumns=True)
     else:
         versions = versions.withColumns({"_was_to": F.lit(None).cast("timestamp"), "_was_stale": F.lit(False)})
     if deletions is not None:
@@ -67,7 +67,7 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
 def _changed(timed: DataFrame) -> DataFrame:
     newer = F.coalesce(F.col(POISON) > F.struct(*VERSION_COLUMNS), F.lit(False))
     flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & newer)
-    ends_anew = F.col(NEW) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_was_to"))
-    changed = ends_anew | (F.col(STALE_COLUMN) != F.col("_was_stale"))
-    marked = flagged.where(changed).withColumn(ENDED, F.col("_by_deletion") & ends_anew)
-    return marked.drop("_was_to", "_was_stale", "_by_deletion", "_dead", POISON)
+    new_end = F.col(NEW) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_was_to"))
+    changed = flagged.where(new_end | (F.col(STALE_COLUMN) != F.col("_was_stale")))
+    changed = changed.withColumn(ENDED, F.col("_by_deletion") & new_end)
+    return changed.drop("_was_to", "_was_stale", "_by_deletion", "_dead", POISON)

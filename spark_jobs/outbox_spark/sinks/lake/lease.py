@@ -1,8 +1,8 @@
-"""One run per table, for targets that are folders: a small file beside the table says who has it, and until when.
+"""One run per table for targets that are folders: a small file next to the table names the holder and the expiry time.
 
-The file is made with the Hadoop FileSystem's create that refuses to overwrite, so it works wherever the tables do.
-It saves a second run the work. That the tables stay right does not rest on it: clocks differ, and not every object
-store refuses to overwrite. For that there is the conflict detection of the commits.
+The file is created with the Hadoop FileSystem's create without overwriting, so it works wherever the tables do. The
+lease only saves a second run the work: clocks differ, and not every object store rejects overwriting. Correctness
+rests on the conflict detection of the commits.
 """
 
 from __future__ import annotations
@@ -23,111 +23,110 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import tell
 from outbox_spark.errors import OverlapError, UnreachableError
 from outbox_spark.jobs.model import Progress
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
-"""How long a lease lasts when its holder no longer renews it. Renewed three times in that time."""
+"""Time until a lease expires that is not renewed. It is renewed three times in this time."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What the file holds. `until` is in seconds since 1970, by the holder's clock."""
+    """Content of the lease file. `until` is in seconds since 1970, by the holder's clock."""
 
     token: str
     host: str
     pid: int
     until: float
     pid_namespace: int | None = None
-    """What `pid` counts in; None on systems that have none, and in files of before it was written."""
+    """Namespace of `pid`; None on systems without PID namespaces."""
 
     def __str__(self) -> str:
         until = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} on {self.host}, until {until}"
 
     def is_dead(self, now: float) -> bool:
-        """Whether it stopped renewing; a process of this very machine that is gone is not waited for."""
+        """Return whether the lease has expired, or its process on this machine has ended."""
         if self.until <= now:
             return True
-        # Containers can share a host name, and each counts its processes by itself.
+        # Containers can share a host name, but each has its own process ids.
         if (self.host, self.pid_namespace) != (socket.gethostname(), _pid_namespace()):
             return False
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # it is there, and somebody else's
+        except OSError:  # the process exists and belongs to another user
             return False
         return False
 
 
 class Lease:
-    """Held from `acquire` to `release`; renewed by a thread of its own meanwhile."""
+    """Held from `acquire` to `release`, and renewed by a thread in between."""
 
     def __init__(
         self,
         spark: SparkSession,
         path: str,
+        progress: Progress,
         *,
         seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.time,
-        tell: Progress = tell,
     ) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._configuration: Any = spark._jsc.hadoopConfiguration()
-        self._text, self._seconds, self._clock, self._tell = path, seconds, clock, tell
-        self._path: Any = jvm.org.apache.hadoop.fs.Path(path)
+        self.path, self._progress, self._seconds, self._clock = path, progress, seconds, clock
+        self._file: Any = jvm.org.apache.hadoop.fs.Path(path)
         self._token = secrets.token_hex(8)
         self._lost_to: str | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Raises OverlapError when another run holds it, UnreachableError when the folder cannot be written."""
+        """Raises OverlapError when another run holds the lease, UnreachableError when the folder cannot be written."""
         try:
             if not self._create():
                 self._take_over()
         except Py4JJavaError as error:
             name = error.java_exception.getClass().getSimpleName()
-            message = f"{self._text} cannot be written: {name}"
-            raise UnreachableError(message, "check the target's path, and who may write there") from error
+            message = f"{self.path} cannot be written: {name}"
+            raise UnreachableError(message, "check the target's path and its permissions") from error
         self._lost_to = None
         self._stopped.clear()
-        self._thread = threading.Thread(target=self._keep, name="outbox-lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_stopped, name="outbox-lease", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
-        """Let go of it. Never raises: the lease ends by itself."""
+        """Stop renewing and delete the file. Never raises, because the lease expires by itself."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(self._seconds)
             self._thread = None
         with suppress(Exception):
-            holder = self._read()
+            holder = self._read(self._file)
             if holder is not None and holder.token == self._token:
-                self._files().delete(self._path, False)
+                self._file_system().delete(self._file, False)
 
     def check(self) -> None:
-        """Raise OverlapError when somebody else took it: this run did not renew it in time."""
+        """Raise OverlapError when another run took the lease because it was not renewed in time."""
         if self._lost_to is not None:
-            message = f"the lease {self._text} was taken over by {self._lost_to}: this run stood still for too long"
+            message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
             raise OverlapError(message, "nothing is lost; run again")
 
     def renew(self) -> bool:
-        """Once; False when it is not ours any more."""
-        holder = self._read()
+        """Renew once; return False when another run has taken the lease."""
+        holder = self._read(self._file)
         if holder is not None and holder.token != self._token:
             self._lost_to = str(holder)
             return False
         self._write(overwrite=True)
         return True
 
-    def _keep(self) -> None:
+    def _renew_until_stopped(self) -> None:
         while not self._stopped.wait(self._seconds / 3):
-            with suppress(Exception):  # a store that is away for a moment; the next time may do
+            with suppress(Exception):  # the store may be unavailable for a moment
                 if not self.renew():
                     return
 
@@ -135,58 +134,58 @@ class Lease:
         try:
             self._write(overwrite=False)
         except Py4JJavaError as error:
-            raised = error.java_exception
-            # Hadoop says the same of a folder whose name is taken by a file.
-            folder = "not a directory" in str(raised.getMessage())
-            if folder or "AlreadyExists" not in raised.getClass().getName():
+            java_error = error.java_exception
+            # Hadoop raises the same error when the name of a parent folder is taken by a file.
+            parent_is_file = "not a directory" in str(java_error.getMessage())
+            if parent_is_file or "AlreadyExists" not in java_error.getClass().getName():
                 raise
             return False
-        # Where "create" does not refuse to overwrite, the last one to write has it.
-        holder = self._read()
+        # Where create() overwrites after all, the last writer holds the lease.
+        holder = self._read(self._file)
         return holder is not None and holder.token == self._token
 
     def _take_over(self) -> None:
-        holder = self._read()
+        holder = self._read(self._file)
         if holder is not None and not holder.is_dead(self._clock()):
-            self._refuse(holder)
+            raise self._held_by(holder)
         if holder is not None:
-            self._set_aside(holder)
-            self._tell(f"took over {self._text} from a run that is dead: {holder}")
+            self._remove_dead(holder)
+            self._progress(f"took over {self.path} from a run that has ended: {holder}")
         if not self._create():
-            self._refuse(self._read())
+            raise self._held_by(self._read(self._file))
 
-    def _set_aside(self, dead: Holder) -> None:
-        """Rename, then look: of two runs that take over at once one must not remove the other's new lease."""
-        files, aside = self._files(), self._jvm.org.apache.hadoop.fs.Path(f"{self._text}.{self._token}")
-        if not files.rename(self._path, aside):
+    def _remove_dead(self, dead: Holder) -> None:
+        """Rename the file before checking it: of two runs that take over, one must not delete the other's new lease."""
+        files, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
+        if not files.rename(self._file, renamed):
             return
-        found = self._read(aside)
-        if found is not None and found.token != dead.token:
-            files.rename(aside, self._path)
-            self._refuse(found)
-        files.delete(aside, False)
+        holder = self._read(renamed)
+        if holder is not None and holder.token != dead.token:
+            files.rename(renamed, self._file)
+            raise self._held_by(holder)
+        files.delete(renamed, False)
 
-    def _refuse(self, holder: Holder | None) -> None:
-        message = f"another run holds {self._text}: {holder or 'it has just begun'}"
-        raise OverlapError(message, "wait for it; if it was killed, its lease ends by itself")
+    def _held_by(self, holder: Holder | None) -> OverlapError:
+        message = f"another run holds {self.path}: {holder or 'it has just started'}"
+        return OverlapError(message, "wait for it; the lease of a run that was killed expires by itself")
 
     def _write(self, *, overwrite: bool) -> None:
         holder = Holder(self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace())
-        stream = self._files().create(self._path, overwrite)
+        stream = self._file_system().create(self._file, overwrite)
         try:
             stream.write(bytearray(json.dumps(asdict(holder)).encode()))
         finally:
             stream.close()
 
-    def _read(self, path: Any = None) -> Holder | None:  # noqa: ANN401 - of Hadoop
-        """None when there is none. One that is just being written counts from the file's time."""
-        files, path = self._files(), path or self._path
+    def _read(self, file: Any) -> Holder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
+        """Return the holder, or None without a file. A half-written file expires from its modification time."""
+        files = self._file_system()
         try:
-            status = files.getFileStatus(path)
+            status = files.getFileStatus(file)
         except Py4JJavaError:
             return None
         try:
-            stream = files.open(path)
+            stream = files.open(file)
             try:
                 return Holder(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
             finally:
@@ -194,8 +193,8 @@ class Lease:
         except (Py4JJavaError, ValueError, TypeError):
             return Holder("", "an unknown host", 0, status.getModificationTime() / 1000 + self._seconds)
 
-    def _files(self) -> Any:  # noqa: ANN401 - of Hadoop
-        return self._path.getFileSystem(self._configuration)
+    def _file_system(self) -> Any:  # noqa: ANN401 - org.apache.hadoop.fs.FileSystem
+        return self._file.getFileSystem(self._configuration)
 
 
 def _pid_namespace() -> int | None:

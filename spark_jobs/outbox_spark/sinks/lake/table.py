@@ -1,23 +1,23 @@
-"""What the lake formats share: one guarded MERGE per batch, whose commit also says how far the table now is.
+"""What Delta and Iceberg tables share: one guarded MERGE per batch, in a commit that carries the progress.
 
-Ledger and quarantine, see beside.py, are written before that commit. What differs between the formats, how a table is
-named and made and how a commit carries the progress, is in the subclasses.
+Ledger and quarantine are written before that commit. The commit itself is abstract.
 """
 
 from __future__ import annotations
 
 import secrets
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from types import TracebackType
 from typing import Any, Self
 
 from pyspark import StorageLevel
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -35,46 +35,47 @@ from outbox_spark.errors import OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Committed, Mode, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake import history
-from outbox_spark.sinks.lake.companion_tables import LEDGER_ID, BesideTables
 from outbox_spark.sinks.lake.lease import Lease
+from outbox_spark.sinks.lake.ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.merge_sql import (
-    GOOD,
-    OWN_TYPES,
     POISON,
+    READABLE,
+    STATE_TYPES,
     Merge,
     default_sql,
-    own_columns,
     quoted,
+    state_columns,
     table_columns,
 )
-from outbox_spark.sinks.target_table import ANEW, TOMBSTONES_SUFFIX, Batch, SendsNothingAhead
+from outbox_spark.sinks.lake.quarantine import Quarantine
+from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
 
 PROGRESS_KEY = "outbox"
-"""The entry of a commit's own metadata that the progress is in."""
-_FLAGGED_SINCE_LAYOUT = 2
+"""The entry of a commit's metadata that holds the progress."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a commit says of itself, in rows. `updated` counts rows that were only filled or flagged, too."""
+    """Rows that a commit changed, as the format counts them. `updated` includes rows that were only flagged."""
 
     inserted: int
     updated: int
     deleted: int
 
 
-class LakeTable(SendsNothingAhead, BesideTables):
-    """One table, its ledger and its quarantine; held from `with` to its end by a lease, where there is one."""
+class LakeTable(NoEarlyStaging, ABC):
+    """One table with its ledger and quarantine. Where there is a lease, it is held from `with` to its end."""
 
-    _renamed: Mapping[str, str] = {}
-    """Columns of ours that have another name in the stored table. `_read` and `_append` see to it."""
-
-    def __init__(self, spark: SparkSession, label: str, mode: Mode, lease: Lease | None) -> None:
-        super().__init__(spark, mode)
+    def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
+        self._storage = storage
         self._label = label
+        self._mode = mode
         self._lease = lease
-        self._stored: dict[str, Any] | None = None
-        """The progress that was read or written last, with what is stored beside it."""
+        self._ledger = Ledger(storage, mode)
+        self._quarantine = Quarantine(storage)
+        self._progress: dict[str, Any] | None = None
+        """The progress that was read or written last, as a commit holds it."""
 
     def __enter__(self) -> Self:
         if self._lease is not None:
@@ -88,74 +89,74 @@ class LakeTable(SendsNothingAhead, BesideTables):
             self._lease.release()
 
     def committed(self) -> Committed | None:
-        """How far the table is: the newest progress among its commits. Others (compaction, ...) commit too."""
-        if not self._there():
+        """Return the latest progress among the table's commits; other jobs (compaction, ...) commit too."""
+        if not self._storage.exists():
             return None
-        stored = self._find_progress()
-        if stored is None:
-            message = f"the history of {self._label} holds no progress: the job did not make it, or it was cleaned"
-            raise RefusedError(message, "materialize into another table, or remove it so that the next run rebuilds it")
-        self._stored, self._ledger_id = stored, stored.get(LEDGER_ID, "")
-        return Committed.from_json(stored, f"the progress of {self._label}")
+        progress = self._read_progress()
+        if progress is None:
+            raise self._not_ours()
+        self._progress, self._ledger.id = progress, progress[LEDGER_ID]
+        return Committed.from_json(progress, f"the progress of {self._label}")
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Raise SchemaError when a column of the table has another type than the schema now asks for."""
-        mode = Mode.HARD_DELETE if self._stored is None else Mode(self._stored.get("mode", Mode.HARD_DELETE))
-        if self._stored is not None and mode is not self._mode:
-            message = f"{self._label} was made with mode {mode}; the pipeline file now says {self._mode}"
-            raise SchemaError(message, f"undo that, or {ANEW}")
-        live = self._live_types()
+        """Raise SchemaError when the table has another mode, or a column has another type than in `schema`."""
+        if self._progress is not None and self._progress["mode"] != self._mode:
+            mode = self._progress["mode"]
+            message = f"{self._label} was created with mode {mode}; the pipeline file has mode {self._mode}"
+            raise SchemaError(message, f"set the mode back to {mode}, or {REBUILD_HINT}")
+        types = self._storage.column_types()
         for column in columns:
-            found, wanted = live.get(column.name.lower()), schema[column.name].dataType.simpleString()
-            if found is not None and found != wanted:
-                message = f"column {column.name} of {self._label} is {found}; the newest schema makes it {wanted}"
-                raise SchemaError(message, f"undo the change of type, or {ANEW}")
+            actual, expected = types.get(column.name.lower()), schema[column.name].dataType.simpleString()
+            if actual is not None and actual != expected:
+                message = f"column {column.name} of {self._label} is {actual}; the latest schema has {expected}"
+                raise SchemaError(message, f"revert the change of the type, or {REBUILD_HINT}")
 
     @staticmethod
-    def limit(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
-        """The lake formats hold every value that Avro has."""
+    def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
+        """Return None: the lake formats store every Avro value."""
         return None
 
-    def versions(self) -> DataFrame:
-        """Key and METADATA_COLUMNS of the current rows."""
-        rows = self._read()
+    def current_versions(self) -> DataFrame:
+        """Return key and METADATA_COLUMNS of the current rows."""
+        rows = self._storage.read()
         for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):
             if name in rows.columns:
                 rows = rows.where(F.col(name).isNull())
         return rows.select(KEY_COLUMN, *METADATA_COLUMNS)
 
+    def expire_ledger(self, before: datetime) -> int:
+        """Remove older ledger entries, and return their number."""
+        return self._ledger.expire(before)
+
     def write(self, batch: Batch) -> Written:
-        """Ledger and quarantine first, then rows and progress in one commit."""
-        if self._lease is not None:
-            self._lease.check()
-        progress = self._progress(batch)
-        with self._explained():
-            if batch.counts.quarantined:
-                self._keep_quarantine(batch)
-            tombstones = self._enter_tombstones(batch)
-            upserts, deletes = (
-                self._write_history(batch, progress)
-                if self._mode is Mode.HISTORY
-                else self._create(batch, progress)
-                if batch.previous is None
-                else self._merge(batch, progress)
-            )
-        self._stored = progress
+        """Write ledger and quarantine, then rows and progress in one commit."""
+        self._check_lease()
+        progress = self._progress_of(batch)
+        with self._conflicts_raised():
+            self._quarantine.add(batch)
+            tombstones = self._ledger.add(batch)
+            if self._mode is Mode.HISTORY:
+                upserts, deletes = self._write_history(batch, progress)
+            elif batch.previous is None:
+                upserts, deletes = self._create(batch, progress)
+            else:
+                upserts, deletes = self._merge(batch, progress)
+        self._progress = progress
         return Written(upserts, deletes, tombstones, batch.counts.quarantined)
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        """The first commit makes the table and fills it: nothing is there that a MERGE could compare with."""
-        rows = self._source(batch, flag_others=False).where(~F.col("_deleted"))
+        """Create and fill the table in the first commit; return (upserts, deletes)."""
+        rows = self._source(batch, flag_other_keys=False).where(~F.col("_deleted"))
         return self._commit_first(self._first_rows(rows, batch), progress).inserted, 0
 
     def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
-        filled = self._evolve(batch)
+        filled = self._add_columns(batch)
         if not batch.counts.rows and not filled:
-            self._commit_nothing(progress)
+            self._commit_progress(progress)
             return 0, 0
-        rows = self._source(batch, flag_others=bool(batch.counts.quarantined) or STALE_COLUMN in filled)
+        rows = self._source(batch, flag_other_keys=bool(batch.counts.quarantined))
         merge = self._merge_for(batch, filled, has_poison=POISON in rows.columns)
-        with self._view(rows) as source:
+        with self._temporary_view(rows) as source:
             changes = self._commit_merge(merge, source, progress)
         if self._mode is Mode.HARD_DELETE and not merge.filled and not merge.has_poison:
             return changes.inserted + changes.updated, changes.deleted
@@ -164,88 +165,87 @@ class LakeTable(SendsNothingAhead, BesideTables):
 
     def _write_history(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         first = batch.previous is None
-        filled = {} if first else self._evolve(batch)
-        good = batch.rows.where(F.col("_reason").isNull())
-        new = good.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
-        stored = None if first else self._read()
+        filled = {} if first else self._add_columns(batch)
+        readable = batch.rows.where(F.col("_reason").isNull())
+        new = readable.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
+        stored = None if first else self._storage.read()
         if stored is not None:
             new = history.without(new, stored)
         touched = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
-        poison = self._poison(batch)
+        poison = self._quarantine.newest_versions(batch.committed.topic_id)
         touched = (
             touched.withColumn(POISON, _no_version()) if poison is None else touched.join(poison, KEY_COLUMN, "left")
         )
-        deletions = self._entries() if self._there(TOMBSTONES_SUFFIX) else None
+        deletions = self._ledger.entries() if self._ledger.exists() else None
         rows = history.timeline(new, stored, deletions, touched).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             ended = rows.where(history.ENDED).count()
             changed = rows.drop(history.NEW, history.ENDED)
             if first:
                 return self._commit_first(self._first_rows(changed, batch), progress).inserted, ended
-            with self._view(changed) as source:
+            with self._temporary_view(changed) as source:
                 merge = self._merge_for(batch, filled, has_poison=False)
                 return self._commit_merge(merge, source, progress).inserted, ended
         finally:
             rows.unpersist()
 
-    def _source(self, batch: Batch, *, flag_others: bool) -> DataFrame:
-        """The rows of a MERGE, see merging.py. `flag_others`: also keys of which there are only unreadable records."""
-        good = batch.rows.where(F.col("_reason").isNull())
+    def _source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
+        """Return the source rows of the MERGE, see merge_sql.py.
+
+        `flag_other_keys`: include keys of which the batch has only quarantined records.
+        """
+        readable = batch.rows.where(F.col("_reason").isNull())
         if batch.previous is not None:
-            # The ledger of a new table holds this batch's own tombstones only: of other keys than its rows.
-            good = self._newer_than_ledger(good)
-        good = good.select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1], "_deleted").withColumn(
-            GOOD, F.lit(True)
-        )
-        poison = self._poison(batch)
+            # The ledger of a new table holds only this batch's own tombstones: of keys that have no other row here.
+            readable = self._ledger.without_deleted(readable)
+        names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
+        readable = readable.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
+        poison = self._quarantine.newest_versions(batch.committed.topic_id)
         if poison is None:
-            return good.withColumn(STALE_COLUMN, F.lit(False))
-        both = good.join(poison, KEY_COLUMN, "full_outer" if flag_others else "left")
+            return readable.withColumn(STALE_COLUMN, F.lit(False))
+        both = readable.join(poison, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
         newer = F.col(POISON) > F.struct(*VERSION_COLUMNS)
-        flags = {GOOD: F.coalesce(GOOD, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
+        flags = {READABLE: F.coalesce(READABLE, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
         return both.withColumns({STALE_COLUMN: F.coalesce(newer, F.lit(False)), **flags}).where(
-            F.lit(True) if flag_others else F.col(GOOD)
+            F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
     def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_poison: bool) -> Merge:
         names = table_columns(batch.columns, self._mode)
-        gone = sorted(set(self._live_types()) - {name.lower() for name in names})
-        stored = [self._renamed.get(name, name) for name in names]
-        return Merge(self._mode, stored, gone, filled, has_poison)
+        removed = sorted(set(self._storage.column_types()) - {name.lower() for name in names})
+        stored = [self._storage.stored_names.get(name, name) for name in names]
+        return Merge(self._mode, stored, removed, filled, has_poison)
 
     def _first_rows(self, rows: DataFrame, batch: Batch) -> DataFrame:
-        """The columns of the table, with the documentation of the fields as comments."""
+        """Select the columns of the table, with the documentation of the fields as comments."""
         comments = {column.name: {"comment": column.doc} for column in batch.columns if column.doc}
         missing = {
-            name: F.lit(None).cast(kind)
-            for name, kind in OWN_TYPES.items()
-            if name in own_columns(self._mode) and name not in rows.columns
+            name: F.lit(None).cast(STATE_TYPES[name]) for name in state_columns(self._mode) if name not in rows.columns
         }
         names = table_columns(batch.columns, self._mode)
         return rows.withColumns(missing).select(
             *[F.col(quoted(name)).alias(name, metadata=comments.get(name, {})) for name in names]
         )
 
-    def _evolve(self, batch: Batch) -> dict[str, str]:
-        """Add the columns that the table lacks; returns those to be filled, with their default as SQL.
+    def _add_columns(self, batch: Batch) -> dict[str, str]:
+        """Add the columns that the table lacks; return the SQL defaults of those that existing rows have to show.
 
-        Which columns are new is judged by the last commit of ours, not by the table: a run that crashed
-        after adding them leaves the filling to the next.
+        New columns are those that the last progress does not list, not those that the table lacks: a run that crashed
+        after ADD COLUMNS leaves the filling to the next run.
         """
-        types, stored = batch.rows.schema, self._stored or {}
-        wanted = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
-        wanted |= {name: OWN_TYPES[name] for name in own_columns(self._mode)}
-        comments = {column.name: column.doc for column in batch.columns if column.doc}
-        self._add_columns("", wanted, comments)
-        fresh = [c for c in batch.columns if c.name not in stored.get("columns", []) and c.has_default]
-        filled = {STALE_COLUMN: "false"} if int(stored.get("layout", 0)) < _FLAGGED_SINCE_LAYOUT else {}
-        if not fresh:
-            return filled
-        row = defaults(self._spark, fresh, batch.reader).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
-        return {**filled, **{column.name: default_sql(row[0], column.name, types) for column in fresh}}
+        types, progress = batch.rows.schema, self._progress or {}
+        expected = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
+        expected |= {name: STATE_TYPES[name] for name in state_columns(self._mode)}
+        self._storage.add_columns(expected, {column.name: column.doc for column in batch.columns if column.doc})
+        new = [c for c in batch.columns if c.name not in progress.get("columns", []) and c.has_default]
+        if not new:
+            return {}
+        spark = self._storage.spark
+        row = defaults(spark, new, batch.reader).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()[0]
+        return {column.name: default_sql(row[0], column.name, types) for column in new}
 
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
-        """Rows that this batch wrote, those with and without a `_deleted_at`: the ones whose record it read."""
+        """Count the rows whose record is in the batch's range: without and with a `_deleted_at`."""
         before = {} if batch.previous is None else batch.previous.offsets
         ranges = [
             (F.col("_partition") == partition)
@@ -253,34 +253,53 @@ class LakeTable(SendsNothingAhead, BesideTables):
             & (F.col("_offset") < end)
             for partition, end in batch.committed.offsets.items()
         ]
-        gone = F.col(DELETED_AT_COLUMN).isNotNull() if self._mode is Mode.SOFT_DELETE else F.lit(False)
-        rows = self._read().where(reduce(lambda a, b: a | b, ranges, F.lit(False)))
-        row = rows.agg(F.count_if(~gone).alias("there"), F.count_if(gone).alias("gone")).collect()[0]
-        return row["there"], row["gone"]
+        deleted = F.col(DELETED_AT_COLUMN).isNotNull() if self._mode is Mode.SOFT_DELETE else F.lit(False)
+        rows = self._storage.read().where(reduce(lambda a, b: a | b, ranges, F.lit(False)))
+        row = rows.agg(F.count_if(~deleted).alias("current"), F.count_if(deleted).alias("deleted")).collect()[0]
+        return row["current"], row["deleted"]
 
-    def _progress(self, batch: Batch) -> dict[str, Any]:
-        """What the commit of a batch carries."""
+    def _progress_of(self, batch: Batch) -> dict[str, Any]:
         return {
             **batch.committed.to_json(),
             "columns": [column.name for column in batch.columns],
             "mode": self._mode,
-            LEDGER_ID: self._ledger_id,
+            LEDGER_ID: self._ledger.id,
             "token": secrets.token_hex(8),
         }
 
-    def _live_types(self) -> dict[str, str]:
-        """Columns of the table as it is: lower-case name to type; empty when there is no table."""
-        if not self._there():
-            return {}
-        return {field.name.lower(): field.dataType.simpleString() for field in self._read().schema.fields}
+    def _copy_companions(self, shadow: Self) -> dict[str, Any]:
+        """Copy the shadow's ledger entries and quarantine into this table's; return the shadow's progress.
 
-    def _conflict(self) -> OverlapError:
-        return OverlapError(
-            f"another run has committed to {self._label} meanwhile", "run again; schedule one run per table at a time"
+        Before the rows, as in every run: the entries have the shadow's ledger id, so they have no effect until the
+        commit of the rows names it. Raises RefusedError when there is no shadow, OverlapError when the lease was lost.
+        """
+        self._check_lease()
+        if shadow.committed() is None or shadow._progress is None:
+            message = f"{shadow._label} does not exist, so it cannot replace {self._label}"
+            raise RefusedError(message, "run `outbox-rebuild` again")
+        self._ledger.copy_from(shadow._ledger)
+        self._quarantine.copy_from(shadow._quarantine)
+        return shadow._progress
+
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
+    def _not_ours(self) -> RefusedError:
+        message = (
+            f"the history of {self._label} has no progress: outbox-materialize did not create it, or its log expired"
+        )
+        return RefusedError(
+            message, "materialize into another table, or drop this table so that the next run creates it"
         )
 
+    def _conflict(self) -> OverlapError:
+        message = f"another run has committed to {self._label}"
+        return OverlapError(message, "run again; schedule one run per table at a time")
+
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _conflicts_raised(self) -> Iterator[None]:
+        """Raise OverlapError for the format's own conflict errors."""
         try:
             yield
         except RefusedError:
@@ -291,33 +310,33 @@ class LakeTable(SendsNothingAhead, BesideTables):
             raise
 
     @contextmanager
-    def _view(self, rows: DataFrame) -> Iterator[str]:
+    def _temporary_view(self, rows: DataFrame) -> Iterator[str]:
         name = f"outbox_source_{secrets.token_hex(4)}"
-        rows.withColumnsRenamed(dict(self._renamed)).createOrReplaceTempView(name)
+        rows.withColumnsRenamed(dict(self._storage.stored_names)).createOrReplaceTempView(name)
         try:
             yield name
         finally:
-            self._spark.catalog.dropTempView(name)
+            self._storage.spark.catalog.dropTempView(name)
 
     @abstractmethod
-    def _find_progress(self) -> dict[str, Any] | None:
-        """The newest that a commit of the table carries. Raises RefusedError when the table is older than that."""
+    def _read_progress(self) -> dict[str, Any] | None:
+        """Return the latest progress in the table's commits. Raises RefusedError when the table was rolled back."""
 
     @abstractmethod
     def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
-        """Make the table of these rows. Raises OverlapError when it is there."""
+        """Create the table with these rows. Raises OverlapError when it exists."""
 
     @abstractmethod
     def _commit_merge(self, merge: Merge, source: str, progress: dict[str, Any]) -> Changes:
-        """Run the MERGE as one commit with the progress. Raises OverlapError when the table is not as it was read."""
+        """Run the MERGE in one commit with the progress. Raises OverlapError when the table has changed since."""
 
     @abstractmethod
-    def _commit_nothing(self, progress: dict[str, Any]) -> None:
+    def _commit_progress(self, progress: dict[str, Any]) -> None:
         """Commit the progress alone. Raises OverlapError as `_commit_merge`."""
 
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
-        """Whether this is how the format tells that somebody else has committed."""
+        """Return whether the format raised this because of a concurrent commit."""
 
 
 def _no_version() -> Expression:

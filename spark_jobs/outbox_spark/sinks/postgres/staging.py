@@ -1,42 +1,45 @@
-"""Staging: an unlogged table of its own for every batch, and the two ways in which Spark fills it.
+"""Staging: an unlogged table per batch, which the executors fill by COPY.
 
-COPY is the faster, and needs a class of our jar; JDBC needs nothing but the driver. A task that is tried again may
-stage its rows a second time: `settle` leaves every row once, so that the merge need not look for copies.
+Spark formats the lines of COPY's text format; CopyRows of outbox-spark.jar sends them, without Python on executors.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import reduce
+from operator import or_
 from typing import Any
 
-import psycopg
-from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Composed, Identifier, Literal
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
 from outbox_spark.decoding.json_text import JSON_OPTIONS
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.session.expression_cache import reused
-from outbox_spark.session.jar_fallback import AUTO, Choice
-from outbox_spark.sinks.postgres.copy import CLASS, copy_rows
-from outbox_spark.sinks.postgres.session import jdbc_settings, jdbc_url
+from outbox_spark.session.stage_metrics import OBSERVATION
+from outbox_spark.sinks.postgres.connection import LOCK_TIMEOUT, Connection, jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, typed
 
 STAGING_INFIX = "__staging_"
-STAGING_TOKEN_BYTES = 4
-SETTING = "spark.outbox.postgres.staging"
-VARIABLE = "OUTBOX_POSTGRES_STAGING"
-_BATCH_ROWS = 10_000
+_TOKEN_BYTES = 4
+STAGING_SUFFIX_LENGTH = len(STAGING_INFIX) + 2 * _TOKEN_BYTES
+_COPY_FAILED = "COPY was refused, SQLSTATE "
+"""CopyRows.REFUSED."""
+_SQLSTATE_LENGTH = 5
+_CONNECTION_EXCEPTION = "08"
 _COUNTS = SQL(
     "count(*) filter (where _reason is null and not _deleted), "
     "count(*) filter (where _reason is null and _deleted), count(*) filter (where _reason is not null)"
 )
-"""What a Staged counts."""
+"""The fields of StagedCounts."""
 _OUTCOME_TYPES = {
     "_deleted": "boolean",
     "_reason": "text",
@@ -44,158 +47,153 @@ _OUTCOME_TYPES = {
     "_key": "bytea",
     "_value": "bytea",
 }
-# What is sent as text, because the server reads it more exactly than Java types carry it (years before 1582,
-# zones) or because JDBC has no such type.
-_SENT_AS_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
-
-
-class Way(StrEnum):
-    """How rows get into the staging table."""
-
-    AUTO = AUTO
-    COPY = "copy"
-    JDBC = "jdbc"
+# Sent as the text of Spark's cast, because Java types do not carry years before 1582 and zones exactly.
+_CAST_TO_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
+# Kinds whose text can have a character that COPY's text format escapes.
+_ESCAPED = frozenset({Kind.TEXT, Kind.JSON})
 
 
 @dataclass(frozen=True)
 class Staging:
-    """The staging table of one batch."""
+    """A staging table that was filled."""
 
     name: Identifier
-    way: Way
-
-    def create(self, columns: Sequence[Column]) -> Composed:
-        """COPY lets the server read the text of a value as its type at once; after JDBC the merge casts it."""
-        text = _SENT_AS_TEXT if self.way is Way.JDBC else ()
-        fields = {c.name: "text" if c.kind in text else column_type(c) for c in columns}
-        rest = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
-        types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **rest, **_OUTCOME_TYPES}
-        return SQL("create unlogged table {} ({})").format(self.name, typed(types))
-
-    def value(self, column: Column) -> Composed:
-        """A staged column of alias `s` as the target takes it."""
-        value = SQL("s.{}").format(Identifier(column.name))
-        if self.way is Way.JDBC and column.kind in _SENT_AS_TEXT:
-            return SQL("{}::{}").format(value, SQL(column_type(column)))
-        return value
+    loaded: Mapping[int, int]
+    """Number of rows by the id of the transaction that copied them, of the task attempts that Spark counts."""
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What is in the staging table, each record once."""
+class StagedCounts:
+    """Number of staged records, each counted once."""
 
-    staging: Staging
     rows: int
-    """Records with a value that could be read."""
+    """Decoded records with a value."""
     tombstones: int
     quarantined: int
 
-    @property
-    def name(self) -> Identifier:
-        return self.staging.name
+
+def new_name(schema: str, table: str) -> Identifier:
+    """Return a name for a staging table."""
+    return Identifier(schema, f"{table}{STAGING_INFIX}{secrets.token_hex(_TOKEN_BYTES)}")
 
 
-Loaded = Mapping[int, int]
-"""What COPY reports: rows by the transaction that staged them. Empty after JDBC, which reports nothing."""
+def create_staging(name: Identifier, columns: Sequence[Column]) -> Composed:
+    """Return the CREATE TABLE statement."""
+    fields = {column.name: column_type(column) for column in columns}
+    metadata = {name: kind.removesuffix(" not null") for name, kind in METADATA_TYPES.items()}
+    types: Mapping[str, str] = {KEY_COLUMN: 'text collate "C"', **fields, **metadata, **_OUTCOME_TYPES}
+    return SQL("create unlogged table {} ({})").format(name, typed(types))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where rows were sent."""
+def copy_rows(
+    rows: DataFrame, columns: Sequence[Column], target: PostgresTarget, name: str
+) -> tuple[Mapping[int, int], Mapping[str, Any]]:
+    """Copy decoded rows into the staging table `name` (SQL text).
 
-    staging: Staging
-    loaded: Loaded
-
-
-def chosen_way(spark: SparkSession) -> Way:
-    """COPY where executors can, unless a setting of Spark or a variable says otherwise.
-
-    Raises ConfigurationError when it says `copy` and that cannot be, or says what is none of the three.
+    Returns the number of rows by transaction id, and the metrics observed under OBSERVATION by name. Raises
+    OutboxKitError when the server rejected the rows.
     """
-    return Choice(SETTING, VARIABLE, Way.COPY, Way.JDBC, CLASS).made(spark)
-
-
-def stage(
-    rows: DataFrame, columns: Sequence[Column], staging: Staging, target: PostgresTarget, name: str
-) -> tuple[Loaded, Mapping[str, Any]]:
-    """Fill the staging table, whose full name as SQL text is `name`. Returns what COPY reports."""
-    sent = rows.select(*_sent(tuple(columns)))
-    if staging.way is Way.COPY:
-        return copy_rows(sent, columns, target, name)
-    _write_jdbc(sent, target, name)
-    return {}, {}
+    lines = rows.select(*_text_columns(tuple(columns))).select(copy_line(tuple(columns)))
+    jvm: Any = rows.sparkSession.sparkContext._jvm
+    try:
+        copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
+        observed = copied.observed().get(OBSERVATION)
+        metrics = {} if observed is None else {key: observed.getAs(key) for key in observed.schema().fieldNames()}
+        return {transaction: count for transaction, count in copied.tries()}, metrics
+    except (Py4JJavaError, PySparkException) as error:
+        _, separator, rest = str(error).partition(_COPY_FAILED)
+        if not separator:
+            raise
+        state = rest[:_SQLSTATE_LENGTH]
+        no_connection = state.startswith(_CONNECTION_EXCEPTION)
+        reason = "an executor has no connection" if no_connection else f"COPY failed, SQLSTATE {state}"
+        message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {reason}"
+        raise OutboxKitError(message, "nothing was changed; see the server's log") from error
 
 
 @reused
-def _sent(columns: tuple[Column, ...]) -> list[Expression]:
-    values = [as_sent(column).alias(column.name) for column in columns]
+def _text_columns(columns: tuple[Column, ...]) -> list[Expression]:
+    values = [copied_value(column).alias(column.name) for column in columns]
     return [F.col(KEY_COLUMN), *values, *map(F.col, [*METADATA_COLUMNS, *OUTCOME_COLUMNS])]
 
 
-def _write_jdbc(rows: DataFrame, target: PostgresTarget, name: str) -> None:
-    rows.write.format("jdbc").mode("append").options(
-        **jdbc_settings(target),
-        url=jdbc_url(target),
-        driver="org.postgresql.Driver",
-        dbtable=name,
-        reWriteBatchedInserts="true",
-        batchsize=_BATCH_ROWS,
-    ).save()
-
-
-def as_sent(column: Column) -> Expression:
-    """A decoded column as it is sent to the server."""
+def copied_value(column: Column) -> Expression:
+    """Return a decoded column in the type that COPY's line is built from."""
     value = F.col(f"`{column.name}`")
-    if column.kind not in _SENT_AS_TEXT:
+    if column.kind not in _CAST_TO_TEXT:
         return value
     if column.kind is Kind.JSON:
         return F.to_json(value, JSON_OPTIONS)
     if column.kind is Kind.TIMESTAMPTZ:
-        # The session's zone is UTC, so the text is in UTC; the offset says so to the server.
+        # The session's time zone is UTC, so the text is in UTC; the server needs the offset.
         return F.concat(value.cast("string"), F.lit("+00"))
     return value.cast("string")
 
 
-def settle(connection: psycopg.Connection[TupleRow], staging: Staging, loaded: Loaded) -> Staged:
-    """Count what is staged, and remove what a task staged twice. Inside the transaction of the merge.
+@reused
+def copy_line(columns: tuple[Column, ...]) -> Expression:
+    """Return a staging row as one line of COPY's text format, in bytes."""
+    text = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
+    binary = ["_key", "_value", *(column.name for column in columns if column.kind is Kind.BYTES)]
+    names = [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *OUTCOME_COLUMNS]
+    fields = []
+    for name in names:
+        value = F.col(f"`{name}`")
+        if name in binary:
+            value = F.concat(F.lit("\\\\x"), F.hex(value))
+        elif name == "_timestamp":
+            value = F.concat(value.cast("string"), F.lit("+00"))
+        elif name in text:
+            value = _escaped(value)
+        fields.append(F.coalesce(value.cast("string"), F.lit("\\N")))
+    return F.concat(F.concat_ws("\t", *fields), F.lit("\n")).cast("binary")
 
-    A server that crashes empties unlogged tables: the caller compares the count with what was sent.
+
+def _escaped(value: Expression) -> Expression:
+    # Most values need no escapes, and contains() costs far less than replace().
+    special = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+    escaped = value
+    for raw, sequence in special:
+        escaped = F.replace(escaped, F.lit(raw), F.lit(sequence))
+    return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in special]), escaped).otherwise(value)
+
+
+def count_staged(connection: Connection, staging: Staging) -> StagedCounts:
+    """Delete the rows of task attempts that Spark does not count, and count the others.
+
+    Called in the transaction of the merge. Each attempt copies in its own transaction, which xmin identifies. A
+    server that crashes empties unlogged tables, so the caller compares the counts with what was sent.
     """
-    # A task that Spark gave up may still be writing.
+    # An attempt that Spark has abandoned may still be writing.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
-    counts = _of_reported if staging.way is Way.COPY else _of_each_once
-    rows, tombstones, quarantined = counts(connection, staging.name, loaded)
-    return Staged(staging, rows, tombstones, quarantined)
+    count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, staging.name)
+    counts = {row[0]: row[1:] for row in connection.execute(count).fetchall()}
+    if set(counts) - set(staging.loaded):
+        delete = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(staging.name)
+        connection.execute(delete, (list(staging.loaded),))
+    loaded = [values for transaction, values in counts.items() if transaction in staging.loaded]
+    return StagedCounts(*(sum(values[index] for values in loaded) for index in range(3)))
 
 
-def analyze(connection: psycopg.Connection[TupleRow], staging: Staging) -> None:
-    """The planner takes staging for a handful of rows, and 10,000 rows for the whole table, unless told."""
-    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(staging.name, Identifier(KEY_COLUMN)))
+def analyze(connection: Connection, name: Identifier) -> None:
+    """Update the planner's statistics: without them it expects a handful of staged rows."""
+    connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(name, Identifier(KEY_COLUMN)))
 
 
-def _of_reported(connection: psycopg.Connection[TupleRow], name: Identifier, loaded: Loaded) -> tuple[int, int, int]:
-    """Rows are of one transaction of one try of one task, which xmin names: Spark says which tries count."""
-    count = SQL("select xmin::text::bigint, {} from {} group by 1").format(_COUNTS, name)
-    found = {row[0]: row[1:] for row in connection.execute(count).fetchall()}
-    if set(found) - set(loaded):
-        delete = SQL("delete from {} where xmin::text::bigint <> all(%s)").format(name)
-        connection.execute(delete, (list(loaded),))
-    reported = [counts for transaction, counts in found.items() if transaction in loaded]
-    return sum(each[0] for each in reported), sum(each[1] for each in reported), sum(each[2] for each in reported)
+def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
+    """Drop staging tables. Raises psycopg.errors.LockNotAvailable while a task writes to one."""
+    with connection.transaction():
+        connection.execute(SQL("set local lock_timeout = {}").format(Literal(LOCK_TIMEOUT)))
+        for name in names:
+            connection.execute(SQL("drop table if exists {}").format(name))
 
 
-def _of_each_once(connection: psycopg.Connection[TupleRow], name: Identifier, _: Loaded) -> tuple[int, int, int]:
-    _remove_copies(connection, name)
-    return connection.execute(SQL("select {} from {}").format(_COUNTS, name)).fetchone() or (0, 0, 0)
-
-
-def _remove_copies(connection: psycopg.Connection[TupleRow], name: Identifier) -> None:
-    """JDBC does not say which tries count; two of them staged the same records."""
-    # One number per record: counting pairs takes four times as long.
-    record = SQL("(_partition::bigint << 48) + _offset")
-    count = SQL("select count(*), count(distinct {}) from {}").format(record, name)
-    every, distinct = connection.execute(count).fetchone() or (0, 0)
-    if every != distinct:
-        copies = SQL("select ctid as place, row_number() over (partition by {}) as copy from {}").format(record, name)
-        delete = SQL("delete from {} s using ({}) c where s.ctid = c.place and c.copy > 1").format(name, copies)
-        connection.execute(delete)
+def abandoned_staging(connection: Connection, schema: str, table: str) -> list[Identifier]:
+    """Return the staging tables that runs of this table left; other tables, as `book__staging_prev`, do not match."""
+    prefix = table + STAGING_INFIX
+    rows = connection.execute(
+        "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "
+        "and relpersistence = 'u' and starts_with(relname, %s) and right(relname, %s) ~ %s",
+        (Identifier(schema).as_string(connection), prefix, -len(prefix), f"^[0-9a-f]{{{2 * _TOKEN_BYTES}}}$"),
+    ).fetchall()
+    return [Identifier(schema, name) for (name,) in rows]

@@ -1,4 +1,4 @@
-"""The tables of the PostgreSQL target: their names, and the SQL that makes and changes them. Pure: runs nothing."""
+"""SQL statements that create and change the tables of a PostgreSQL target. Composes statements, executes none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from outbox_spark.decoding.columns import (
     Column,
     Kind,
 )
-from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, TOMBSTONES_SUFFIX
@@ -41,17 +40,17 @@ STATE_TYPES: Mapping[Mode, Mapping[str, str]] = {
         VALID_TO_COLUMN: _TIME,
     },
 }
-"""What says how a row stands, by the table's mode."""
+"""Columns for the state of a row, by the table's mode."""
 
 _COMMENTS = {
     KEY_COLUMN: "Key of the records",
-    "_sequence": "Where in the source's log the change is; empty where records do not say",
+    "_sequence": "Position of the change in the source's log; empty where records have none",
     "_partition_epoch": "How often the topic had been given more partitions",
     "_partition": "Partition of the record that this row shows",
     "_offset": "Offset of the record that this row shows",
     "_timestamp": "Kafka timestamp of the record that this row shows",
     STALE_COLUMN: "True while a newer record of the key is in quarantine",
-    DELETED_AT_COLUMN: "When the key was deleted; NULL while it is there",
+    DELETED_AT_COLUMN: "When the key was deleted; NULL while it exists",
     VALID_FROM_COLUMN: "When this version began",
     VALID_TO_COLUMN: "When the next version or a deletion ended this one; NULL for the current version",
 }
@@ -63,7 +62,7 @@ _TABLE_COMMENTS = {
 
 
 def column_type(column: Column) -> str:
-    """Type in the target, as format_type() prints it."""
+    """Return the type in the target, as format_type() prints it."""
     if column.kind is Kind.NUMERIC:
         return f"numeric({column.precision},{column.scale})"
     return column.kind.value
@@ -71,13 +70,19 @@ def column_type(column: Column) -> str:
 
 @dataclass(frozen=True)
 class Statements:
-    """Statements for one table. `columns` are the reader's, `extra` those that only the table has (still)."""
+    """Names and statements of one table and its companion tables."""
 
     schema: str
     table: str
     columns: Sequence[Column] = ()
     extra: Sequence[str] = ()
+    """Columns of the table that the latest schema no longer has."""
     mode: Mode = Mode.HARD_DELETE
+
+    @property
+    def label(self) -> str:
+        """The name for messages."""
+        return f"{self.schema}.{self.table}"
 
     @property
     def target(self) -> Identifier:
@@ -97,7 +102,7 @@ class Statements:
 
     @property
     def identity(self) -> Sequence[str]:
-        """Columns that tell a row (and a ledger entry) from all others."""
+        """The primary key of the table and its ledger."""
         return [KEY_COLUMN, *VERSION_COLUMNS] if self.mode is Mode.HISTORY else [KEY_COLUMN]
 
     def create_offsets(self) -> Composed:
@@ -107,7 +112,7 @@ class Statements:
         ).format(self.offsets)
 
     def create_target(self) -> Composed:
-        """Without its key: `add_keys` comes after the rows, which takes half the time."""
+        """Without its primary key: adding it after the rows, by `add_keys`, takes half the time."""
         fields = [SQL("{} {}").format(Identifier(c.name), SQL(column_type(c))) for c in self.columns]
         rest = typed({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
@@ -121,48 +126,31 @@ class Statements:
         current = SQL("create unique index on {} ({}) where {} is null").format(
             self.target, Identifier(KEY_COLUMN), Identifier(VALID_TO_COLUMN)
         )
-        # Until autovacuum comes by, the planner would take every key for one with thousands of versions.
+        # Before the first autovacuum the planner would expect thousands of versions per key.
         analyze = SQL("analyze {} ({})").format(self.target, Identifier(KEY_COLUMN))
         return [key, current, analyze]
 
     def create_ledger(self) -> list[Composed]:
-        """A new ledger of deleted keys. One that is left of a dropped table says nothing about the new one."""
+        """Replace the ledger of a dropped table, whose entries do not apply to a new one."""
         create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
             self.tombstones, Identifier(KEY_COLUMN), typed(METADATA_TYPES), identifiers(self.identity)
         )
         return [SQL("drop table if exists {}").format(self.tombstones), create]
 
-    def create_quarantine(self) -> Composed:
-        """As layout 1 made it; `add_quarantine_key` follows. It outlives the table, so it may be there already."""
-        return SQL(
-            "create table if not exists {} (topic_id text not null, {}, key bytea, schema_id bigint, "
-            "reason text not null, value bytea, quarantined_at timestamptz not null default now(), "
-            "primary key (topic_id, _partition, _offset))"
-        ).format(self.quarantine, typed(METADATA_TYPES))
-
-    def add_quarantine_key(self) -> list[Composed]:
-        """What layout 1 lacks: the key as text, so that the rows that are stale are found by an index."""
-        unnamed = [Reason.NO_KEY, Reason.KEY_NOT_TEXT, f"{Reason.INVALID}:{KEY_COLUMN}"]
-        names = {"quarantine": self.quarantine, "key": Identifier(KEY_COLUMN)}
+    def create_quarantine(self) -> list[Composed]:
+        """Create the table, and an index for the rows that are stale."""
+        names = {"quarantine": self.quarantine, "key": Identifier(KEY_COLUMN), "metadata": typed(METADATA_TYPES)}
         return [
-            SQL('alter table {quarantine} add column {key} text collate "C"').format(**names),
-            SQL("update {quarantine} set {key} = convert_from(key, 'UTF8') where reason <> all({unnamed})").format(
-                **names, unnamed=Literal(unnamed)
-            ),
+            SQL(
+                "create table {quarantine} (topic_id text not null, {metadata}, key bytea, schema_id bigint, "
+                "reason text not null, value bytea, quarantined_at timestamptz not null default now(), "
+                '{key} text collate "C", primary key (topic_id, _partition, _offset))'
+            ).format(**names),
             SQL("create index on {quarantine} ({key}) where {key} is not null").format(**names),
         ]
 
-    def add_stale(self, topic_id: str) -> list[Composed]:
-        """What layout 1 lacks: the flag, and its value for the rows that are there."""
-        flag = Identifier(STALE_COLUMN)
-        add = SQL("alter table {} add column {} {}").format(
-            self.target, flag, SQL(STATE_TYPES[Mode.HARD_DELETE][STALE_COLUMN])
-        )
-        fill = SQL("update {} t set {} = true where {}").format(self.target, flag, self.newer_poison("t", topic_id))
-        return [add, fill]
-
     def newer_poison(self, alias: str, topic_id: str) -> Composed:
-        """Whether the quarantine holds a newer record of the key of `alias`."""
+        """Return the condition that the quarantine has a newer record of the key of `alias`."""
         return SQL(
             "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {bad} > {row})"
         ).format(
@@ -175,24 +163,24 @@ class Statements:
         )
 
     def add_column(self, column: Column, default: object) -> list[Composed]:
-        """Add a column; rows that are there show `default`, rows to come have none of the table's own."""
+        """Add a column that shows `default` in existing rows, and has no default for new rows."""
         name, kind = Identifier(column.name), SQL(column_type(column))
-        added = SQL("alter table {} add column {} {}").format(self.target, name, kind)
+        add = SQL("alter table {} add column {} {}").format(self.target, name, kind)
         if default is None:
-            return [added]
-        # A constant default is kept in the catalogue: no row is rewritten.
+            return [add]
+        # PostgreSQL stores a constant default in the catalog instead of rewriting rows.
         literal = SQL("{}::{}").format(Literal(default), kind)
-        forget = SQL("alter table {} alter column {} drop default").format(self.target, name)
-        return [SQL("{} default {}").format(added, literal), forget]
+        drop_default = SQL("alter table {} alter column {} drop default").format(self.target, name)
+        return [SQL("{} default {}").format(add, literal), drop_default]
 
     def widen_column(self, column: Column) -> Composed:
-        """Change a column's type; the server rewrites the table for it, unless it is a numeric's precision."""
+        """Change a column's type. The server rewrites the table, except for the precision of a numeric."""
         return SQL("alter table {} alter column {} type {}").format(
             self.target, Identifier(column.name), SQL(column_type(column))
         )
 
     def comments(self, topic: str) -> dict[str, str]:
-        """What is said of each column, by its name; of the table under the empty name."""
+        """Return the comments by column name; that of the table has the empty name."""
         ours = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
         return {"": _TABLE_COMMENTS[self.mode].format(topic), **ours, **docs}
@@ -203,26 +191,26 @@ class Statements:
         return SQL("comment on column {}.{} is {}").format(self.target, Identifier(name), Literal(text))
 
 
-def joined(parts: Iterable[Composed]) -> Composed:
-    """Parts of a list, with commas between."""
-    return SQL(", ").join(parts)
+def joined(items: Iterable[Composed]) -> Composed:
+    """Join SQL by commas."""
+    return SQL(", ").join(items)
 
 
 def identifiers(names: Iterable[str], alias: str = "") -> Composed:
-    """Names of columns, of `alias` when there is one, with commas between."""
+    """List columns, qualified by `alias` if given."""
     return joined(SQL("{}").format(Identifier(*([alias] if alias else []), name)) for name in names)
 
 
 def typed(types: Mapping[str, str]) -> Composed:
-    """Definitions of columns, with commas between."""
+    """List column definitions."""
     return joined(SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in types.items())
 
 
 def version(alias: str) -> Composed:
-    """The version of a row: compares by the ordering rule."""
+    """Return the version of a row, which compares by the ordering rule."""
     return SQL("({})").format(identifiers(VERSION_COLUMNS, alias))
 
 
 def assign(names: Iterable[str]) -> Composed:
-    """What ON CONFLICT sets to the value that was to be inserted."""
+    """List the assignments of ON CONFLICT DO UPDATE."""
     return joined(SQL("{} = excluded.{}").format(Identifier(name), Identifier(name)) for name in names)

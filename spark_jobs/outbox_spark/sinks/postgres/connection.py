@@ -1,4 +1,4 @@
-"""The connection of a run to PostgreSQL, and the lock that it holds for as long as it lives."""
+"""Connections to a PostgreSQL target: parameters for psycopg and JDBC, the lock of a run, settings of the merge."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from outbox_spark.session.error_redaction import postgres_words
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
-LOCK_WAIT = "60s"
-# Of the server's side: a driver that died without a word would keep its lock for two hours, Linux's default.
+LOCK_TIMEOUT = "60s"
+JDBC_DRIVER = "org.postgresql.Driver"
+# Set on the server: with Linux's default of two hours the session of a driver that died would keep its lock as long.
 _KEEPALIVE = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-# Of the merge. Reading by index is near what reading in order costs once a table is in memory; with the default
-# the planner reads all of a table of 1M rows to find 10,000 keys. What compiling statements costs, they do not.
-_MERGE_SETTINGS = {"lock_timeout": LOCK_WAIT, "random_page_cost": "1.1", "jit": "off"}
+# With the default random_page_cost the planner reads all of a table of 1M rows to find 10,000 keys, although index
+# access costs little more than sequential access once the table is in memory. JIT takes longer than it saves.
+_MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
 _WORK_MEM = 64 * 1024 * 1024
+
+Connection = psycopg.Connection[TupleRow]
 
 
 class Parameters(TypedDict):
-    """How to connect, for psycopg."""
+    """Connection parameters of psycopg."""
 
     host: str
     port: int
@@ -42,7 +45,7 @@ class Parameters(TypedDict):
 
 
 def connection_parameters(target: PostgresTarget) -> Parameters:
-    """What the driver connects with."""
+    """Return the driver's connection parameters."""
     return {
         "host": target.host,
         "port": target.port,
@@ -51,39 +54,39 @@ def connection_parameters(target: PostgresTarget) -> Parameters:
         "password": target.password,
         "connect_timeout": CONNECT_SECONDS,
         "application_name": APPLICATION_NAME,
-        # None is left out: libpq's own default, or PGSSLMODE.
+        # psycopg ignores None, so libpq's default or PGSSLMODE applies.
         "sslmode": target.sslmode,
         "sslrootcert": target.sslrootcert,
     }
 
 
 def jdbc_url(target: PostgresTarget) -> str:
-    """Where executors connect to."""
+    """Return the URL that executors connect to."""
     return f"jdbc:postgresql://{target.host}:{target.port}/{target.database}"
 
 
 def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
-    """What executors connect with, for the JDBC driver."""
+    """Return the JDBC properties that executors connect with."""
     return {
         "user": target.user,
         "password": target.password,
         "ApplicationName": APPLICATION_NAME,
         "connectTimeout": str(CONNECT_SECONDS),
         "tcpKeepAlive": "true",
-        # Its own words print the rows of a batch that failed.
+        # The detail of a server error quotes rows.
         "logServerErrorDetail": "false",
         **jdbc_tls(target),
     }
 
 
 def jdbc_tls(server: PostgresTarget | Source) -> dict[str, str]:
-    """TLS for the JDBC driver, which knows it by libpq's names."""
+    """Return the JDBC properties for TLS, which have libpq's names."""
     settings = {"sslmode": server.sslmode, "sslrootcert": server.sslrootcert}
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def connect(target: PostgresTarget) -> psycopg.Connection[TupleRow]:
-    """Connect, in autocommit: no transaction stays open, and holds back vacuum, while Spark works.
+def connect(target: PostgresTarget) -> Connection:
+    """Connect in autocommit mode: an open transaction would hold back vacuum while Spark works.
 
     Raises UnreachableError.
     """
@@ -97,41 +100,38 @@ def connect(target: PostgresTarget) -> psycopg.Connection[TupleRow]:
 
 
 def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
-    """What is said when the server cannot be asked."""
+    """Return the error for a server that cannot be connected to."""
     message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
     return UnreachableError(message, "check the target in the environment or job file")
 
 
-def prepare_merge(connection: psycopg.Connection[TupleRow]) -> None:
-    """Settings for the rest of the transaction."""
+def prepare_merge(connection: Connection) -> None:
+    """Change settings for the rest of the transaction."""
     for name, value in _MERGE_SETTINGS.items():
         connection.execute("select set_config(%s, %s, true)", (name, value))
     for name in ("work_mem", "maintenance_work_mem"):
-        more = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
-        connection.execute(more, (name, name, _WORK_MEM))
+        raise_to = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
+        connection.execute(raise_to, (name, name, _WORK_MEM))
 
 
-def lock(connection: psycopg.Connection[TupleRow], key: str, table: str) -> None:
-    """One run per table: a session lock, which the server lets go of when the connection ends.
-
-    Raises OverlapError, which names the holder.
-    """
+def lock(connection: Connection, key: str, table: str) -> None:
+    """Take the advisory lock of a table, which ends with the connection. Raises OverlapError, naming the holder."""
     row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
     if row is None or not row[0]:
         message = f"another run holds table {table}{_holder(connection, key)}"
-        hint = f"wait for it; the server shows it in pg_stat_activity as {APPLICATION_NAME}"
+        hint = f"wait for it; pg_stat_activity lists it with application_name {APPLICATION_NAME}"
         raise OverlapError(message, hint)
 
 
-def unlock(connection: psycopg.Connection[TupleRow], key: str) -> None:
-    """Let go before the connection closes: the server ends the session some time after."""
+def unlock(connection: Connection, key: str) -> None:
+    """Release the lock before the connection closes, because the server ends the session later."""
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (key,))
 
 
-def _holder(connection: psycopg.Connection[TupleRow], key: str) -> str:
-    """Who holds the lock, in words; empty when it has just been let go of.
+def _holder(connection: Connection, key: str) -> str:
+    """Return ": pid N, from ADDRESS, since TIME UTC" of the lock's holder; empty when the lock was just released.
 
-    Address and time are NULL for a user who may not see other users' sessions.
+    Address and time are NULL for a user who may not read other users' sessions.
     """
     row = connection.execute(
         """

@@ -1,0 +1,56 @@
+"""The commits of a Delta table, and the progress in their user metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from outbox_spark.sinks.lake.table import PROGRESS_KEY
+
+
+def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the `commitInfo` of the commits that are in the log, newest first.
+
+    Read from the log files: DESCRIBE HISTORY returns the same, but is a Spark job and takes a third of a second.
+    """
+    jvm: Any = spark._jvm
+    log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    none = jvm.scala.Option.apply(None)
+    newest = log.update(False, none, none).version()
+    files = log.logPath().getFileSystem(spark._jsc.hadoopConfiguration())
+    for version in range(newest, -1, -1):
+        file = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+        try:
+            stream = files.open(file)
+        except Py4JJavaError as error:
+            if "FileNotFound" in error.java_exception.getClass().getName():
+                return
+            raise
+        yield _commit_info(jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8")))
+
+
+def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the progress in a commit's user metadata; None in commits of other jobs."""
+    try:
+        metadata = json.loads(commit.get("userMetadata") or "")
+    except ValueError:
+        return None
+    progress = metadata.get(PROGRESS_KEY) if isinstance(metadata, dict) else None
+    return progress if isinstance(progress, dict) else None
+
+
+def _commit_info(reader: Any) -> dict[str, Any]:  # noqa: ANN401 - java.io.BufferedReader
+    """Return the `commitInfo` of one log file, near its beginning, and close the reader."""
+    empty: dict[str, Any] = {"operation": None, "operationMetrics": {}}
+    try:
+        while (line := reader.readLine()) is not None:
+            action = json.loads(line)
+            if "commitInfo" in action:
+                return {**empty, **action["commitInfo"]}
+    finally:
+        reader.close()
+    return empty

@@ -1,0 +1,55 @@
+"""Delta tables in a folder, by path."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.sinks.delta.commits import read_commits
+from outbox_spark.sinks.lake.merge_sql import quoted
+from outbox_spark.sinks.lake.storage import LakeStorage
+
+TABLE_PROPERTIES = {
+    # Without deletion vectors one stale row in a MERGE rewrites the whole file that has its key.
+    "delta.enableDeletionVectors": "true",
+    # The progress is in the log of commits, which Delta otherwise cleans after 30 days.
+    "delta.logRetentionDuration": "interval 365 days",
+}
+
+
+class DeltaStorage(LakeStorage):
+    """The tables at `path` and `path` + suffix."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        super().__init__(spark)
+        self.path = path
+
+    def sql_name(self, suffix: str = "") -> str:
+        return f"delta.{quoted(self.path + suffix)}"
+
+    def exists(self, suffix: str = "") -> bool:
+        jvm: Any = self.spark._jvm
+        return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(self.spark._jsparkSession, self.path + suffix))
+
+    def read(self, suffix: str = "") -> DataFrame:
+        return self.spark.read.format("delta").load(self.path + suffix)
+
+    def append(self, suffix: str, rows: DataFrame) -> int:
+        token = str(uuid.uuid4())
+        options = {**TABLE_PROPERTIES, "userMetadata": token}
+        rows.write.format("delta").mode("append").options(**options).save(self.path + suffix)
+        newest = next(self.commits(suffix))
+        # Delta does not commit an append without rows.
+        return int(newest["operationMetrics"].get("numOutputRows", 0)) if newest.get("userMetadata") == token else 0
+
+    def drop(self, suffix: str) -> None:
+        jvm: Any = self.spark._jvm
+        folder = jvm.org.apache.hadoop.fs.Path(self.path + suffix)
+        folder.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(folder, True)
+
+    def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
+        """Yield what the commits state about themselves, newest first."""
+        return read_commits(self.spark, self.path + suffix)

@@ -1,0 +1,65 @@
+"""The quarantine of a lake table: the records that could not be decoded.
+
+Like the ledger it is written before the table's commit and only added to. It outlives the table.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
+from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY
+from outbox_spark.kafka.ordering import VERSION_COLUMNS
+from outbox_spark.sinks.lake.merge_sql import POISON
+from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, Batch
+
+_RECORD_ID = ["topic_id", "_partition", "_offset"]
+
+
+class Quarantine:
+    """Quarantined records of one table, each once."""
+
+    def __init__(self, storage: LakeStorage) -> None:
+        self._storage = storage
+
+    def add(self, batch: Batch) -> None:
+        """Add the quarantined records of a batch."""
+        if not batch.counts.quarantined:
+            return
+        rows = batch.rows.where(F.col("_reason").isNotNull()).select(
+            F.lit(batch.committed.topic_id).alias("topic_id"),
+            *METADATA_COLUMNS,
+            F.col("_key").alias("key"),
+            F.col("_schema_id").alias("schema_id"),
+            F.col("_reason").alias("reason"),
+            F.col("_value").alias("value"),
+            F.current_timestamp().alias("quarantined_at"),
+            KEY_COLUMN,
+        )
+        self._append_missing(rows)
+
+    def copy_from(self, source: Quarantine) -> None:
+        """Add the records of another table's quarantine."""
+        if source._exists():
+            self._append_missing(source._storage.read(QUARANTINE_SUFFIX))
+
+    def newest_versions(self, topic_id: str) -> DataFrame | None:
+        """Return the newest quarantined version of each key as (KEY_COLUMN, POISON); None without a quarantine."""
+        if not self._exists():
+            return None
+        entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)
+        # A key that could not be decoded belongs to no row, although its bytes may equal the text of another key.
+        entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNREADABLE_KEY))
+        key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
+        return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(POISON))
+
+    def _append_missing(self, rows: DataFrame) -> None:
+        if self._exists():
+            known = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
+            rows = rows.join(known, _RECORD_ID, "left_anti").select(*rows.columns)
+        self._storage.append(QUARANTINE_SUFFIX, rows)
+
+    def _exists(self) -> bool:
+        return self._storage.exists(QUARANTINE_SUFFIX)

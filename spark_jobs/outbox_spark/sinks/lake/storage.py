@@ -1,0 +1,62 @@
+"""Storage of a lake table and its companion tables. What differs between Delta and Iceberg is abstract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from outbox_spark.sinks.lake.merge_sql import literal, quoted
+
+
+class LakeStorage(ABC):
+    """The table and its companion tables, which methods select by suffix. The empty suffix is the table itself."""
+
+    stored_names: ClassVar[Mapping[str, str]] = {}
+    """Columns of ours that have a different name in storage. `read` and `append` translate them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    @abstractmethod
+    def sql_name(self, suffix: str = "") -> str:
+        """Return the quoted name for SQL statements."""
+
+    @abstractmethod
+    def exists(self, suffix: str = "") -> bool: ...
+
+    @abstractmethod
+    def read(self, suffix: str = "") -> DataFrame: ...
+
+    @abstractmethod
+    def append(self, suffix: str, rows: DataFrame) -> int:
+        """Append rows, creating the table if necessary; return their number."""
+
+    @abstractmethod
+    def drop(self, suffix: str) -> None:
+        """Drop the table if it exists."""
+
+    def execute(self, statement: str) -> None:
+        self.spark.sql(statement).collect()
+
+    def column_types(self) -> dict[str, str]:
+        """Return the table's types by lower-case column name; empty when there is no table."""
+        if not self.exists():
+            return {}
+        return {field.name.lower(): field.dataType.simpleString() for field in self.read().schema.fields}
+
+    def add_columns(self, types: Mapping[str, str], comments: Mapping[str, str]) -> None:
+        """Add the columns that the table lacks, and update comments that differ."""
+        actual = {field.name.lower(): field for field in self.read().schema.fields}
+        missing = [name for name in types if name.lower() not in actual]
+        if missing:
+            definitions = ", ".join(
+                f"{quoted(name)} {types[name]}" + (f" COMMENT {literal(comments[name])}" if name in comments else "")
+                for name in missing
+            )
+            self.execute(f"ALTER TABLE {self.sql_name()} ADD COLUMNS ({definitions})")
+        for name, comment in comments.items():
+            if name not in missing and actual[name.lower()].metadata.get("comment") != comment:
+                self.execute(f"ALTER TABLE {self.sql_name()} ALTER COLUMN {quoted(name)} COMMENT {literal(comment)}")

@@ -1,0 +1,74 @@
+"""Queries on PostgreSQL's system catalogs."""
+
+from __future__ import annotations
+
+from psycopg.sql import Identifier
+
+from outbox_spark.sinks.postgres.connection import Connection
+
+
+def schema_exists(connection: Connection, schema: str) -> bool:
+    row = connection.execute(
+        "select to_regnamespace(%s) is not null", (Identifier(schema).as_string(connection),)
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def relation_exists(connection: Connection, relation: Identifier) -> bool:
+    row = connection.execute("select to_regclass(%s) is not null", (relation.as_string(connection),)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def column_types(connection: Connection, relation: Identifier, *, collations: bool = False) -> dict[str, str]:
+    """Return the types by column name, in the table's order; empty when there is no table.
+
+    `collations`: with the collation where it is not the type's default.
+    """
+    rows = connection.execute(
+        "select attname, format_type(atttypid, atttypmod), ' collate ' || quote_ident(collname) "
+        "from pg_attribute join pg_type t on t.oid = atttypid "
+        "left join pg_collation c on c.oid = attcollation and attcollation <> typcollation "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
+        (relation.as_string(connection),),
+    ).fetchall()
+    return {name: kind + ((collation or "") if collations else "") for name, kind, collation in rows}
+
+
+def comments(connection: Connection, relation: Identifier) -> dict[str, str]:
+    """Return the comments by column name; that of the table has the empty name."""
+    rows = connection.execute(
+        "select coalesce(a.attname, ''), d.description from pg_description d "
+        "left join pg_attribute a on a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0 "
+        "where d.classoid = 'pg_class'::regclass and d.objoid = to_regclass(%s)",
+        (relation.as_string(connection),),
+    ).fetchall()
+    return dict(rows)
+
+
+def constraints(connection: Connection, relation: Identifier) -> dict[str, tuple[bool, str | None]]:
+    """Return (NOT NULL, default as SQL) by column name."""
+    rows = connection.execute(
+        "select attname, attnotnull, pg_get_expr(adbin, adrelid) from pg_attribute "
+        "left join pg_attrdef on adrelid = attrelid and adnum = attnum "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
+        (relation.as_string(connection),),
+    ).fetchall()
+    return {name: (not_null, default) for name, not_null, default in rows}
+
+
+def primary_key(connection: Connection, relation: Identifier) -> list[str]:
+    """Return the columns of the primary key, sorted by name."""
+    rows = connection.execute(
+        "select a.attname from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey) "
+        "where i.indrelid = to_regclass(%s) and i.indisprimary order by a.attname",
+        (relation.as_string(connection),),
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+def dead_rows(connection: Connection, relation: Identifier) -> int:
+    """Return the number of dead rows by the server's statistics."""
+    row = connection.execute(
+        "select n_dead_tup from pg_stat_user_tables where relid = %s::regclass", (relation.as_string(connection),)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
