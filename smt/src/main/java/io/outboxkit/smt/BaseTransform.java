@@ -35,9 +35,18 @@ abstract class BaseTransform<R extends ConnectRecord<R>> implements Transformati
   abstract void initialize(Map<String, ?> props);
 
   static <R extends ConnectRecord<R>> R withValue(R record, Schema schema, Object value) {
+    return copy(record, record.topic(), record.kafkaPartition(), schema, value);
+  }
+
+  static <R extends ConnectRecord<R>> R withTopic(R record, String topic, Integer partition) {
+    return copy(record, topic, partition, record.valueSchema(), record.value());
+  }
+
+  private static <R extends ConnectRecord<R>> R copy(
+      R record, String topic, Integer partition, Schema schema, Object value) {
     return record.newRecord(
-        record.topic(),
-        record.kafkaPartition(),
+        topic,
+        partition,
         record.keySchema(),
         record.key(),
         schema,

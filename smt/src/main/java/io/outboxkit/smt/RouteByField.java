@@ -65,15 +65,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
 
   @Override
   public R apply(R record) {
-    return record.newRecord(
-        topic(record),
-        record.kafkaPartition(),
-        record.keySchema(),
-        record.key(),
-        record.valueSchema(),
-        record.value(),
-        record.timestamp(),
-        record.headers());
+    return withTopic(record, topic(record), record.kafkaPartition());
   }
 
   private String topic(R record) {

@@ -91,15 +91,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
 
   @Override
   public R apply(R record) {
-    return record.newRecord(
-        record.topic(),
-        partition(record),
-        record.keySchema(),
-        record.key(),
-        record.valueSchema(),
-        record.value(),
-        record.timestamp(),
-        record.headers());
+    return withTopic(record, record.topic(), partition(record));
   }
 
   private int partition(R record) {

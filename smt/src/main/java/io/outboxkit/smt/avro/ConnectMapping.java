@@ -35,12 +35,16 @@ final class ConnectMapping {
   private static final String DECIMAL_PRECISION = "connect.decimal.precision";
   private static final long MILLIS_PER_DAY = Duration.ofDays(1).toMillis();
 
-  private final Function<Object, Object> converter;
-
   private final org.apache.kafka.connect.data.Schema schema;
+  private final Converter converter;
 
-  private ConnectMapping(SchemaBuilder schema, Function<Object, Object> converter) {
-    this.schema = schema.build();
+  /** Converts a value that is not null to a value of the Connect schema. */
+  private interface Converter {
+    Object convert(org.apache.kafka.connect.data.Schema schema, Object value);
+  }
+
+  private ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
+    this.schema = schema;
     this.converter = converter;
   }
 
@@ -49,7 +53,9 @@ final class ConnectMapping {
    * @throws IllegalArgumentException if a type has no Connect equivalent
    */
   static ConnectMapping of(Schema record, int version) {
-    return compile(record, false, version, new HashSet<>());
+    Draft draft = compile(record, new HashSet<>());
+    draft.builder().version(version);
+    return draft.build();
   }
 
   org.apache.kafka.connect.data.Schema schema() {
@@ -57,48 +63,52 @@ final class ConnectMapping {
   }
 
   Object toConnect(Object value) {
-    return value == null ? null : converter.apply(value);
+    return value == null ? null : converter.convert(schema, value);
   }
 
-  private static ConnectMapping compile(
-      Schema avro, boolean optional, Integer version, Set<String> open) {
+  /** A mapping whose schema can still become optional. */
+  private record Draft(SchemaBuilder builder, Converter converter) {
+    static Draft of(SchemaBuilder builder, Function<Object, Object> converter) {
+      return new Draft(builder, (schema, value) -> converter.apply(value));
+    }
+
+    ConnectMapping build() {
+      return new ConnectMapping(builder.build(), converter);
+    }
+  }
+
+  private static Draft compile(Schema avro, Set<String> open) {
     return switch (avro.getType()) {
-      case RECORD -> record(avro, optional, version, open);
+      case RECORD -> record(avro, open);
       case UNION -> union(avro, open);
-      case ARRAY -> array(compile(avro.getElementType(), false, null, open), optional);
-      case MAP -> map(compile(avro.getValueType(), false, null, open), optional);
-      case ENUM -> enumeration(avro, optional);
-      case BOOLEAN -> plain(SchemaBuilder.bool(), optional);
-      case FLOAT -> plain(SchemaBuilder.float32(), optional);
-      case DOUBLE -> plain(SchemaBuilder.float64(), optional);
-      case STRING ->
-          new ConnectMapping(optional(SchemaBuilder.string(), optional), Object::toString);
-      case INT -> integer(avro, optional);
-      case LONG -> longInteger(avro, optional);
-      case BYTES -> bytes(avro, optional);
+      case ARRAY -> array(compile(avro.getElementType(), open).build());
+      case MAP -> map(compile(avro.getValueType(), open).build());
+      case ENUM -> enumeration(avro);
+      case BOOLEAN -> Draft.of(SchemaBuilder.bool(), Function.identity());
+      case FLOAT -> Draft.of(SchemaBuilder.float32(), Function.identity());
+      case DOUBLE -> Draft.of(SchemaBuilder.float64(), Function.identity());
+      case STRING -> Draft.of(SchemaBuilder.string(), Object::toString);
+      case INT -> integer(avro.getLogicalType());
+      case LONG -> longInteger(avro.getLogicalType());
+      case BYTES -> bytes(avro);
       case FIXED, NULL -> throw unsupported(avro, "");
     };
   }
 
-  private static ConnectMapping record(
-      Schema avro, boolean optional, Integer version, Set<String> open) {
+  private static Draft record(Schema avro, Set<String> open) {
     if (!open.add(avro.getFullName())) {
       throw unsupported(avro, ", which is recursive");
     }
-    SchemaBuilder builder = optional(SchemaBuilder.struct(), optional).name(avro.getFullName());
-    if (version != null) {
-      builder.version(version);
-    }
+    SchemaBuilder builder = SchemaBuilder.struct().name(avro.getFullName());
     List<ConnectMapping> fields = new ArrayList<>();
     for (Schema.Field field : avro.getFields()) {
       // Without the default: Struct.get would return it in place of null.
-      ConnectMapping mapping = compile(field.schema(), false, null, open);
+      ConnectMapping mapping = compile(field.schema(), open).build();
       builder.field(field.name(), mapping.schema());
       fields.add(mapping);
     }
     open.remove(avro.getFullName());
-    org.apache.kafka.connect.data.Schema schema = builder.build();
-    return new ConnectMapping(builder, value -> struct(schema, fields, (GenericRecord) value));
+    return new Draft(builder, (schema, value) -> struct(schema, fields, (GenericRecord) value));
   }
 
   private static Struct struct(
@@ -113,18 +123,20 @@ final class ConnectMapping {
     return struct;
   }
 
-  private static ConnectMapping union(Schema avro, Set<String> open) {
+  private static Draft union(Schema avro, Set<String> open) {
     List<Schema> branches = avro.getTypes();
     if (branches.size() != 2 || !avro.isNullable()) {
       throw unsupported(avro, " other than of null and one type");
     }
-    Schema type = branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0);
-    return compile(type, true, null, open);
+    Draft draft =
+        compile(branches.get(branches.get(0).getType() == Schema.Type.NULL ? 1 : 0), open);
+    draft.builder().optional();
+    return draft;
   }
 
-  private static ConnectMapping array(ConnectMapping items, boolean optional) {
-    return new ConnectMapping(
-        optional(SchemaBuilder.array(items.schema()), optional),
+  private static Draft array(ConnectMapping items) {
+    return Draft.of(
+        SchemaBuilder.array(items.schema()),
         value -> {
           List<Object> list = new ArrayList<>();
           ((Iterable<?>) value).forEach(item -> list.add(items.toConnect(item)));
@@ -132,11 +144,9 @@ final class ConnectMapping {
         });
   }
 
-  private static ConnectMapping map(ConnectMapping items, boolean optional) {
-    return new ConnectMapping(
-        optional(
-            SchemaBuilder.map(org.apache.kafka.connect.data.Schema.STRING_SCHEMA, items.schema()),
-            optional),
+  private static Draft map(ConnectMapping items) {
+    return Draft.of(
+        SchemaBuilder.map(org.apache.kafka.connect.data.Schema.STRING_SCHEMA, items.schema()),
         value -> {
           Map<String, Object> map = new LinkedHashMap<>();
           ((Map<?, ?>) value)
@@ -145,34 +155,29 @@ final class ConnectMapping {
         });
   }
 
-  private static ConnectMapping enumeration(Schema avro, boolean optional) {
-    SchemaBuilder builder = optional(SchemaBuilder.string(), optional);
-    builder.parameter(ENUM_PARAMETER, avro.getFullName());
+  private static Draft enumeration(Schema avro) {
+    SchemaBuilder builder = SchemaBuilder.string().parameter(ENUM_PARAMETER, avro.getFullName());
     for (String symbol : avro.getEnumSymbols()) {
       builder.parameter(ENUM_PARAMETER + "." + symbol, symbol);
     }
-    return new ConnectMapping(builder, Object::toString);
+    return Draft.of(builder, Object::toString);
   }
 
-  private static ConnectMapping integer(Schema avro, boolean optional) {
-    LogicalType type = avro.getLogicalType();
+  private static Draft integer(LogicalType type) {
     if (type instanceof LogicalTypes.Date) {
-      return new ConnectMapping(
-          optional(org.apache.kafka.connect.data.Date.builder(), optional),
+      return Draft.of(
+          org.apache.kafka.connect.data.Date.builder(),
           days -> new Date((Integer) days * MILLIS_PER_DAY));
     }
     if (type instanceof LogicalTypes.TimeMillis) {
-      return new ConnectMapping(
-          optional(Time.builder(), optional), millis -> new Date((Integer) millis));
+      return Draft.of(Time.builder(), millis -> new Date((Integer) millis));
     }
-    return plain(SchemaBuilder.int32(), optional);
+    return Draft.of(SchemaBuilder.int32(), Function.identity());
   }
 
-  private static ConnectMapping longInteger(Schema avro, boolean optional) {
-    LogicalType type = avro.getLogicalType();
+  private static Draft longInteger(LogicalType type) {
     if (type instanceof LogicalTypes.TimestampMillis) {
-      return new ConnectMapping(
-          optional(Timestamp.builder(), optional), millis -> new Date((Long) millis));
+      return Draft.of(Timestamp.builder(), millis -> new Date((Long) millis));
     }
     String name =
         switch (type == null ? "" : type.getName()) {
@@ -183,29 +188,22 @@ final class ConnectMapping {
           default -> null;
         };
     SchemaBuilder builder = SchemaBuilder.int64();
-    return plain(name == null ? builder : builder.name(name).version(1), optional);
+    return Draft.of(name == null ? builder : builder.name(name).version(1), Function.identity());
   }
 
-  private static ConnectMapping bytes(Schema avro, boolean optional) {
+  private static Draft bytes(Schema avro) {
     LogicalType type = avro.getLogicalType();
     if (type instanceof LogicalTypes.BigDecimal) {
       throw unsupported(avro, " as big-decimal");
     }
     if (type instanceof LogicalTypes.Decimal decimal) {
-      SchemaBuilder builder = optional(Decimal.builder(decimal.getScale()), optional);
-      builder.parameter(DECIMAL_PRECISION, Integer.toString(decimal.getPrecision()));
-      return new ConnectMapping(
-          builder, value -> new BigDecimal(new BigInteger(Bytes.of(value)), decimal.getScale()));
+      int scale = decimal.getScale();
+      return Draft.of(
+          Decimal.builder(scale)
+              .parameter(DECIMAL_PRECISION, Integer.toString(decimal.getPrecision())),
+          value -> new BigDecimal(new BigInteger(Bytes.of(value)), scale));
     }
-    return new ConnectMapping(optional(SchemaBuilder.bytes(), optional), Bytes::of);
-  }
-
-  private static ConnectMapping plain(SchemaBuilder builder, boolean optional) {
-    return new ConnectMapping(optional(builder, optional), Function.identity());
-  }
-
-  private static SchemaBuilder optional(SchemaBuilder builder, boolean optional) {
-    return optional ? builder.optional() : builder;
+    return Draft.of(SchemaBuilder.bytes(), Bytes::of);
   }
 
   private static IllegalArgumentException unsupported(Schema avro, String suffix) {

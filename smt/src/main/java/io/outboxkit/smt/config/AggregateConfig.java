@@ -1,5 +1,7 @@
 package io.outboxkit.smt.config;
 
+import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
+
 import io.outboxkit.smt.avro.AvroBodyChecker;
 import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
@@ -29,6 +31,7 @@ import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigDef.ValidString;
+import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /** The keys {@code aggregate.T.*} of OutboxRouter. */
@@ -88,43 +91,22 @@ final class AggregateConfig {
   }
 
   private static ConfigDef definition(String prefix) {
-    return new ConfigDef()
-        .define(
-            prefix + TOPIC,
-            Type.STRING,
-            ConfigDef.NO_DEFAULT_VALUE,
-            Validators.TOPIC_NAME,
-            Importance.HIGH,
-            "")
-        .define(
-            prefix + PARTITIONS,
-            Type.INT,
-            ConfigDef.NO_DEFAULT_VALUE,
-            Range.atLeast(1),
-            Importance.HIGH,
-            "")
-        .define(prefix + PARTITION_FIELD, Type.STRING, null, Importance.LOW, "")
-        .define(
-            prefix + FORMAT,
-            Type.STRING,
-            PayloadFormat.JSON.code(),
-            ValidString.in(PayloadFormat.codes()),
-            Importance.LOW,
-            "")
-        .define(
-            prefix + UNKNOWN_FIELDS,
-            Type.STRING,
-            REFUSE,
-            ValidString.in(REFUSE, IGNORE),
-            Importance.LOW,
-            "")
-        .define(
-            prefix + TOMBSTONE_TYPES,
-            Type.LIST,
-            List.of(),
-            Validators.DISTINCT_LIST,
-            Importance.LOW,
-            "");
+    String json = PayloadFormat.JSON.code();
+    ValidString formats = ValidString.in(PayloadFormat.codes());
+    ConfigDef definition = new ConfigDef();
+    define(definition, prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME);
+    define(definition, prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1));
+    define(definition, prefix + PARTITION_FIELD, Type.STRING, null, null);
+    define(definition, prefix + FORMAT, Type.STRING, json, formats);
+    define(
+        definition, prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, ValidString.in(REFUSE, IGNORE));
+    define(definition, prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
+    return definition;
+  }
+
+  private static ConfigDef define(
+      ConfigDef definition, String name, Type type, Object defaultValue, Validator validator) {
+    return definition.define(name, type, defaultValue, validator, Importance.HIGH, "");
   }
 
   private PayloadEncoder encoder(PayloadFormat format, String type, AbstractConfig config) {
@@ -165,17 +147,9 @@ final class AggregateConfig {
     List<Version<C>> versions = new ArrayList<>();
     for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
       String name = version.key() + ".id";
-      int id =
-          keys.parse(
-                  new ConfigDef()
-                      .define(
-                          name,
-                          Type.INT,
-                          ConfigDef.NO_DEFAULT_VALUE,
-                          Range.atLeast(0),
-                          Importance.HIGH,
-                          ""))
-              .getInt(name);
+      ConfigDef definition =
+          define(new ConfigDef(), name, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(0));
+      int id = keys.parse(definition).getInt(name);
       requireUniqueId(name, id, version);
       versions.add(new Version<>(version.label(), id, codec.apply(version.schema())));
     }

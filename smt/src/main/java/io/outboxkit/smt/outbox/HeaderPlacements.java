@@ -39,7 +39,7 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
     Set<String> headers = new HashSet<>();
     for (String text : texts) {
       Entry entry = parseEntry(option, text);
-      if (RecordHeaders.RESERVED.contains(entry.header())) {
+      if (RecordHeaders.isReserved(entry.header())) {
         throw new ConfigException(
             option,
             text,

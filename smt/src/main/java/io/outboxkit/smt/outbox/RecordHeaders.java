@@ -20,21 +20,16 @@ public final class RecordHeaders {
   public static final Set<String> NAMES =
       Set.of(EVENT_ID, EVENT_TYPE, AGGREGATE_TYPE, EVENT_TIME, SOURCE_SEQUENCE);
 
-  /** Names that must not be used for other headers. */
-  static final Set<String> RESERVED =
-      Set.of(
-          EVENT_ID,
-          EVENT_TYPE,
-          AGGREGATE_TYPE,
-          EVENT_TIME,
-          SOURCE_SEQUENCE,
-          DEAD_LETTER_REASON,
-          DEAD_LETTER_MESSAGE);
-
   /** Kafka writes the lengths of name and value as varints of up to 5 bytes. */
   private static final int FRAMING = 10;
 
   private RecordHeaders() {}
+
+  static boolean isReserved(String name) {
+    return NAMES.contains(name)
+        || name.equals(DEAD_LETTER_REASON)
+        || name.equals(DEAD_LETTER_MESSAGE);
+  }
 
   /** Return the headers of the contract whose value is not null. */
   public static ConnectHeaders of(

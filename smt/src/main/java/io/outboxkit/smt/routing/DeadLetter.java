@@ -50,11 +50,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
       json.writeStringField("aggregate_id", key);
       json.writeStringField("event_type", eventType);
       json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
-      if (row.lsn() == null) {
-        json.writeNullField("lsn");
-      } else {
-        json.writeNumberField("lsn", row.lsn());
-      }
+      json.writeObjectField("lsn", row.lsn());
       writePayloadHash(json, row.payload());
       json.writeEndObject();
     } catch (IOException e) {

@@ -6,7 +6,6 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import io.outboxkit.smt.util.Bytes;
 import io.outboxkit.smt.util.Json;
 import java.io.IOException;
-import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.util.Collection;
 import java.util.Map;
@@ -34,9 +33,7 @@ final class StructJsonWriter {
   }
 
   private static void write(JsonGenerator json, Object value) throws IOException {
-    if (value == null) {
-      json.writeNull();
-    } else if (value instanceof Struct struct) {
+    if (value instanceof Struct struct) {
       json.writeStartObject();
       writeFields(json, struct);
       json.writeEndObject();
@@ -53,26 +50,15 @@ final class StructJsonWriter {
         write(json, entry.getValue());
       }
       json.writeEndObject();
-    } else {
-      writeScalar(json, value);
-    }
-  }
-
-  private static void writeScalar(JsonGenerator json, Object value) throws IOException {
-    if (value instanceof Boolean bool) {
-      json.writeBoolean(bool);
-    } else if (value instanceof BigDecimal number) {
-      json.writeNumber(number);
-    } else if (value instanceof Double || value instanceof Float) {
-      json.writeNumber(((Number) value).doubleValue());
-    } else if (value instanceof Number number) {
-      json.writeNumber(number.longValue());
-    } else if (value instanceof byte[] || value instanceof ByteBuffer) {
+    } else if (value instanceof ByteBuffer) {
       json.writeBinary(Bytes.of(value));
+    } else if (value instanceof Float number) {
+      json.writeNumber(number.doubleValue());
     } else if (value instanceof java.util.Date date) {
       json.writeString(date.toInstant().toString());
     } else {
-      json.writeString(value.toString());
+      // Null, or one of the remaining types of Connect: string, boolean, number, byte array.
+      json.writeObject(value);
     }
   }
 

@@ -2,11 +2,36 @@ package io.outboxkit.smt.util;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
 import java.util.UUID;
+import org.apache.kafka.common.serialization.BooleanSerializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.BytesSerializer;
+import org.apache.kafka.common.serialization.DoubleSerializer;
+import org.apache.kafka.common.serialization.FloatSerializer;
+import org.apache.kafka.common.serialization.IntegerSerializer;
+import org.apache.kafka.common.serialization.LongSerializer;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.serialization.ShortSerializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.serialization.UUIDSerializer;
 import org.apache.kafka.common.utils.Utils;
 
 /** The default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
+  private static final Map<Class<?>, Serializer<?>> SERIALIZERS =
+      Map.of(
+          String.class, new StringSerializer(),
+          UUID.class, new UUIDSerializer(),
+          Boolean.class, new BooleanSerializer(),
+          Short.class, new ShortSerializer(),
+          Integer.class, new IntegerSerializer(),
+          Long.class, new LongSerializer(),
+          Float.class, new FloatSerializer(),
+          Double.class, new DoubleSerializer(),
+          byte[].class, new ByteArraySerializer(),
+          org.apache.kafka.common.utils.Bytes.class, new BytesSerializer());
+
   private KeyPartitioner() {}
 
   /** Return the partition of a string key. */
@@ -20,42 +45,16 @@ public final class KeyPartitioner {
   }
 
   /**
-   * Serialize a key as the serializer for its class in org.apache.kafka.common.serialization does.
+   * Serialize a key with Kafka's serializer for its class.
    *
    * @return null if Kafka has no serializer for the class
    */
+  @SuppressWarnings("unchecked") // each serializer is for its key in the map
   public static byte[] serialize(Object key) {
-    if (key instanceof String || key instanceof UUID) {
-      return key.toString().getBytes(StandardCharsets.UTF_8);
-    }
-    if (key instanceof byte[] || key instanceof ByteBuffer) {
+    if (key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    if (key instanceof org.apache.kafka.common.utils.Bytes bytes) {
-      return bytes.get();
-    }
-    if (key instanceof Boolean bool) {
-      return new byte[] {(byte) (bool ? 1 : 0)};
-    }
-    return key instanceof Number number ? serialize(number) : null;
-  }
-
-  private static byte[] serialize(Number key) {
-    if (key instanceof Long number) {
-      return ByteBuffer.allocate(Long.BYTES).putLong(number).array();
-    }
-    if (key instanceof Integer number) {
-      return ByteBuffer.allocate(Integer.BYTES).putInt(number).array();
-    }
-    if (key instanceof Short number) {
-      return ByteBuffer.allocate(Short.BYTES).putShort(number).array();
-    }
-    if (key instanceof Double number) {
-      return ByteBuffer.allocate(Double.BYTES).putDouble(number).array();
-    }
-    if (key instanceof Float number) {
-      return ByteBuffer.allocate(Float.BYTES).putFloat(number).array();
-    }
-    return null;
+    Serializer<Object> serializer = (Serializer<Object>) SERIALIZERS.get(key.getClass());
+    return serializer == null ? null : serializer.serialize(null, key);
   }
 }

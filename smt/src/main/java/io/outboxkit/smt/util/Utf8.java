@@ -71,18 +71,13 @@ public final class Utf8 {
 
   /** Return whether the text has an unpaired surrogate. */
   public static boolean hasUnpairedSurrogate(String text) {
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      if (Character.isSurrogate(c)) {
-        boolean pair =
-            Character.isHighSurrogate(c)
-                && i + 1 < text.length()
-                && Character.isLowSurrogate(text.charAt(i + 1));
-        if (!pair) {
-          return true;
-        }
-        i++;
+    int i = 0;
+    while (i < text.length()) {
+      int codePoint = text.codePointAt(i);
+      if (codePoint >= Character.MIN_SURROGATE && codePoint <= Character.MAX_SURROGATE) {
+        return true;
       }
+      i += Character.charCount(codePoint);
     }
     return false;
   }
