@@ -1,25 +1,80 @@
-"""One difference between what the files want and what a system has."""
+"""One difference between the desired and the actual state of a system."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 System = Literal["postgres", "kafka", "registry", "connect"]
 Action = Literal["create", "update", "delete"]
+Kind = Literal[
+    "table",
+    "grant to",
+    "publication",
+    "slot",
+    "topic",
+    "compatibility",
+    "schema",
+    "connector",
+    "offsets",
+    "start",
+    "state",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Changes of a connector that are neither creation, update nor deletion of its config.
+CONNECTOR_STEPS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}
 
 
 @dataclass(frozen=True)
 class Change:
-    """What `apply` would do to one object, and why.
-
-    `danger` says in words what can be lost; empty where nothing can. A dangerous change needs `--allow`.
-    """
+    """One pending change of one object. `danger` is what can be lost by it, or empty; it then requires `--allow`."""
 
     system: System
-    object: str
+    kind: Kind
+    name: str
     action: Action
-    why: str
+    reason: str
     before: str = ""
     after: str = ""
     danger: str = ""
+
+    @property
+    def object(self) -> str:
+        """Kind and name, as `--allow` and the JSON form of a plan have them."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def operation(self) -> str:
+        """The verb to print: `create`, `start`, `change state`."""
+        return CONNECTOR_STEPS.get(self.kind, self.action).removesuffix(" of")
+
+    @property
+    def target(self) -> str:
+        """The object to print, with its connector where the kind is a step of one."""
+        return f"connector {self.name}" if self.kind in CONNECTOR_STEPS else self.object
+
+    @property
+    def title(self) -> str:
+        """Operation and target as one phrase: `create topic shop.order`, `change state of connector shop-outbox`."""
+        return f"{CONNECTOR_STEPS.get(self.kind, self.action)} {self.target}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the JSON form (docs/plan.md)."""
+        return {
+            "system": self.system,
+            "object": self.object,
+            "action": self.action,
+            "why": self.reason,
+            "before": self.before,
+            "after": self.after,
+            "danger": self.danger,
+        }
+
+
+def parse_object(text: str) -> tuple[Kind, str]:
+    """Split the `object` of a plan's JSON form into kind and name. Raises ValueError for an unknown kind."""
+    for kind in KINDS:
+        if text.startswith(f"{kind} "):
+            return kind, text.removeprefix(f"{kind} ")
+    msg = f"unknown kind of object: {text!r}"
+    raise ValueError(msg)

@@ -1,55 +1,57 @@
-"""What `outbox verify` checks in Kafka Connect."""
+"""Checks of `outbox verify` on Kafka Connect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from outbox_kit import __version__
-from outbox_kit.connect.lifecycle import is_running, root_cause
-from outbox_kit.connect.state import INSTALL, State, different_keys, is_in, missing_plugins
+from outbox_kit.connect.config_diff import different_keys
+from outbox_kit.connect.lifecycle import is_running, status_text
+from outbox_kit.connect.state import INSTALL, State, is_in, missing_plugins
+from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.connect.verify_queries import Observed, Worker
 from outbox_kit.rules import Finding, Rule, Severity, rule
 
 EXACTLY_ONCE = "exactly.once.support"
-OURS = "io.outboxkit."
-NONE_THERE = "no connector"
+KIT_PACKAGE = "io.outboxkit."
+NO_CONNECTOR = "no connector"
 
 
 @dataclass(frozen=True)
-class Look:
-    """Everything that the checks of Connect look at; `cluster` is the Kafka cluster that the kit itself sees."""
+class ConnectSnapshot:
+    """Input of the checks; `cluster` is the id of the Kafka cluster of the environment file."""
 
     name: str
     desired: dict[str, str]
     observed: Observed
-    wanted_state: State
+    desired_state: State
     exactly_once: str
     cluster: str | None
 
 
-RULES: list[Rule[Look]] = []
+RULES: list[Rule[ConnectSnapshot]] = []
 
 
 @rule(
     RULES,
     "connect.reachable",
-    guards="Kafka Connect answers",
-    remedy="check connect.url in the environment file; is a worker up?",
+    guards="Kafka Connect responds",
+    remedy="check connect.url in the environment file, and that a worker is running",
 )
-def _reachable(look: Look) -> Finding:
-    return Finding(True, f"{len(look.observed.versions)} plugins", "an answer")
+def _reachable(snapshot: ConnectSnapshot) -> Finding:
+    return Finding(True, f"{len(snapshot.observed.versions)} plugins", "a response")
 
 
 @rule(
     RULES,
     "connect.cluster",
-    guards="the workers write to the Kafka cluster that the kit looks at",
-    remedy="connect.url and kafka.bootstrap_servers name two different clusters",
+    guards="the workers use the Kafka cluster of the environment file",
+    remedy="connect.url and kafka.bootstrap_servers belong to two clusters: correct one of them",
 )
-def _cluster(look: Look) -> Finding:
-    if look.cluster is None:
-        return Finding(None, "Kafka does not answer", "the same cluster")
-    return Finding(look.observed.cluster == look.cluster, look.observed.cluster, look.cluster)
+def _cluster(snapshot: ConnectSnapshot) -> Finding:
+    if snapshot.cluster is None:
+        return Finding(None, "Kafka does not respond", "the same cluster")
+    return Finding(snapshot.observed.cluster == snapshot.cluster, snapshot.observed.cluster, snapshot.cluster)
 
 
 @rule(
@@ -58,8 +60,8 @@ def _cluster(look: Look) -> Finding:
     guards="every class that the config names is installed",
     remedy=INSTALL,
 )
-def _plugins(look: Look) -> Finding:
-    missing = missing_plugins(look.desired, list(look.observed.versions))
+def _plugins(snapshot: ConnectSnapshot) -> Finding:
+    missing = missing_plugins(snapshot.desired, list(snapshot.observed.versions))
     expected = "every class that the config names"
     return Finding(not missing, f"missing: {', '.join(missing)}" if missing else "all installed", expected)
 
@@ -67,45 +69,47 @@ def _plugins(look: Look) -> Finding:
 @rule(
     RULES,
     "connect.smt-version",
-    guards="the worker's transforms are of this kit's version: they understand the config that it renders",
+    guards="the worker's transforms have the version of outbox-kit, whose config they read",
     remedy=INSTALL,
     severity=Severity.WARNING,
 )
-def _smt_version(look: Look) -> Finding:
-    used = {value for key, value in look.desired.items() if key.endswith(".type") and value.startswith(OURS)}
-    found = {look.observed.versions[name] for name in used if name in look.observed.versions}
-    if not found:
+def _smt_version(snapshot: ConnectSnapshot) -> Finding:
+    used = {value for key, value in snapshot.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
+    installed = {snapshot.observed.versions[name] for name in used if name in snapshot.observed.versions}
+    if not installed:
         return Finding(None if used else True, "none installed" if used else "none used", __version__)
-    return Finding(found == {__version__}, ", ".join(sorted(found)), __version__)
+    return Finding(installed == {__version__}, ", ".join(sorted(installed)), __version__)
 
 
 @rule(
     RULES,
     "connect.workers",
-    guards="every worker has the plugins, in one and the same version: the task may start on any of them",
-    remedy=f"{INSTALL}; the REST API answers for one worker only, so each is asked",
+    guards="every worker has the plugins in the same version: the task may start on any of them",
+    remedy=f"{INSTALL}, on each worker",
 )
-def _workers(look: Look) -> Finding:
-    expected = "every worker as the one that answers"
-    if not look.observed.workers:
+def _workers(snapshot: ConnectSnapshot) -> Finding:
+    expected = "the same plugins on every worker"
+    if not snapshot.observed.workers:
         return Finding(None, "no worker is listed", expected, "list every worker in connect.workers")
-    wrong = [words for worker in look.observed.workers if (words := _worker_problem(look, worker))]
-    remedy = "; ".join(dict.fromkeys(worker.hint for worker in look.observed.workers if worker.hint))
-    return Finding(not wrong, "; ".join(wrong) or f"all {len(look.observed.workers)}", expected, remedy)
+    problems = [text for worker in snapshot.observed.workers if (text := _worker_problem(snapshot, worker))]
+    remedy = "; ".join(dict.fromkeys(worker.hint for worker in snapshot.observed.workers if worker.hint))
+    return Finding(not problems, "; ".join(problems) or f"all {len(snapshot.observed.workers)}", expected, remedy)
 
 
-def _worker_problem(look: Look, worker: Worker) -> str:
+def _worker_problem(snapshot: ConnectSnapshot, worker: Worker) -> str:
     if worker.error:
         return worker.error
-    if worker.cluster and worker.cluster != look.observed.cluster:
-        return f"{worker.url} works for Kafka cluster {worker.cluster}, not {look.observed.cluster}"
-    here = missing_plugins(look.desired, list(look.observed.versions))
-    missing = [name for name in missing_plugins(look.desired, list(worker.versions)) if name not in here]
+    if worker.cluster and worker.cluster != snapshot.observed.cluster:
+        return f"{worker.url} uses Kafka cluster {worker.cluster}, not {snapshot.observed.cluster}"
+    missing_everywhere = missing_plugins(snapshot.desired, list(snapshot.observed.versions))
+    missing = [
+        name for name in missing_plugins(snapshot.desired, list(worker.versions)) if name not in missing_everywhere
+    ]
     if missing:
         return f"{worker.url} lacks {', '.join(missing)}"
-    classes = set(look.desired.values()) & look.observed.versions.keys()
-    other = sorted(name for name in classes if worker.versions.get(name) != look.observed.versions[name])
-    return f"{worker.url} has another version of {', '.join(other)}" if other else ""
+    classes = set(snapshot.desired.values()) & snapshot.observed.versions.keys()
+    different = sorted(name for name in classes if worker.versions.get(name) != snapshot.observed.versions[name])
+    return f"{worker.url} has another version of {', '.join(different)}" if different else ""
 
 
 @rule(
@@ -114,110 +118,110 @@ def _worker_problem(look: Look, worker: Worker) -> str:
     guards="the connector exists",
     remedy="run `outbox apply`",
 )
-def _connector(look: Look) -> Finding:
-    there = look.observed.actual.config is not None
-    return Finding(there, look.name if there else f"no connector {look.name}", look.name)
+def _connector(snapshot: ConnectSnapshot) -> Finding:
+    exists = snapshot.observed.actual.config is not None
+    return Finding(exists, snapshot.name if exists else f"no connector {snapshot.name}", snapshot.name)
 
 
 @rule(
     RULES,
     "connect.running",
-    guards="connector and task are RUNNING; the root cause of a failure is shown",
-    remedy="FAILED: mend the cause, then restart; PAUSED or STOPPED: resume; see docs/operations.md",
+    guards="connector and task are RUNNING; a failure is shown with its root cause",
+    remedy="FAILED: fix the cause, then `outbox restart`; PAUSED or STOPPED: `outbox resume`; see docs/operations.md",
 )
-def _running(look: Look) -> Finding:
+def _running(snapshot: ConnectSnapshot) -> Finding:
     expected = "connector RUNNING, every task RUNNING"
-    actual = look.observed.actual
+    actual = snapshot.observed.actual
     if actual.config is None:
-        return Finding(None, NONE_THERE, expected)
+        return Finding(None, NO_CONNECTOR, expected)
     status = actual.status
-    seen = status.words if status else "no status yet"
+    text = status_text(status)
     if status and status.traces:
-        seen = f"{seen}; {root_cause(status.traces)}"
-    if look.wanted_state != "running" and status is not None:
-        return Finding(is_in(look.wanted_state, status), seen, f"connector {look.wanted_state.upper()}")
-    return Finding(is_running(status), seen, expected)
+        text = f"{text}; {root_cause(status.traces)}"
+    if snapshot.desired_state != "running" and status is not None:
+        return Finding(is_in(snapshot.desired_state, status), text, f"connector {snapshot.desired_state.upper()}")
+    return Finding(is_running(status), text, expected)
 
 
 @rule(
     RULES,
     "connect.config",
-    guards="the connector runs what the files say",
+    guards="the connector has the config rendered from the files",
     remedy="run `outbox apply`",
 )
-def _config(look: Look) -> Finding:
-    config = look.observed.actual.config
+def _config(snapshot: ConnectSnapshot) -> Finding:
+    config = snapshot.observed.actual.config
     if config is None:
-        return Finding(None, NONE_THERE, "as rendered from the files")
-    keys = different_keys(look.desired, config)
+        return Finding(None, NO_CONNECTOR, "as rendered from the files")
+    keys = different_keys(snapshot.desired, config)
     return Finding(not keys, f"differs in {', '.join(keys)}" if keys else "as rendered", "as rendered from the files")
 
 
 @rule(
     RULES,
     "connect.valid",
-    guards="the worker accepts the live config and can log in to the database with it",
-    remedy="correct what the worker names; its secrets may have changed since it started",
+    guards="the worker accepts the live config, and logs in to the database with it",
+    remedy="correct what the worker reports; its secrets may have changed since it started",
 )
-def _valid(look: Look) -> Finding:
-    found = look.observed.validation
-    if found is None:
-        return Finding(None, NONE_THERE, "no error")
-    errors = {key: words for key, words in found.errors.items() if key != EXACTLY_ONCE}
+def _valid(snapshot: ConnectSnapshot) -> Finding:
+    validation = snapshot.observed.validation
+    if validation is None:
+        return Finding(None, NO_CONNECTOR, "no error")
+    errors = {key: texts for key, texts in validation.errors.items() if key != EXACTLY_ONCE}
     return Finding(not errors, "; ".join(f"{key}: {' '.join(errors[key])}" for key in errors) or "no error", "no error")
 
 
 @rule(
     RULES,
     "connect.placeholders",
-    guards="the worker resolves every `${...}`: one that it does not know stays as it is, without an error",
-    remedy="check name, path and the provider's allow-list on the worker",
+    guards="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
+    remedy="check the name, the path and the provider's allow-list on the worker",
 )
-def _placeholders(look: Look) -> Finding:
-    found = look.observed.validation
-    if found is None:
-        return Finding(None, NONE_THERE, "all resolved")
-    keys = ", ".join(found.unresolved)
+def _placeholders(snapshot: ConnectSnapshot) -> Finding:
+    validation = snapshot.observed.validation
+    if validation is None:
+        return Finding(None, NO_CONNECTOR, "all resolved")
+    keys = ", ".join(validation.unresolved)
     return Finding(not keys, f"not resolved: {keys}" if keys else "all resolved", "all resolved")
 
 
 @rule(
     RULES,
     "connect.exactly-once",
-    guards="the worker supports exactly-once for this connector, and the connector asks for it as the files say",
+    guards="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
     remedy="set exactly.once.source.support=enabled on every worker; run `outbox apply`",
 )
-def _exactly_once(look: Look) -> Finding:
-    config, found = look.observed.actual.config, look.observed.validation
-    if config is None or found is None:
-        return Finding(None, NONE_THERE, look.exactly_once)
-    seen = config.get(EXACTLY_ONCE, "not asked for")
-    refused = found.errors.get(EXACTLY_ONCE, [])
-    return Finding(seen == look.exactly_once and not refused, "; ".join([seen, *refused]), look.exactly_once)
+def _exactly_once(snapshot: ConnectSnapshot) -> Finding:
+    config, validation = snapshot.observed.actual.config, snapshot.observed.validation
+    if config is None or validation is None:
+        return Finding(None, NO_CONNECTOR, snapshot.exactly_once)
+    actual = config.get(EXACTLY_ONCE, "not set")
+    errors = validation.errors.get(EXACTLY_ONCE, [])
+    return Finding(actual == snapshot.exactly_once and not errors, "; ".join([actual, *errors]), snapshot.exactly_once)
 
 
 @rule(
     RULES,
     "connect.exclusive",
     guards="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
-    remedy="two connectors on one slot lose rows to each other: delete the one, or give it names of its own",
+    remedy="each of two connectors on one slot misses rows: delete one, or give it names of its own",
 )
-def _exclusive(look: Look) -> Finding:
-    sharing = look.observed.sharing
-    return Finding(not sharing, "; ".join(sharing) or "alone", "alone on its slot, publication and prefix")
+def _exclusive(snapshot: ConnectSnapshot) -> Finding:
+    sharing = snapshot.observed.sharing
+    return Finding(not sharing, "; ".join(sharing) or "exclusive", "exclusive slot, publication and prefix")
 
 
 @rule(
     RULES,
     "connect.offsets",
-    guards="the connector knows where it stands: without an offset a restart can skip rows",
-    remedy="without one, a restart can skip rows: stop the connector and run `outbox apply`",
+    guards="the connector has a stored offset: without one a restart can skip rows",
+    remedy="stop the connector and run `outbox apply`, which stores one",
 )
-def _offsets(look: Look) -> Finding:
+def _offsets(snapshot: ConnectSnapshot) -> Finding:
     expected = "an offset with an lsn"
-    if look.observed.actual.config is None:
-        return Finding(None, NONE_THERE, expected)
-    offsets = [entry["offset"] for entry in look.observed.actual.offsets if entry.get("offset")]
+    if snapshot.observed.actual.config is None:
+        return Finding(None, NO_CONNECTOR, expected)
+    offsets = [entry["offset"] for entry in snapshot.observed.actual.offsets if entry.get("offset")]
     positions = [offset.get("lsn") for offset in offsets]
-    seen = f"lsn {positions[0]}" if positions else "no offset"
-    return Finding(any(position is not None for position in positions), seen, expected)
+    actual = f"lsn {positions[0]}" if positions else "no offset"
+    return Finding(any(position is not None for position in positions), actual, expected)

@@ -1,7 +1,6 @@
-"""Kafka Connect's REST API, one method per endpoint, no policy.
+"""Kafka Connect REST client, one method per endpoint, without policy.
 
-Of every answer only the fields that are known are read: workers add new ones. How requests are retried and errors told
-apart is in rest.py.
+Unknown fields of responses are ignored: workers add new ones. Retries and errors: rest.py.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ __all__ = [
     "is_rebalance",
 ]
 
-# What Connect itself takes for a placeholder (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is none,
-# and stands for a group in RegexRouter's replacement.
+# Connect's own pattern (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is no placeholder, but a group in
+# RegexRouter's replacement.
 PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
 
 
 @dataclass(frozen=True)
 class ConnectorStatus:
-    """State of a connector and of its tasks; `traces` holds the failures' stack traces."""
+    """State of a connector and its tasks, with the stack traces of failures."""
 
     connector: str
     tasks: tuple[str, ...]
@@ -48,14 +47,14 @@ class ConnectorStatus:
     """host:port of the connector's worker, then of each task's."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         tasks = ", ".join(self.tasks) or "no task yet"
         return f"connector {self.connector}, tasks: {tasks}"
 
 
 @dataclass(frozen=True)
 class LiveConnector:
-    """One connector of the cluster; a worker leaves the status out where it has none yet."""
+    """One connector of the cluster; a new one has no status yet."""
 
     config: dict[str, str]
     status: ConnectorStatus | None
@@ -63,11 +62,11 @@ class LiveConnector:
 
 @dataclass(frozen=True)
 class Validation:
-    """What the worker says about a config: errors by key, and the keys whose placeholder it could not resolve.
+    """Result of validating a config: errors by key, and keys with an unresolved placeholder.
 
-    Never a value: the worker answers with resolved ones, for its own keys and those of transforms, converters and
-    producer. It masks passwords, and Debezium answers without values for its own keys: what is unresolved there is not
-    seen here. Address and login show as errors, because Debezium's validation logs in.
+    Values are omitted: the worker returns resolved ones, for its own keys and those of transforms, converters and
+    producer. It masks passwords, and Debezium returns no values for its own keys: unresolved placeholders there are not
+    detected. Debezium's validation connects to the database: address and login are reported as errors.
     """
 
     errors: dict[str, list[str]]
@@ -75,49 +74,49 @@ class Validation:
 
 
 class ConnectClient(RestClient):
-    """One Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404, see rest.py)."""
+    """Client of one Connect cluster. Raises UnreachableError, RejectedError (NotFoundError for 404; see rest.py)."""
 
     def at(self, url: str) -> ConnectClient:
-        """The same cluster and credentials through this worker alone; some answers are of one worker only."""
+        """Return a client for one worker, with the same credentials: some responses describe only that worker."""
         return ConnectClient(self._service.model_copy(update={"url": url}))
 
     def root(self) -> dict[str, Any]:
-        """version, commit, kafka_cluster_id."""
+        """Return version, commit and kafka_cluster_id."""
         return dict(self._call("GET", "/"))
 
     def plugins(self) -> list[str]:
-        """Class names of every plugin (connectors, transforms, converters) of the worker that answers."""
+        """Return the class names of the worker's plugins (connectors, transforms, converters)."""
         return [entry["class"] for entry in self._plugins()]
 
     def plugin_versions(self) -> dict[str, str]:
-        """Version of every plugin of the worker that answers, by class name; `unknown` where it has none."""
+        """Return the versions of the worker's plugins by class name, `unknown` for a plugin without one."""
         return {entry["class"]: entry.get("version") or "unknown" for entry in self._plugins()}
 
     def all_connectors(self) -> dict[str, LiveConnector]:
-        """Every connector of the cluster in one call, but those that were made so recently that they have no status."""
-        found = self._call("GET", "/connectors?expand=info&expand=status")
+        """Return every connector of the cluster, except new ones that have no status yet."""
+        response = self._call("GET", "/connectors?expand=info&expand=status")
         return {
             name: LiveConnector(dict(entry["info"]["config"]), _status(entry.get("status")))
-            for name, entry in found.items()
+            for name, entry in response.items()
             if entry.get("info")
         }
 
     def config(self, name: str) -> dict[str, str] | None:
-        """Config of a connector with placeholders as written, None where there is none."""
+        """Return a connector's config with unresolved placeholders; None if it does not exist."""
         try:
             return dict(self._call("GET", f"/connectors/{segment(name)}/config"))
         except NotFoundError:
             return None
 
     def status(self, name: str) -> ConnectorStatus | None:
-        """None right after creation: workers read the status topic a moment later."""
+        """Return a connector's status; None if it does not exist or was just created."""
         try:
             return _status(self._call("GET", f"/connectors/{segment(name)}/status"))
         except NotFoundError:
             return None
 
     def validate(self, name: str, config: dict[str, str]) -> Validation:
-        """What the worker says about `config`. Its answer also holds resolved values; they are dropped at once."""
+        """Validate a config. The resolved values in the response are discarded."""
         plugin = segment(config["connector.class"])
         body = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", {"name": name, **config})
         values = [entry["value"] for entry in body["configs"] if entry.get("value")]
@@ -127,57 +126,56 @@ class ConnectClient(RestClient):
         )
 
     def create_stopped(self, name: str, config: dict[str, str]) -> None:
-        """Create a connector that does not run yet, so that its offsets can be seeded."""
+        """Create a connector in state STOPPED, so that its offsets can be written first."""
         self._call("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
 
     def update(self, name: str, config: dict[str, str]) -> None:
         self._call("PUT", f"/connectors/{segment(name)}/config", config)
 
     def resume(self, name: str) -> None:
-        """Let a paused or stopped connector run; does nothing to one that FAILED. Asynchronous."""
+        """Resume a paused or stopped connector; no effect on a FAILED one. Asynchronous."""
         self._call("PUT", f"/connectors/{segment(name)}/resume")
 
     def pause(self, name: str) -> None:
-        """Halt the tasks but keep them. Asynchronous."""
+        """Pause the tasks without removing them. Asynchronous."""
         self._call("PUT", f"/connectors/{segment(name)}/pause")
 
     def stop(self, name: str) -> None:
-        """Stop the connector and give up its tasks; its config and offsets stay. Asynchronous."""
+        """Stop the connector and remove its tasks; config and offsets stay. Asynchronous."""
         self._call("PUT", f"/connectors/{segment(name)}/stop")
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
-        """Restart the connector and its tasks, or those of them that FAILED."""
+        """Restart the connector and its tasks, or only those that FAILED."""
         failed = "&onlyFailed=true" if only_failed else ""
         self._call("POST", f"/connectors/{segment(name)}/restart?includeTasks=true{failed}")
 
     def delete(self, name: str) -> None:
-        """Connect keeps its offsets for the next one of that name, and may list it for a moment."""
+        """Delete a connector. Connect keeps its offsets for the next one of that name. Asynchronous."""
         self._call("DELETE", f"/connectors/{segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """[{partition, offset}], empty before the first commit."""
+        """Return [{partition, offset}], empty before the first commit."""
         return list(self._call("GET", f"/connectors/{segment(name)}/offsets")["offsets"])
 
     def delete_offsets(self, name: str) -> None:
-        """Only a STOPPED connector without tasks accepts this."""
+        """Delete all offsets of a connector that is STOPPED without tasks."""
         self._call("DELETE", f"/connectors/{segment(name)}/offsets")
 
     def patch_offsets(self, name: str, partition: dict[str, str], offset: dict[str, Any]) -> None:
-        """Only a STOPPED connector without tasks accepts this."""
+        """Write the offset of one partition of a connector that is STOPPED without tasks."""
         body = {"offsets": [{"partition": partition, "offset": offset}]}
         self._call("PATCH", f"/connectors/{segment(name)}/offsets", body)
 
     def loggers(self) -> dict[str, str]:
-        """Level by logger, of the worker that answers."""
-        found = self._call("GET", "/admin/loggers")
-        return {name: str(entry["level"]) for name, entry in found.items()}
+        """Return the worker's log levels by logger."""
+        return {name: str(entry["level"]) for name, entry in self._call("GET", "/admin/loggers").items()}
 
     def set_log_level(self, logger: str, level: str) -> None:
-        """Set a logger's level on every worker of the cluster, until each one's restart."""
+        """Set a logger's level on every worker of the cluster until it restarts."""
         self._call("PUT", f"/admin/loggers/{segment(logger)}?scope=cluster", {"level": level})
 
     def plugin_config_keys(self, plugin: str) -> list[str] | None:
-        """Keys that a plugin class of the answering worker defines; None where it has no such class."""
+        """Return the config keys of a plugin class; None if the worker does not have it."""
         try:
             return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{segment(plugin)}/config")]
         except NotFoundError:
@@ -190,10 +188,10 @@ class ConnectClient(RestClient):
 def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:
     if body is None:
         return None
-    everything = [body["connector"], *body["tasks"]]
+    states = [body["connector"], *body["tasks"]]
     return ConnectorStatus(
         connector=body["connector"]["state"],
         tasks=tuple(task["state"] for task in body["tasks"]),
-        traces=tuple(part["trace"] for part in everything if part.get("trace")),
-        workers=tuple(part.get("worker_id", "") for part in everything),
+        traces=tuple(entry["trace"] for entry in states if entry.get("trace")),
+        workers=tuple(entry.get("worker_id", "") for entry in states),
     )

@@ -1,8 +1,8 @@
-"""Two connector configs side by side: as rendered from the files, and as Connect has it.
+"""Difference between two connector configs: as rendered from the files, and as Connect returns it.
 
-Some distributions answer a mask instead of the stored value of a password, even of a placeholder (Confluent's from
-7.9.3 on). So every config that the kit writes carries its own fingerprint, and a masked value counts as unchanged where
-the fingerprint is the rendered config's. Where it is not, the value is unknown, and is called so.
+Some distributions return a mask instead of a password's stored value, even if that is a placeholder (Confluent's since
+7.9.3). Therefore each config that is written contains its own fingerprint: a masked value counts as unchanged if the
+fingerprint equals that of the rendered config, and as unknown otherwise.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from outbox_kit.pipeline import UNKNOWN
 
 PIPELINE_KEY = "outboxkit.pipeline"
 FINGERPRINT_KEY = "outboxkit.fingerprint"
-# Connect keeps keys that no plugin knows.
+# Connect stores keys that no plugin defines.
 OWN_KEYS = frozenset({PIPELINE_KEY, FINGERPRINT_KEY})
-# Added by the worker to what it was given.
+# Added by the worker.
 SERVER_KEYS = frozenset({"name"})
 MASK = re.compile(r"^(\*+|•+|\[hidden\])$")
 SECRET_KEY = re.compile(
@@ -33,7 +33,7 @@ ABSENT = "(absent)"
 
 
 def fingerprint(config: dict[str, str]) -> str:
-    """SHA-256 of a config without the kit's and the worker's own keys; UNKNOWN while part of it is not known."""
+    """Return the SHA-256 of a config without OWN_KEYS and SERVER_KEYS; UNKNOWN if a value is."""
     content = {key: value for key, value in config.items() if key not in OWN_KEYS | SERVER_KEYS}
     if UNKNOWN in content.values():
         return UNKNOWN
@@ -41,18 +41,18 @@ def fingerprint(config: dict[str, str]) -> str:
 
 
 def with_fingerprint(pipeline_name: str, config: dict[str, str]) -> dict[str, str]:
-    """`config` as it is written: marked as this pipeline's, and with its fingerprint."""
+    """Return `config` as it is written: with the pipeline's name and its fingerprint."""
     return dict(sorted({**config, PIPELINE_KEY: pipeline_name, FINGERPRINT_KEY: fingerprint(config)}.items()))
 
 
 def short_fingerprint(config: dict[str, str]) -> str:
-    """As much of a config's fingerprint as a person needs to tell two apart."""
+    """Return the first SHOWN_FINGERPRINT digits of a config's fingerprint."""
     return (config.get(FINGERPRINT_KEY) or fingerprint(config))[:SHOWN_FINGERPRINT]
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """One key whose value differs, or may differ; None where there is no such key."""
+    """One key whose value differs, or may differ; None if the key is absent."""
 
     key: str
     before: str | None
@@ -60,12 +60,12 @@ class KeyChange:
 
     @property
     def unknown(self) -> bool:
-        """Whether the live value cannot be seen."""
+        """Whether the live value is masked."""
         return self.after is not None and is_masked(self.before)
 
     @property
-    def words(self) -> str:
-        """Before and after for a person: never a secret, never a schema's text, long values shortened."""
+    def text(self) -> str:
+        """Before and after as text: never a secret or a schema, long values shortened."""
         if self.unknown:
             return f"unknown: {self.key} is masked"
         if SECRET_KEY.search(self.key) or any(SECRET_VALUE.search(value or "") for value in (self.before, self.after)):
@@ -80,38 +80,39 @@ class KeyChange:
 
 
 def is_masked(value: str | None) -> bool:
-    """Whether the worker answered something else than the stored value."""
+    """Return whether the worker returned a mask instead of the value."""
     return value is not None and MASK.match(value) is not None
 
 
 def different_keys(desired: dict[str, str], actual: dict[str, str]) -> list[str]:
-    """Keys whose values differ for certain; a masked or not yet known value is no difference.
+    """Return the keys whose values differ; masked and not yet known values do not count.
 
-    The kit's own keys are looked at where `desired` has them.
+    OWN_KEYS are compared if `desired` has them.
     """
     return [change.key for change in compare(desired, actual) if not change.unknown]
 
 
 def compare(desired: dict[str, str], actual: dict[str, str]) -> list[KeyChange]:
-    """Every key that differs, sorted; also masked ones, unless the fingerprint says that they are the same."""
-    live = {key: _text(value) for key, value in actual.items() if value is not None}
-    same = FINGERPRINT_KEY in desired and live.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
+    """Return every key that differs, sorted; masked ones too unless the fingerprints are equal."""
+    present = {key: _text(value) for key, value in actual.items() if value is not None}
+    same = FINGERPRINT_KEY in desired and present.get(FINGERPRINT_KEY) == desired[FINGERPRINT_KEY]
     ignored = SERVER_KEYS if FINGERPRINT_KEY in desired else SERVER_KEYS | OWN_KEYS
-    changes = [KeyChange(key, live.get(key), desired.get(key)) for key in sorted((desired.keys() | live) - ignored)]
+    keys = sorted((desired.keys() | present) - ignored)
+    changes = [KeyChange(key, present.get(key), desired.get(key)) for key in keys]
     return [
         change for change in changes if change.after not in (change.before, UNKNOWN) and not (change.unknown and same)
     ]
 
 
 def was_edited(actual: dict[str, str]) -> bool:
-    """Whether the live config is not what its own fingerprint says; cannot be told, so False, with masked values."""
+    """Return whether the live config differs from its own fingerprint; False with masked values (undecidable)."""
     if FINGERPRINT_KEY not in actual or any(is_masked(_text(value)) for value in actual.values()):
         return False
     return fingerprint(actual) != actual[FINGERPRINT_KEY]
 
 
 def _text(value: object) -> str:
-    """Workers answer what they were given; a number or a truth value may come from somebody else's tool."""
+    """Return a value as text: other tools may have written numbers or booleans."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""Writes that are made once, though the worker may not say whether it made them."""
+"""Write requests whose outcome the worker may not report: read back, and repeat only what did not happen."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for
 
-# A worker that gave up waiting for its herder usually acts within seconds of the rebalance's end.
+# After a herder time-out the worker usually completes the request within seconds of the rebalance.
 CONFIRM_TIMEOUT_S = 30.0
 
 
-def confirmed(what: str, write: Callable[[], None], happened: Callable[[], bool], progress: Progress) -> None:
-    """Make a write; without an answer, look whether it has happened, and make it once more only if it has not.
+def confirmed(description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Progress) -> None:
+    """Send an idempotent write; on an unknown outcome poll `is_done`, and send it once more if it did not happen.
 
-    Every write here may be made twice. Raises MaybeDoneError when even the second one is not to be seen.
+    Raises MaybeDoneError when the second attempt cannot be confirmed either.
     """
     try:
         write()
     except MaybeDoneError as error:
-        progress(f"{what}: {error.message}; look whether it has happened")
-        if _happens(what, happened):
+        progress(f"{description}: {error.message}; checking the outcome")
+        if _becomes_true(description, is_done):
             return
-        progress(f"{what}: it has not happened; once more")
-        _repeat(what, write, happened)
+        progress(f"{description}: not done; retrying")
+        _repeat(description, write, is_done)
 
 
 def sent(write: Callable[[], None], progress: Progress) -> None:
-    """Make a write that a wait for its effect follows anyway."""
+    """Send a write whose effect the caller waits for; an unknown outcome is only reported."""
     try:
         write()
     except MaybeDoneError as error:
-        progress(f"{error.message}; wait for its effect all the same")
+        progress(f"{error.message}; waiting for the effect")
 
 
-def _repeat(what: str, write: Callable[[], None], happened: Callable[[], bool]) -> None:
+def _repeat(description: str, write: Callable[[], None], is_done: Callable[[], bool]) -> None:
     try:
         write()
     except AlreadyExistsError:
-        # The first one has happened after all, or somebody else was faster.
-        if not happened():
+        # The first attempt succeeded late, or another client created the connector.
+        if not is_done():
             raise
     except MaybeDoneError:
-        if not _happens(what, happened):
+        if not _becomes_true(description, is_done):
             raise
 
 
-def _happens(what: str, happened: Callable[[], bool]) -> bool:
-    def look() -> Seen[bool]:
+def _becomes_true(description: str, is_done: Callable[[], bool]) -> bool:
+    def poll() -> Seen[bool]:
         try:
-            return Seen(True if happened() else None, "not done")
+            return Seen(is_done() or None, "not done")
         except (UnreachableError, RejectedError) as error:
-            # A worker that is still busy answers the look, too, with 500 `Request timed out`.
+            # A busy worker rejects reads too, with 500 `Request timed out`.
             return Seen(None, error.message)
 
     try:
-        return wait_for(f"{what} to be done", look, seconds=CONFIRM_TIMEOUT_S, every=1)
+        return wait_for(f"{description} to be done", poll, seconds=CONFIRM_TIMEOUT_S, every=1)
     except WaitTimeoutError:
         return False

@@ -1,4 +1,4 @@
-"""The other connectors of the cluster: who takes the same slot or prefix, and what a renaming left behind."""
+"""Conflicts with other connectors: shared slots, publications and prefixes, and connectors that a renaming left."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from outbox_kit.connect.config_diff import PIPELINE_KEY
 from outbox_kit.errors import RefusedError
 
 POSTGRES = "io.debezium.connector.postgresql."
-# Debezium's, for a config that does not name them.
+# Debezium's defaults.
 DEFAULTS = {"slot.name": "debezium", "publication.name": "dbz_publication", "database.port": "5432"}
 
-# Within what a value must be unique.
+# Keys whose value must be unique, and the keys that limit the scope: one server, one database, the Kafka cluster.
 SCOPES: dict[str, tuple[str, ...]] = {
     "slot.name": ("database.hostname", "database.port"),
     "publication.name": ("database.hostname", "database.port", "database.dbname"),
@@ -23,75 +23,74 @@ SCOPES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Duplicate:
-    """One value that must be this connector's own, and the connector that has it too."""
+    """A value that must be unique, and another connector that has it too."""
 
     key: str
     value: str
     other: str
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return f"{self.key} {self.value!r} is also that of connector {self.other!r}"
 
 
 def duplicates(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[Duplicate]:
-    """What connector `name` shares with another one though nobody may: slot, publication, topic prefix.
+    """Return slot, publication and topic prefix that connector `name` shares with another connector.
 
-    A slot is one server's and a publication one database's, so the same name elsewhere is none; a prefix is the
-    cluster's. The pipeline's own connector under an earlier name is no other one.
+    The pipeline's own connector under an earlier name does not count.
     """
-    left = orphans(name, config, others)
-    found = []
-    for other, live in sorted(others.items()):
-        if other == name or other in left:
-            continue
-        for key, scope in SCOPES.items():
-            mine = _scoped(config, key, scope)
-            if mine and mine == _scoped(live.config, key, scope):
-                found.append(Duplicate(key, mine[0], other))
-    return found
+    earlier = orphans(name, config, others)
+    return [
+        Duplicate(key, value[0], other)
+        for other, connector in sorted(others.items())
+        if other != name and other not in earlier
+        for key in SCOPES
+        if (value := _scoped(config, key)) and value == _scoped(connector.config, key)
+    ]
 
 
 def refuse_duplicates(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> None:
-    """Two connectors on one slot or prefix mix or lose each other's rows. Raises RefusedError."""
-    found = duplicates(name, config, others)
-    if found:
-        hint = "give each pipeline its own slot, publication and prefix, or delete the other connector"
-        foreign = [
-            entry.other
-            for entry in found
-            if entry.key == "slot.name" and PIPELINE_KEY not in others[entry.other].config
-        ]
-        if foreign:
-            hint = f"to go on where it stands: `outbox adopt {foreign[0]}`; else {hint}"
-        raise RefusedError(f"connector {name!r}: {'; '.join(entry.words for entry in found)}", hint)
+    """Raise RefusedError if another connector shares slot, publication or prefix: rows would be mixed or lost."""
+    shared = duplicates(name, config, others)
+    if not shared:
+        return
+    hint = "give each pipeline its own slot, publication and prefix, or delete the other connector"
+    foreign = [
+        duplicate.other
+        for duplicate in shared
+        if duplicate.key == "slot.name" and PIPELINE_KEY not in others[duplicate.other].config
+    ]
+    if foreign:
+        hint = f"to take over its slot and offset: `outbox adopt {foreign[0]}`; otherwise {hint}"
+    raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared)}", hint)
 
 
 def orphans(name: str, config: dict[str, str], others: Mapping[str, LiveConnector]) -> list[str]:
-    """Connectors that the same pipeline made under another name; the kit's mark in `config` says which pipeline.
+    """Return connectors that the same pipeline created under another name.
 
-    The same pipeline may be deployed to a second environment through the same Connect cluster: only what reads the same
-    slot or writes under the same prefix is left behind.
+    The pipeline may be deployed to a second environment through the same Connect cluster: only a connector with the
+    same slot or prefix counts.
     """
-    mark = config.get(PIPELINE_KEY)
+    pipeline = config.get(PIPELINE_KEY)
     return sorted(
         other
-        for other, live in others.items()
-        if mark and other != name and live.config.get(PIPELINE_KEY) == mark and _same_source(config, live.config)
+        for other, connector in others.items()
+        if pipeline
+        and other != name
+        and connector.config.get(PIPELINE_KEY) == pipeline
+        and any(_shares(config, connector.config, key) for key in ("slot.name", "topic.prefix"))
     )
 
 
-def _same_source(config: dict[str, str], other: dict[str, str]) -> bool:
-    pairs = [
-        (_scoped(config, key, SCOPES[key]), _scoped(other, key, SCOPES[key])) for key in ("slot.name", "topic.prefix")
-    ]
-    return any(mine is not None and mine == theirs for mine, theirs in pairs)
+def _shares(config: dict[str, str], other: dict[str, str], key: str) -> bool:
+    value = _scoped(config, key)
+    return value is not None and value == _scoped(other, key)
 
 
-def _scoped(config: dict[str, str], key: str, scope: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The value with its scope; None where the connector has no such thing."""
+def _scoped(config: dict[str, str], key: str) -> tuple[str, ...] | None:
+    """Return the value with its scope; None if the connector has no such setting."""
     postgres = config.get("connector.class", "").startswith(POSTGRES)
-    known = {**DEFAULTS, **config} if postgres else config
-    if key not in known or (scope and not postgres):
+    settings = {**DEFAULTS, **config} if postgres else config
+    if key not in settings or (SCOPES[key] and not postgres):
         return None
-    return (known[key], *(known.get(part, "") for part in scope))
+    return (settings[key], *(settings.get(scope, "") for scope in SCOPES[key]))

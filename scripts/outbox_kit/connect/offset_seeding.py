@@ -1,4 +1,4 @@
-"""The position from which a stopped connector will read: its own, where that can be used, or else the slot's."""
+"""The source offset of a stopped connector: keep the stored one if it is usable, else write the slot's LSN."""
 
 from __future__ import annotations
 
@@ -9,65 +9,79 @@ from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.confirmed_writes import confirmed
 from outbox_kit.progress import Progress
 
-POSITIONS = ("lsn", "lsn_proc", "lsn_commit")
+LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a connector may start: Debezium's offsets under `prefix`, the slot's position as a `seed`.
+    """Where a connector may start: the topic prefix of its offsets, and the slot's confirmed LSN.
 
-    `wal_position` is the server's, in bytes; None where it is not known. With `fresh` no position that Connect kept is
-    believed: it was written for another slot or database, or by a connector that was deleted.
+    `wal_position` is the server's LSN, None if unknown. `ignore_stored` discards the offset that Connect has: it was
+    written for another slot or database, or by a deleted connector. LSNs are numbers.
     """
 
     prefix: str
-    seed: dict[str, int]
+    slot_lsn: int
     wal_position: int | None = None
-    fresh: bool = False
+    ignore_stored: bool = False
+
+
+def seed(lsn: int) -> dict[str, int]:
+    """Return the Debezium offset for an LSN."""
+    return dict.fromkeys(LSN_KEYS, lsn)
+
+
+def is_seed(offset: dict[str, Any] | None) -> bool:
+    """Return whether an offset is absent or was written by seed(): Debezium adds keys when it commits."""
+    return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
 def own_offset(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
-    """The offset under this prefix: one under another Debezium does not find."""
+    """Return the offset under this topic prefix. Debezium ignores those under others."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
 
 
-def reached(offset: dict[str, Any] | None) -> int:
-    """The farthest LSN of an offset, in bytes; 0 without one.
+def highest_lsn(offset: dict[str, Any] | None) -> int:
+    """Return the highest LSN of an offset; 0 without one.
 
-    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last message, which of concurrent transactions may
-    lie before another one's commit (PostgresStreamingChangeEventSource.commitOffset, 3.7): by it alone the slot would
-    seem to be beyond its connector.
+    Debezium confirms `lsn_commit` to the slot. `lsn` is that of the last event, which with concurrent transactions can
+    be lower than the commit of another one (PostgresStreamingChangeEventSource.commitOffset, 3.7).
     """
-    return max((int((offset or {}).get(key) or 0) for key in POSITIONS), default=0)
+    return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
 
 
-def ensure(client: ConnectClient, name: str, start: Start, progress: Progress, *, halted: bool = False) -> None:
-    """Give a stopped connector the slot's position, unless it has one that can be used.
+def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Progress, *, was_stopped: bool) -> None:
+    """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
-    What is before the slot's confirmed position Kafka has. Connect keeps the offsets of a deleted connector for the
-    next one of its name: from before the slot the task fails, from beyond the server PostgreSQL skips every row up to
-    there in silence. The server's position is held against an offset only where it was read after the connector was
-    `halted`.
+    Everything before the slot's confirmed LSN is in Kafka. Connect keeps the offsets of a deleted connector for the
+    next one of that name: the task fails at an offset before the slot, and PostgreSQL silently skips every row up to
+    an offset beyond the server. The server's LSN is compared only if it was read after the connector stopped
+    (`was_stopped`).
     """
-    found = own_offset(client.offsets(name), start.prefix)
-    if found == start.seed:
+    offset = own_offset(client.offsets(name), start.prefix)
+    if offset == seed(start.slot_lsn):
         return
-    why = unusable(found, start, halted=halted)
-    if found and not why:
+    reason = _unusable(offset, start, was_stopped=was_stopped)
+    if offset and not reason:
         return
-    if found:
-        progress(f"connector {name} takes the slot's position {reached(start.seed)}, not {reached(found)}: {why}")
-    write = lambda: client.patch_offsets(name, {"server": start.prefix}, start.seed)  # noqa: E731
-    happened = lambda: own_offset(client.offsets(name), start.prefix) == start.seed  # noqa: E731
-    confirmed(f"seed the offsets of {name}", write, happened, progress)
+    if offset:
+        lsn = highest_lsn(offset)
+        progress(f"set connector {name} to the slot's LSN {start.slot_lsn} instead of its stored {lsn}: {reason}")
+    confirmed(
+        f"seed the offsets of {name}",
+        lambda: client.patch_offsets(name, {"server": start.prefix}, seed(start.slot_lsn)),
+        lambda: own_offset(client.offsets(name), start.prefix) == seed(start.slot_lsn),
+        progress,
+    )
 
 
-def unusable(offset: dict[str, Any] | None, start: Start, *, halted: bool) -> str:
-    """Why the connector must not start at this offset, in words; empty: it may."""
-    if start.fresh and halted:
-        return "Connect kept it of an earlier connector"
-    if reached(offset) < reached(start.seed):
-        return "it is before the slot's"
-    if halted and start.wal_position is not None and reached(offset) > start.wal_position:
+def _unusable(offset: dict[str, Any] | None, start: Start, *, was_stopped: bool) -> str:
+    """Return why the connector must not start at this offset; empty if it may."""
+    lsn = highest_lsn(offset)
+    if start.ignore_stored and was_stopped:
+        return "it belongs to an earlier connector"
+    if lsn < start.slot_lsn:
+        return "it is before the slot"
+    if was_stopped and start.wal_position is not None and lsn > start.wal_position:
         return f"the server is only at {start.wal_position}"
     return ""

@@ -1,9 +1,8 @@
-"""How requests to Kafka Connect are sent, retried and told apart when they fail.
+"""Transport of Kafka Connect requests: failover between workers, retries, and classification of errors.
 
-Source of what is retried: Kafka's HerderRequestHandler and ConnectorsResource. A rebalance is answered with
-409, or with 500 by some endpoints; a connector that exists already is answered with 409 too, so the message
-decides. A write that timed out in the worker may have happened, so nothing is retried but rebalances. The same
-is true of offsets that the worker `failed to modify`: anywhere between fencing the tasks and the commit.
+Source: Kafka's HerderRequestHandler and ConnectorsResource. During a rebalance Connect returns 409, and 500 from some
+endpoints; it also returns 409 for a connector that exists already, so the message decides. Only rebalances are
+retried: a write that timed out in the worker, or that `failed to modify offsets`, may have been made.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from outbox_kit.pipeline import HttpService
 
 LOG = logging.getLogger(__name__)
 SECTION = "connect"
-# The worker itself gives up on a write after 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS); be more patient than it.
+# Longer than the worker's own limit of 90 s (DEFAULT_REST_REQUEST_TIMEOUT_MS).
 WRITE_TIMEOUT_S = 95.0
-# Reads are answered from memory; a worker that takes longer hangs, and a person waits.
+# Reads are served from memory: a worker that takes longer is unresponsive.
 READ_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 5.0
 REBALANCE_BUDGET_S = 60
@@ -35,60 +34,60 @@ FORBIDDEN = 403
 REDIRECTS = range(300, 400)
 REBALANCE_STATUS = (409, 500)
 GATEWAY_STATUS = (502, 504)
-# A proxy whose worker is down; Connect itself answers reads with none of them.
-NOBODY_BEHIND = (502, 503, 504)
-REBALANCE_WORDS = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
-NOT_CONNECT = "check connect.url in the environment file; is there a proxy in between?"
-MAYBE_DONE = "the worker may still do it: look at `outbox plan`, then run the command again"
+# Returned by a proxy whose worker is down, never by Connect for a read.
+WORKER_DOWN = (502, 503, 504)
+REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
+NOT_CONNECT = "check connect.url in the environment file, and proxies on the way"
+MAYBE_DONE = "the worker may still complete it: check `outbox plan`, then run the command again"
 
 
 class RebalanceError(RejectedError):
-    """The worker group is settling; the same request works in a moment."""
+    """The worker group is rebalancing; retryable."""
 
 
 class NotFoundError(RejectedError):
-    """There is no such connector, or not yet."""
+    """The connector does not exist, or not yet."""
 
 
 class AlreadyExistsError(RejectedError):
-    """There is a connector of that name."""
+    """A connector of that name exists."""
 
 
 class MaybeDoneError(RejectedError):
-    """A write without an answer: it may have happened. Read again before deciding."""
+    """A write with an unknown outcome: read the state before repeating it."""
 
 
 def segment(name: str) -> str:
-    """A name as part of a URL path."""
+    """Return a name as a segment of a URL path."""
     return quote(name, safe="")
 
 
 def is_rebalance(reason: str) -> bool:
-    """Whether the same request works in a moment. A connector may be called `rebalance`: so what is final first."""
+    """Return whether an error is a rebalance. A connector may be named `rebalance`: final errors first."""
     lower = reason.lower()
     final = lower.endswith("already exists") or is_time_out(lower)
-    return not final and any(word in lower for word in REBALANCE_WORDS)
+    return not final and any(word in lower for word in REBALANCE_MESSAGES)
 
 
 def is_time_out(reason: str) -> bool:
-    """The worker gave up waiting for its own herder; what was asked for may still be done."""
+    """Return whether the worker's own limit expired; the request may still be completed."""
     return reason.lower().startswith("request timed out")
 
 
 def is_unsettled(reason: str) -> bool:
-    """Whether the worker itself does not know if it did what was asked for."""
+    """Return whether the outcome of a write is unknown to the worker."""
     return is_time_out(reason) or reason.lower().startswith("failed to modify offsets")
 
 
-class NobodyThereError(UnreachableError):
-    """This worker did not answer a read, or was never sent the write."""
+class WorkerUnreachableError(UnreachableError):
+    """The worker did not respond to a read, or did not receive a write."""
 
 
 class RestClient:
-    """Sends requests to one worker: the first of its addresses that answers a read.
+    """Sends requests to one worker: the first of its addresses that responds to a read.
 
-    Another one is asked only before that. Later a read could come from another cluster than the one that was looked at,
-    and a write could be made twice. Raises UnreachableError when no worker answers, RejectedError and its kinds above.
+    There is no failover afterwards: a read could reach another cluster than before, and a write could be made twice.
+    Raises UnreachableError if no worker responds, RejectedError and its subclasses above.
     """
 
     def __init__(self, service: HttpService, addresses: Sequence[str] = ()) -> None:
@@ -101,46 +100,46 @@ class RestClient:
         self._session.close()
 
     def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """Send a request until no rebalance is in its way; the answer as JSON, None where it is empty."""
+        """Send a request, retrying during rebalances; return the JSON response, None if it is empty."""
         retrying = Retrying(
             stop=stop_after_delay(REBALANCE_BUDGET_S),
             wait=wait_exponential(multiplier=0.2, max=3),
             retry=retry_if_exception_type(RebalanceError),
             reraise=True,
         )
-        return retrying(self._ask, method, path, body)
+        return retrying(self._send, method, path, body)
 
-    def _ask(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        """Ask the worker; before one has answered, each in turn."""
+    def _send(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+        """Send a request to the worker; until one has responded to a read, try each address in turn."""
         if _writes(method, path):
             return self._request(method, path, body)
-        silent: list[NobodyThereError] = []
+        failures: list[WorkerUnreachableError] = []
         for address in self._addresses:
             self.url = address
             try:
-                answer = self._request(method, path, body)
-            except NobodyThereError as error:
-                silent.append(error)
+                response = self._request(method, path, body)
+            except WorkerUnreachableError as error:
+                failures.append(error)
                 continue
             except OutboxKitError:
                 self._addresses = [address]
                 raise
             self._addresses = [address]
-            if silent:
-                LOG.warning("note: %s; this command works through %s", _words(silent), address)
-            return answer
+            if failures:
+                LOG.warning("note: %s; this command uses %s", _messages(failures), address)
+            return response
         self.url = self._addresses[0]
-        raise NobodyThereError(_words(silent), silent[0].hint)
+        raise WorkerUnreachableError(_messages(failures), failures[0].hint)
 
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
         try:
-            # Not redirected: a PUT that is sent elsewhere becomes a GET, and its answer would pass for success.
+            # No redirects: a redirected PUT becomes a GET, whose response would look like success.
             response = self._session.request(
                 method, self.url + path, json=body, timeout=(CONNECT_TIMEOUT_S, seconds), allow_redirects=False
             )
         except requests.RequestException as error:
-            raise self._unanswered(method, path, error, seconds) from None
+            raise self._no_response(method, path, error, seconds) from None
         if not response.ok or response.status_code in REDIRECTS:
             raise self._error(method, path, response)
         if response.status_code == NO_CONTENT or (not response.content and method != "GET"):
@@ -149,55 +148,55 @@ class RestClient:
             return response.json()
         except requests.JSONDecodeError:
             raise UnreachableError(
-                f"{self.url} answers, but not as Kafka Connect does: {method} {path} gave no JSON",
+                f"{self.url} is not Kafka Connect: {method} {path} returned no JSON",
                 NOT_CONNECT,
             ) from None
 
-    def _unanswered(
+    def _no_response(
         self, method: str, path: str, error: requests.RequestException, seconds: float
-    ) -> NobodyThereError | MaybeDoneError:
+    ) -> WorkerUnreachableError | MaybeDoneError:
         failure = self._session.explain(error, seconds=seconds)
-        where = _without_query(method, path)
+        request = _without_query(method, path)
         if failure.sent and _writes(method, path):
-            return MaybeDoneError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", MAYBE_DONE)
+            return MaybeDoneError(f"Kafka Connect at {self.url}: {request}: {failure.reason}", MAYBE_DONE)
         if isinstance(error, requests.ReadTimeout):
-            return NobodyThereError(f"Kafka Connect at {self.url}: {where}: {failure.reason}", failure.hint)
-        return NobodyThereError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
+            return WorkerUnreachableError(f"Kafka Connect at {self.url}: {request}: {failure.reason}", failure.hint)
+        return WorkerUnreachableError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
 
     def _error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
-        status, words = response.status_code, _error_body(response)
-        reason = words or str(response.reason)
-        where = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
-        message = f"{where}: {reason} (HTTP {status})"
+        status, connect_message = response.status_code, _error_message(response)
+        reason = connect_message or str(response.reason)
+        request = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
+        message = f"{request}: {reason} (HTTP {status})"
         if status in REDIRECTS:
-            there = response.headers.get("Location", "another address")
-            return UnreachableError(f"{where}: redirected to {there}", "put the final address into connect.url")
+            target = response.headers.get("Location", "another address")
+            return UnreachableError(f"{request}: redirected to {target}", "set connect.url to the final address")
         if status in (UNAUTHORIZED, FORBIDDEN):
             hint = self._session.explain_rejection(status)
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
-            return RebalanceError(message, "the worker group keeps rebalancing; look at the workers' logs")
+            return RebalanceError(message, "the worker group keeps rebalancing: see the workers' logs")
         if _writes(method, path) and (is_unsettled(reason) or status in GATEWAY_STATUS):
             return MaybeDoneError(message, MAYBE_DONE)
-        if status in NOBODY_BEHIND and method == "GET":
-            return NobodyThereError(message, "is the worker behind this address up?")
-        return self._refusal(message, status, words)
+        if status in WORKER_DOWN and method == "GET":
+            return WorkerUnreachableError(message, "check that the worker behind this address is up")
+        return self._rejection(message, status, connect_message)
 
-    def _refusal(self, message: str, status: int, words: str) -> RejectedError | UnreachableError:
-        """What the worker itself decided; an error that is not in Connect's form is a proxy's or another service's."""
-        if status == NOT_FOUND and not words:
-            return UnreachableError(f"{self.url} answers, but not as Kafka Connect does: {message}", NOT_CONNECT)
-        exists = words.lower().endswith("already exists")
+    def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
+        """Return the worker's own rejection. An error without Connect's message is from a proxy or another service."""
+        if status == NOT_FOUND and not connect_message:
+            return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT)
+        exists = connect_message.lower().endswith("already exists")
         kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError
         return kind(message)
 
 
-def _words(errors: Sequence[OutboxKitError]) -> str:
+def _messages(errors: Sequence[OutboxKitError]) -> str:
     return "; ".join(error.message for error in errors)
 
 
 def _writes(method: str, path: str) -> bool:
-    """Whether a request changes something; a config is validated by PUT."""
+    """Return whether a request changes state; validation uses PUT, too."""
     return method != "GET" and not path.endswith("/validate")
 
 
@@ -205,8 +204,8 @@ def _without_query(method: str, path: str) -> str:
     return f"{method} {path.split('?', maxsplit=1)[0]}"
 
 
-def _error_body(response: requests.Response) -> str:
-    """The words of an error in Connect's form; empty for another one."""
+def _error_message(response: requests.Response) -> str:
+    """Return the message of an error in Connect's format, else an empty text."""
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):

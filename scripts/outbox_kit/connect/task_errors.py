@@ -1,4 +1,4 @@
-"""The one line of a Java stack trace that says what went wrong."""
+"""The root cause in the Java stack traces of failed tasks, in one line and without payloads."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Iterator
 
 CAUSED_BY = "Caused by: "
 POSTGRES = "PSQLException"
-LONGEST = 400
-# What may carry a row: Jackson quotes its source, Connect its structs and records, PostgreSQL the row it refuses.
+MAX_CHARACTERS = 400
+# Parts that may quote a row: Jackson's source, Connect's structs and records, the row that PostgreSQL rejects.
 PAYLOAD = re.compile(
     r"\[Source: .*|(?<!\$)\{.*|Failing row contains.*|Key \(.*?\)=\(.*?\)|(?<=value: ).*|(?<=record: ).*", re.DOTALL
 )
 
 
 def root_cause(traces: tuple[str, ...]) -> str:
-    """What lies at the bottom of the first failure: the last `Caused by`, or PostgreSQL's own error with its hint.
+    """Return the last `Caused by` of the first trace, or PostgreSQL's own error with its hint.
 
-    Without frames, and without what looks like a row.
+    Stack frames, and what may quote a row, are removed.
     """
     if not traces:
         return "no trace"
     causes = list(_causes(traces[0]))
-    cause = next((found for found in reversed(causes) if POSTGRES in found), causes[-1])
+    cause = next((message for message in reversed(causes) if POSTGRES in message), causes[-1])
     if ": " not in cause and len(causes) > 1:
         cause = f"{causes[-2]} ({cause})"
     cleaned = PAYLOAD.sub("…", cause)
-    return cleaned if len(cleaned) <= LONGEST else f"{cleaned[:LONGEST]}…"
+    return cleaned if len(cleaned) <= MAX_CHARACTERS else f"{cleaned[:MAX_CHARACTERS]}…"
 
 
 def _causes(trace: str) -> Iterator[str]:
-    """The exception and its causes; those of suppressed ones are indented and left out."""
+    """Yield the exception and its causes. Causes of suppressed exceptions are indented, and left out."""
     lines = trace.splitlines() or [""]
     for number, line in enumerate(lines):
         if number == 0 or line.startswith(CAUSED_BY):
-            hint = next((found for found in _message(lines[number + 1 :]) if found.startswith("Hint:")), "")
+            hint = next((text for text in _message_lines(lines[number + 1 :]) if text.startswith("Hint:")), "")
             yield " ".join(filter(None, (line.removeprefix(CAUSED_BY).strip(), hint)))
 
 
-def _message(lines: list[str]) -> Iterator[str]:
-    """The further lines of a message, up to the first frame."""
+def _message_lines(lines: list[str]) -> Iterator[str]:
+    """Yield the lines of a message up to its first stack frame."""
     for line in lines:
         if line.startswith(("\t", CAUSED_BY)):
             return

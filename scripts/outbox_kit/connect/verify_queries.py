@@ -1,4 +1,4 @@
-"""What only `outbox verify` asks Kafka Connect: every worker, other connectors, what a worker makes of the config."""
+"""Reads for `outbox verify` only: every worker, conflicts with other connectors, validation of the live config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kit.pipeline import Connect
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker's plugins with their versions, and its Kafka cluster; `error` says why they are not known."""
+    """Plugin versions and Kafka cluster id of one worker, or the `error` of reading them."""
 
     url: str
     versions: dict[str, str]
@@ -26,7 +26,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Observed:
-    """Connect as it is: the connector, the worker that answered, the other workers, the other connectors."""
+    """Live state of Connect: the connector, the worker in use, the other workers, and conflicts."""
 
     actual: ActualConnector
     cluster: str
@@ -37,7 +37,7 @@ class Observed:
 
 
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> Observed:
-    """Ask everything that the checks look at. Raises UnreachableError, RejectedError."""
+    """Read everything that the checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     return Observed(
         actual=actual,
@@ -50,15 +50,14 @@ def observe(client: ConnectClient, service: Connect, name: str, desired: dict[st
 
 
 def _sharing(name: str, config: dict[str, str], actual: ActualConnector) -> list[str]:
-    """Connectors that share what must be one's own; also the pipeline's own under another name: it reads, too."""
     copies = [f"connector {other!r} is this pipeline's too" for other in orphans(name, config, actual.others)]
-    return [*(entry.words for entry in duplicates(name, config, actual.others)), *copies]
+    return [*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *copies]
 
 
 def _validation(
     client: ConnectClient, name: str, config: dict[str, str] | None, desired: dict[str, str]
 ) -> Validation | None:
-    """What the worker says of the live config; a value that it masks is taken from the rendered one."""
+    """Validate the live config, with masked values taken from the rendered one."""
     if config is None:
         return None
     unmasked = {key: desired.get(key, value) if is_masked(value) else value for key, value in config.items()}

@@ -20,7 +20,7 @@ from outbox_kit.demo.compare_values import compare, json_rows, read_schema, tabl
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
-from outbox_kit.operations import dead_letters
+from outbox_kit.kafka import dead_letters
 from outbox_kit.pipeline import PostgresTarget, load_files
 from outbox_kit.progress import Progress
 from outbox_kit.rules import Status
@@ -93,16 +93,16 @@ class Demo:
         with open_deployment(self.pipeline_file, ENVIRONMENT) as deployment:
             with report.step("apply"):
                 self._apply(deployment, state)
-            earlier = dead_letters.count(deployment)
+            earlier = dead_letters.count(deployment.kafka, deployment.pipeline)
             with report.step("workload"):
                 self._write(report, state)
             with report.step("verify"):
                 self._wait_running(deployment, state)
                 self._verify(deployment)
-            report.dead_letters = dead_letters.count(deployment) - earlier
+            report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - earlier
             # Its own are on purpose, and not to fail the next `outbox verify`; somebody else's are for them to judge.
             if not earlier:
-                dead_letters.acknowledge(deployment, None)
+                dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
             self._materialize()
         with report.step("compare"):
@@ -145,7 +145,7 @@ class Demo:
             with psycopg.connect(state.postgres) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
-            words = status.words if status else "no status yet"
+            words = status.text if status else "no status yet"
             steady = steady + 1 if is_running(status) and active else 0
             seen = f"{words}, slot {'active' if active else 'not active'}"
             return Seen(True if steady >= STEADY_LOOKS else None, seen)

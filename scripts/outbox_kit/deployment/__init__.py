@@ -1,4 +1,7 @@
-"""Plan, apply and destroy: from the files to a running pipeline, and back."""
+"""Planning, applying and destroying one pipeline in one environment, across all systems.
+
+Requests to a single system belong in the package of that system.
+"""
 
 from outbox_kit.deployment.context import Deployment, deployment_of, open_deployment, render_files, render_sql
 from outbox_kit.deployment.execution import apply, prepare

@@ -21,13 +21,15 @@ from outbox_kit.pipeline import (
     render_connector,
     write_lock,
 )
+from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.dba_script import script
+from outbox_kit.postgres.state import ActualDatabase, read_actual
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
-# The keys of the environment file that stand in a connector config.
+# Keys of the environment file that connector configs use.
 RENDERED_KEYS = ("source.host", "source.port", "source.database", "source.connector")
-# ... and those that stand in the SQL for a DBA.
+# Keys of the environment file that the SQL for a DBA uses.
 SQL_KEYS = (
     *("source.host", "source.port", "source.database"),
     *("source.admin.user", "source.connector.user", "source.verifier.user"),
@@ -36,32 +38,32 @@ SQL_KEYS = (
 
 
 def lock_file(pipeline: Pipeline, environment: Environment) -> Path:
-    """Where the lock of a pipeline in an environment is kept."""
+    """Return the path of the lock file of a pipeline in an environment."""
     return environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
 
 
 def templates(pipeline_file: Path) -> Path:
-    """The folder of connector templates that belongs to a pipeline file."""
+    """Return the folder of the connector templates of a pipeline file."""
     return pipeline_file.resolve().parent / "templates"
 
 
 def render_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Name and config of the connector; from the files alone, without any secret. Raises ConfigurationError."""
-    pipeline, found = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
-    lock = read_lock(lock_file(pipeline, found))
-    return pipeline.connector.name, render_connector(pipeline, found, lock, templates(pipeline_file))
+    """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
+    pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
+    lock = read_lock(lock_file(pipeline, settings))
+    return pipeline.connector.name, render_connector(pipeline, settings, lock, templates(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """The database part as SQL; from the files alone, without any secret. Raises ConfigurationError."""
+    """Return the SQL for a DBA, from the files alone, without secrets. Raises ConfigurationError."""
     return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One pipeline in one environment. The clients connect when first used."""
+    """One pipeline in one environment. Clients connect on first use."""
 
     pipeline: Pipeline
     environment: Environment
@@ -71,7 +73,7 @@ class Deployment:
 
     @cached_property
     def kafka(self) -> KafkaClient:
-        """Connects in the background as soon as it is there, so it is made when first asked for."""
+        """Created on first use, because it connects in the background from then on."""
         return KafkaClient(self.environment.kafka)
 
     @property
@@ -79,11 +81,11 @@ class Deployment:
         return lock_file(self.pipeline, self.environment)
 
     def lock(self) -> Lock | None:
-        """The lock file as it is now; None before the first apply."""
+        """Read the lock file; None before the first apply. Raises ConfigurationError."""
         lock = read_lock(self.lock_file)
         if lock and (lock.pipeline, lock.environment) != (self.pipeline.name, self.environment.name):
-            message = f"lock file {self.lock_file} is of {lock.pipeline!r} in {lock.environment!r}"
-            raise ConfigurationError(message, "a copied lock file carries another database's identity: remove it")
+            message = f"lock file {self.lock_file} belongs to {lock.pipeline!r} in {lock.environment!r}"
+            raise ConfigurationError(message, "remove it: a copied lock file has the identity of another database")
         return lock
 
     def write_lock(self, lock: Lock) -> None:
@@ -93,23 +95,32 @@ class Deployment:
         return Lock(pipeline=self.pipeline.name, environment=self.environment.name)
 
     def render(self, lock: Lock | None) -> dict[str, str]:
-        """The connector's config under `lock`."""
+        """Return the connector's config with the schema ids and the source epoch of `lock`."""
         return render_connector(self.pipeline, self.environment, lock, self.templates)
+
+    def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
+        """Return the part of the connector's config that is known before schemas are registered."""
+        return self.render(lock.model_copy(update={"schemas": {}}) if lock else None)
+
+    def read_database(self) -> ActualDatabase:
+        """Read the actual state of the source database. Raises UnreachableError, RejectedError."""
+        with postgres_client.connected(self.environment.source) as connection:
+            return read_actual(connection, self.pipeline, self.environment)
 
 
 @contextmanager
 def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> Iterator[Deployment]:
-    """Read the files of a deployment; its connections are closed at the end. Raises ConfigurationError."""
-    pipeline, found = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
-    with deployment_of(pipeline, found, templates(pipeline_file)) as deployment:
+    """Open a deployment from its files; close its connections at the end. Raises ConfigurationError."""
+    pipeline, settings = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
+    with deployment_of(pipeline, settings, templates(pipeline_file)) as deployment:
         yield deployment
 
 
 @contextmanager
-def deployment_of(pipeline: Pipeline, found: Environment, folder: Path) -> Iterator[Deployment]:
-    """A pipeline in an environment that no file describes; `folder` holds the templates."""
+def deployment_of(pipeline: Pipeline, environment: Environment, template_folder: Path) -> Iterator[Deployment]:
+    """Open a deployment from models; close its connections at the end."""
     with (
-        closing(RegistryClient(found.registry)) as registry,
-        closing(ConnectClient(found.connect, found.connect.addresses)) as connect,
+        closing(RegistryClient(environment.registry)) as registry,
+        closing(ConnectClient(environment.connect, environment.connect.addresses)) as connect,
     ):
-        yield Deployment(pipeline, found, folder, registry, connect)
+        yield Deployment(pipeline, environment, template_folder, registry, connect)

@@ -1,7 +1,7 @@
-"""Brings database, topics, registry and connector to what the files say, in dependency order.
+"""Execution of a plan in dependency order: database, topics, registry, connector.
 
-Safe to interrupt and to run again: every step looks before it acts, and the lock file is written as soon as
-something is known that cannot be found out later.
+Safe to interrupt and to repeat: each step reads the actual state first, and what cannot be read back later is written
+to the lock file at once.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outbox_kit.changes import Change, System
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect import rollback as connect_rollback
-from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import Start
-from outbox_kit.deployment import agreement
+from outbox_kit.connect.rollback import roll_back
+from outbox_kit.deployment import plan_comparison
 from outbox_kit.deployment.context import Deployment
-from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect, read_database
+from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
-from outbox_kit.deployment.refusals import refuse_dangerous, refuse_early_connector, refuse_moved
+from outbox_kit.deployment.safety import refuse_dangerous, refuse_early_connector
 from outbox_kit.deployment.startup import wait_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
@@ -42,20 +42,18 @@ def apply(
     wait_seconds: float = 0,
     rollback: bool = True,
 ) -> list[Change]:
-    """Make every pending change and wait until the connector runs; returns what was changed.
+    """Make every pending change, wait until the connector runs, and return the changes.
 
-    The plan is made first, over all systems: what would be refused is refused before anything is touched, among it
-    dangerous changes whose object is not in `allow`, and any difference from the plan that was `shown`.
-    `recover` accepts another slot or database than the lock file's: the source epoch is raised, so that new
-    states win over every older one, and the connector takes the slot's position instead of its own.
-    With `rollback` the last good config is put back when the new one FAILED.
-    A second apply of the pipeline waits for at most `wait_seconds`.
-    Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
+    The plan is made first, so that refusals come before the first change: among them dangerous changes whose object is
+    not in `allow`, and differences from the `shown` plan. `recover` accepts another slot or database than the lock
+    file's: the source epoch is raised, so that new states replace all older ones, and the connector starts at the slot.
+    With `rollback` the last working config is restored when the new one FAILED. Wait at most `wait_seconds` for another
+    apply of the pipeline. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
         plan = make_plan(deployment, recover=recover, only=only)
         if shown is not None:
-            refuse_moved(shown, plan)
+            plan_comparison.refuse_stale_plan(shown, plan)
         refuse_early_connector(plan)
         refuse_dangerous(plan, allow)
         _begin_recovery(deployment, plan, progress)
@@ -67,11 +65,11 @@ def apply(
 
 
 def prepare(deployment: Deployment, plan: Plan, progress: Progress) -> Lock:
-    """Everything that the connector needs before it can start: database, topics, schemas; returns the lock."""
+    """Make the changes that the connector requires (database, topics, schemas); return the lock."""
     planned = deployment.lock() or deployment.new_lock()
     lock = planned.model_copy(update={"cluster_id": plan.cluster_id or planned.cluster_id})
     systems = set(plan.systems)
-    # The connector needs what the lock file has of database and registry, also where nothing changes there.
+    # The connector requires the lock's entries for database and registry, also if nothing changes there.
     if systems & {"postgres", "connect"}:
         lock = _apply_postgres(deployment, lock, plan.of("postgres"), progress)
     if "kafka" in systems:
@@ -80,14 +78,14 @@ def prepare(deployment: Deployment, plan: Plan, progress: Progress) -> Lock:
         deployment.write_lock(lock)
     if systems & {"registry", "connect"}:
         lock = _apply_registry(deployment, lock, plan, progress)
-    agreement.refuse_other_config(deployment, plan, lock)
+    plan_comparison.refuse_unplanned_config(deployment, plan, lock)
     return lock
 
 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Progress) -> None:
-    """Stop the connector before the slot is looked for, where recovering or where a recovery was interrupted.
+    """Record a recovery in the lock file, then stop the connector; continue a recovery that was interrupted.
 
-    The lock file says so first: whatever happens next, nothing starts it under the old epoch, and an apply goes on.
+    From then on no command starts the connector with the old epoch, and the next apply continues.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
@@ -115,44 +113,34 @@ def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Pr
     schemas = registry_apply.locked_schemas(deployment.registry, subjects)
     lock = lock.model_copy(update={"schemas": schemas})
     deployment.write_lock(lock)
-    agreement.refuse_other_schemas(plan, lock)
+    plan_comparison.refuse_unplanned_schemas(plan, lock)
     return lock
 
 
 def _apply_connect(
     deployment: Deployment, plan: Plan, lock: Lock, progress: Progress, *, rollback: bool
 ) -> list[Change]:
-    name, settings = deployment.pipeline.connector.name, deployment.environment.connector
+    client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     config = connector_config(deployment, lock)
-    database = read_database(deployment)
+    database = deployment.read_database()
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
-    agreement.refuse_other_changes(plan, changes)
-    # Of a connector that has not run under this lock file, or not since the slot is another one, no position counts.
-    fresh = lock.unfinished == "recover" or lock.config is None
-    start = Start(deployment.pipeline.prefix, seed_for(database), database.wal_position, fresh)
+    plan_comparison.refuse_unplanned_changes(plan, changes)
     if changes:
-        connect_lifecycle.refuse_invalid(deployment.connect, name, config, progress=progress)
-        if lock.unfinished is None and not connect_lifecycle.is_at_rest(deployment.connect.status(name)):
-            # From here on the connector may be stopped by us: a next apply must know that it is to run.
+        connect_apply.refuse_invalid(client, name, config, progress=progress)
+        if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):
+            # From here on this apply may stop the connector: record that the next one has to start it.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
-    started = connect_lifecycle.apply(
-        deployment.connect,
-        name,
-        config,
-        changes,
-        start=start,
-        progress=progress,
-        state=settings.state,
-    )
+    start = connector_start(deployment, lock, database)
+    started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
     try:
-        proven = _settle(deployment, progress, started=started)
+        has_run = _settle(deployment, progress, started=started)
     except connect_lifecycle.FailedError as failure:
-        # After an interruption between writing the config and the resume, only the start is left to do.
-        if not (rollback and any(change.object in (f"connector {name}", f"start {name}") for change in changes)):
+        # If a previous apply was interrupted after writing the config, only the start is left to do.
+        if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
             raise
-        raise connect_rollback.put_back(
-            deployment.connect,
+        raise roll_back(
+            client,
             name,
             failure,
             config=config,
@@ -161,16 +149,16 @@ def _apply_connect(
             state=settings.state,
             stability_seconds=settings.stability_seconds,
         ) from None
-    ended = lock.model_copy(update={"unfinished": None, "config": config if proven else lock.config})
-    if ended != lock:
-        deployment.write_lock(ended)
+    finished = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
+    if finished != lock:
+        deployment.write_lock(finished)
     return changes
 
 
 def _settle(deployment: Deployment, progress: Progress, *, started: bool) -> bool:
-    """Wait for the declared state, and for the first read of what was `started`; whether it was seen running."""
+    """Wait for the declared state and, if `started`, for the first read. Return whether the connector was RUNNING."""
     settings = deployment.environment.connector
-    proven = connect_lifecycle.settle(
+    has_run = connect_lifecycle.settle(
         deployment.connect,
         deployment.pipeline.connector.name,
         progress,
@@ -178,14 +166,18 @@ def _settle(deployment: Deployment, progress: Progress, *, started: bool) -> boo
         state=settings.state,
         stability_seconds=settings.stability_seconds,
     )
-    if started and proven:
+    if started and has_run:
         wait_reading(deployment)
-    return proven
+    return has_run
 
 
-def seed_for(database: ActualDatabase) -> dict[str, int]:
-    """The slot's position now, not when it was made: what is before it, Kafka has (lsn.flush.mode=connector)."""
-    if database.slot is None:
-        msg = "the database comes before the connector"
+def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> Start:
+    """Return where the connector may start: the slot's LSN now. Earlier rows are in Kafka (lsn.flush.mode=connector).
+
+    A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
+    """
+    if database.slot is None or database.slot.confirmed_flush is None:
+        msg = "the connector requires a slot"
         raise ValueError(msg)
-    return connect_state.seed_offset(database.slot["confirmed_flush_lsn"])
+    ignore_stored = lock.unfinished == "recover" or lock.config is None
+    return Start(deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored)

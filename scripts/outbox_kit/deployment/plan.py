@@ -1,4 +1,4 @@
-"""What `apply` would change: desired state against actual state, over all four systems."""
+"""Planning: the changes from the actual to the desired state of all four systems."""
 
 from __future__ import annotations
 
@@ -9,70 +9,69 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 
 from outbox_kit.changes import Change, System
-from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
-from outbox_kit.deployment import dangers
+from outbox_kit.connect.dangers import REPUBLISH
 from outbox_kit.deployment.context import Deployment
-from outbox_kit.deployment.guard import refuse_other_cluster
-from outbox_kit.deployment.history import highest_epoch, refuse_lost_lock
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
-from outbox_kit.deployment.refusals import refuse_broken_rules
+from outbox_kit.deployment.safety import highest_epoch, refuse_broken_rules, refuse_lost_lock, refuse_wrong_cluster
 from outbox_kit.deployment.schema_rollout import roll_outs
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema
-from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 from outbox_kit.rules import Check
 
 CONNECTOR: System = "connect"
-LOGIN = re.compile("//[^/@]*@")  # in an address: a plan is kept, and shown to others
+CREDENTIALS = re.compile("//[^/@]*@")  # in a URL: plans are saved and shared
 
 
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
-    """Every pending change, in the order in which apply makes them; none when all is as the files want it.
+    """Return every pending change, in the order in which apply makes them.
 
-    With `recover` the slot or the database may be another one than the lock file's. `only` leaves other systems
-    alone; they are still looked at where the connector needs them. Raises RefusedError where apply would refuse
-    for good, UnreachableError where a system does not answer, ConfigurationError.
+    `recover` accepts another slot or database than the lock file's. `only` excludes other systems; they are still read
+    if the connector requires them. Raises RefusedError if apply would refuse, UnreachableError, ConfigurationError.
     """
     if recover and only:
-        raise ConfigurationError("--recover and --only exclude each other", "recovery concerns database and connector")
+        raise ConfigurationError(
+            "--recover and --only exclude each other", "a recovery changes both database and connector"
+        )
     lock = lock_for(deployment, recover=recover)
     refuse_broken_rules(check_rules(deployment, lock))
-    asked = tuple(system for system in SYSTEMS if system in only)
-    looked = SYSTEMS if CONNECTOR in asked or not asked else asked
-    # First the database: most refusals come from it, and nothing else is asked after one.
-    database = read_database(deployment) if {"postgres", CONNECTOR} & set(looked) else None
+    requested = tuple(system for system in SYSTEMS if system in only)
+    systems = SYSTEMS if CONNECTOR in requested or not requested else requested
+    # The database first: most refusals come from it, and the other systems are not contacted after one.
+    database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
-    cluster = refuse_other_cluster(deployment, lock, looked)
-    if CONNECTOR in looked and not recover:
+    cluster = refuse_wrong_cluster(deployment, lock, systems)
+    if CONNECTOR in systems and not recover:
         refuse_lost_lock(deployment, lock)
-    changes += plan_kafka(deployment) if "kafka" in looked else []
-    registry = plan_registry(deployment) if "registry" in looked else RegistryPlan()
+    changes += plan_kafka(deployment) if "kafka" in systems else []
+    registry = plan_registry(deployment) if "registry" in systems else RegistryPlan()
     changes += registry.changes
-    if CONNECTOR in looked and database is not None:
+    if CONNECTOR in systems and database is not None:
         if lock and not registry.changes:
-            # What apply will lock is known already: so what is shown is what will be done.
+            # The registered versions are known already, so the plan can use them.
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
-    config = without_schemas(deployment, lock)
+    config = deployment.render_without_schemas(lock)
+    waits_for = tuple(change.object for change in changes if change.system not in requested)
     return Plan(
         pipeline=deployment.pipeline.name,
         environment=deployment.environment.name,
-        changes=tuple(change for change in changes if not asked or change.system in asked),
-        rollout=registry.rollout if not asked or "registry" in asked else (),
+        changes=tuple(change for change in changes if not requested or change.system in requested),
+        rollout=registry.rollout if not requested or "registry" in requested else (),
         recover=recover,
-        only=asked,
+        only=requested,
         files=files_fingerprint(deployment, config),
-        waits_for=tuple(c.object for c in changes if c.system not in asked) if CONNECTOR in asked else (),
+        waits_for=waits_for if CONNECTOR in requested else (),
         cluster_id=cluster,
-        registry=LOGIN.sub("//", deployment.registry.url) if "registry" in looked else None,
+        registry=CREDENTIALS.sub("//", deployment.registry.url) if "registry" in systems else None,
         database=f"{database.system_identifier}/{database.database}" if database else None,
         schemas=registry.schemas,
         config=config,
@@ -80,56 +79,53 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 
 
 def check_rules(deployment: Deployment, lock: Lock | None) -> list[Check]:
-    """Rules that the files alone can break; what fails here stops the plan."""
+    """Check the lint rules of the files."""
     return lint_deployment(deployment.pipeline, deployment.environment, deployment.render(lock))
 
 
-def without_schemas(deployment: Deployment, lock: Lock | None) -> dict[str, str]:
-    """The connector's config but for what hangs on the registry: known before anything is registered."""
-    return deployment.render(lock.model_copy(update={"schemas": {}}) if lock else None)
-
-
 def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
-    """SHA-256 of what the files want, whatever versions and ids the registry has."""
-    wanted = {
+    """Return the SHA-256 of the desired state, without schema versions and ids."""
+    topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
+    desired = {
         "config": config,
-        "topics": [asdict(topic) for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment)],
+        "topics": [[topic.name, topic.partitions, topic.replicas, topic.config] for topic in topics],
         "subjects": [asdict(subject) for subject in all_subjects(deployment)],
         "source": deployment.pipeline.source.model_dump(mode="json"),
     }
-    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(desired, sort_keys=True).encode()).hexdigest()
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """The lock file; when recovering, without the source that is gone, and an epoch above all that was written."""
+    """Return the lock file; for a recovery without its source, and with a source epoch above every written one."""
     lock = deployment.lock()
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    # A lock file that does not know the slot is new: what was written before, only the records tell.
+    # Without a source in the lock file, only the records show which epochs were written.
     written = highest_epoch(deployment) if lock.source is None else 0
     epoch = max(lock.source_epoch, written) + 1
-    update = {"source": None, "source_epoch": epoch, "unfinished": "recover"}
-    return lock.model_copy(update=update)
-
-
-def read_database(deployment: Deployment) -> postgres_state.ActualDatabase:
-    """The source database as it is."""
-    with postgres_client.connected(deployment.environment.source) as connection:
-        return postgres_state.read_actual(connection, deployment.pipeline, deployment.environment)
+    return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
 
 
 def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_state.ActualDatabase) -> list[Change]:
-    """Pending changes of table, grants, publication and slot."""
+    """Return the pending changes of table, grants, publication and slot. Raises RefusedError."""
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database)
-    # With a source in the lock file a missing slot is refused above: so it was made before only when recovering.
-    made_before = lock is not None and lock.unfinished == "recover"
-    return [dangers.of_database(change) for change in changes] if made_before else changes
+    # A missing slot that the lock file knows is refused above: only a recovery recreates one.
+    recreates = lock is not None and lock.unfinished == "recover"
+    return [recreated(change) for change in changes] if recreates else changes
+
+
+def recreated(change: Change) -> Change:
+    """Return the change with the danger of recreating a slot or publication."""
+    if change.kind not in ("slot", "publication"):
+        return change
+    danger = f"a new {change.kind} starts now: rows since the connector's last offset do not reach Kafka by themselves"
+    return replace(change, danger=f"{danger}; {REPUBLISH}")
 
 
 def plan_kafka(deployment: Deployment) -> list[Change]:
-    """Pending changes of the topics."""
+    """Return the pending changes of the topics. Raises RefusedError."""
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
     actual = deployment.kafka.describe(topic.name for topic in topics)
     kafka_state.refuse_unsafe(topics, actual)
@@ -138,7 +134,7 @@ def plan_kafka(deployment: Deployment) -> list[Change]:
 
 @dataclass(frozen=True)
 class RegistryPlan:
-    """Pending changes of the subjects, what they mean for services, and the versions that are there."""
+    """Pending changes of the subjects, their roll-outs, and the registered versions by aggregate type."""
 
     changes: tuple[Change, ...] = ()
     rollout: tuple[RollOut, ...] = ()
@@ -146,27 +142,27 @@ class RegistryPlan:
 
 
 def plan_registry(deployment: Deployment) -> RegistryPlan:
-    """Pending changes of the subjects."""
+    """Return the pending changes of the subjects. Raises RefusedError."""
     subjects = all_subjects(deployment)
     actual = registry_state.read_actual(deployment.registry, subjects)
     registry_state.refuse_incompatible(deployment.registry, subjects, actual)
     own = registry_state.desired_subjects(deployment.pipeline)
-    there = [subject for subject in own if actual[subject.name].latest is not None]
+    existing = [subject for subject in own if actual[subject.name].latest is not None]
     return RegistryPlan(
         tuple(registry_state.diff(subjects, actual)),
         roll_outs(own, actual),
-        registry_apply.locked_schemas(deployment.registry, there),
+        registry_apply.locked_schemas(deployment.registry, existing),
     )
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:
-    """Every subject of the pipeline, in the order of registering: shared types before the aggregates that use them."""
+    """Return every subject in the order of registration: shared types before the aggregates that use them."""
     pipeline = deployment.pipeline
     return [*registry_state.desired_references(pipeline), *registry_state.desired_subjects(pipeline)]
 
 
 def connector_config(deployment: Deployment, lock: Lock | None) -> dict[str, str]:
-    """The connector's config as it is written: as rendered, with the kit's own keys."""
+    """Return the connector's config as it is written: rendered, with pipeline name and fingerprint."""
     return with_fingerprint(deployment.pipeline.name, deployment.render(lock))
 
 
@@ -178,30 +174,29 @@ def plan_connect(
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Pending changes of the connector, given those that come before it."""
-    name = deployment.pipeline.connector.name
+    """Return the pending changes of the connector, given those `before` it. Raises RefusedError."""
+    name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
-    unfinished = lock.unfinished if lock else None
-    # Of the look that came before the connector's: a pair that moves meanwhile is no slot that passed it.
-    slot_position = connect_state.seed_offset(database.slot["confirmed_flush_lsn"])["lsn"] if database.slot else None
+    offset_lsn = connect_state.stored_lsn(actual)
+    recovering = lock is not None and lock.unfinished == "recover"
     connect_state.refuse_epoch(name, actual, lock, raised=recover)
-    if unfinished != "recover":
-        if connect_state.position(actual) > database.wal_position:
-            database = read_database(deployment)  # on a busy outbox both have moved since
-        connect_state.refuse_position(name, actual, lock, database.wal_position)
+    if not recovering:
+        wal_position = database.wal_position
+        if offset_lsn > wal_position:
+            # On a busy outbox both have advanced since the database was read.
+            wal_position = deployment.read_database().wal_position
+        connect_state.refuse_offset(name, actual, lock, wal_position)
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.others)
-    state = deployment.environment.connector.state
-    changes = connect_state.diff(name, config, actual, unfinished, state=state)
-    new_schema = any(change.object.startswith("schema ") for change in before)
-    if (changes or new_schema) and state == "running" and unfinished != "recover":
-        connect_state.refuse_passed(
-            name, deployment.pipeline.source.slot, connect_state.position(actual), slot_position
-        )
+    changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
+    new_schema = any(change.kind == "schema" for change in before)
+    if (changes or new_schema) and state == "running" and not recovering:
+        # With the slot as it was read before the connector: a slot that advanced since is no error.
+        confirmed = database.slot.confirmed_flush if database.slot else None
+        connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     if changes:
-        connect_lifecycle.refuse_missing_plugins(deployment.connect, config)
-    changes = [dangers.of_connector(change, config, actual.config) for change in changes]
-    if new_schema and not any(change.object == f"connector {name}" for change in changes):
+        connect_apply.refuse_missing_plugins(deployment.connect, config)
+    if new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)
     if recover and lock is not None:
         return [_with_epoch(change, lock.source_epoch) for change in changes]
@@ -209,19 +204,19 @@ def plan_connect(
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """The update that new versions make, in its place; a template that has no schemas has none."""
-    if lock is not None and deployment.render(lock) == without_schemas(deployment, lock):
+    """Insert the update for new schema versions before a start; none if the template contains no schemas."""
+    if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"
     name = deployment.pipeline.connector.name
-    update = Change("connect", f"connector {name}", "update", "restarts the task", "", after)
-    later = [change for change in changes if change.object.startswith(("start ", "state "))]
+    update = Change("connect", "connector", name, "update", "restarts the task", "", after)
+    later = [change for change in changes if change.kind in ("start", "state")]
     return [*(change for change in changes if change not in later), update, *later]
 
 
 def _with_epoch(change: Change, epoch: int) -> Change:
-    """Say of the connector that its epoch rises: a recovery is not only a restart."""
-    if not change.object.startswith("connector "):
+    """Add the higher source epoch of a recovery to the connector's change."""
+    if change.kind != "connector":
         return change
-    why = f"{change.why}; source epoch {epoch - 1} → {epoch}: new states win over every older one"
-    return replace(change, why=why)
+    epochs = f"source epoch {epoch - 1} → {epoch}: new states replace all older ones"
+    return replace(change, reason=f"{change.reason}; {epochs}")

@@ -1,4 +1,4 @@
-"""A plan: what apply would change, and what it was made from."""
+"""A plan: the pending changes, and the files and systems that they were computed from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from outbox_kit.changes import Change, System
 from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
-"""In the order in which they are changed: the connector needs the others."""
+"""In the order of deployment: the connector requires the others."""
 
 
 @dataclass(frozen=True)
 class RollOut:
-    """The safe order for a change of an aggregate's schema."""
+    """Safe order of steps for a schema change of an aggregate."""
 
     aggregate: str
     added: tuple[str, ...]
@@ -24,7 +24,13 @@ class RollOut:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every pending change, in the order in which apply makes them."""
+    """Every pending change, in the order in which apply makes them.
+
+    `only` names the requested systems (empty: all), `files` is a fingerprint of the desired state, `waits_for` lists
+    objects that the connector requires and `only` excludes. `cluster_id` (Kafka), `registry` (URL) and `database`
+    (SYSTEM_IDENTIFIER/NAME) identify the systems that were read; None: not read. `schemas` are the registered versions
+    by aggregate type, newest first; `config` is the connector's config without schemas.
+    """
 
     pipeline: str
     environment: str
@@ -32,33 +38,25 @@ class Plan:
     rollout: tuple[RollOut, ...] = ()
     recover: bool = False
     only: tuple[System, ...] = ()
-    """Systems that were asked for; empty: all."""
     files: str = ""
-    """Fingerprint of what the files want."""
     waits_for: tuple[str, ...] = ()
-    """Objects that the connector needs and that `only` leaves out."""
     cluster_id: str | None = None
-    """The Kafka cluster that was looked at; None: none was asked. So with the two below."""
     registry: str | None = None
-    """Address of the registry."""
     database: str | None = None
-    """SYSTEM_IDENTIFIER/NAME: what a server is, whatever address leads to it."""
     schemas: dict[str, list[LockedSchema]] = field(default_factory=dict, compare=False, repr=False)
-    """What the registry has, by aggregate type, newest first."""
     config: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """The connector's config, schemas apart."""
 
     @property
     def systems(self) -> tuple[System, ...]:
         return self.only or SYSTEMS
 
     def of(self, system: System) -> list[Change]:
-        """The changes of one system."""
+        """Return the changes of one system."""
         return [change for change in self.changes if change.system == system]
 
     @property
     def dangerous(self) -> list[Change]:
-        """Changes that need to be allowed. `--recover` allows what it is there for: a slot that is made again."""
+        """The changes that require --allow. `--recover` allows those of the database."""
         return [
             change for change in self.changes if change.danger and not (self.recover and change.system == "postgres")
         ]

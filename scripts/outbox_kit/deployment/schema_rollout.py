@@ -1,4 +1,4 @@
-"""The safe order in which a changed schema reaches connector and services; docs/decisions/0006."""
+"""Safe order in which a changed schema reaches connector and services (docs/decisions, apply before the service)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from outbox_kit.registry.state import ActualSubject, Subject, fields_changed, is
 
 
 def roll_outs(subjects: list[Subject], actual: dict[str, ActualSubject]) -> tuple[RollOut, ...]:
-    """One per aggregate whose schema gets another version."""
-    found = []
+    """Return one roll-out per aggregate whose schema gets a new version."""
+    result = []
     for subject in subjects:
         latest = actual[subject.name].latest
         if latest is not None and not is_registered(subject, actual[subject.name]):
             added, removed = fields_changed(latest.text, subject.text)
-            found.append(RollOut(subject.aggregate_type, tuple(added), tuple(removed), _steps(subject, added, removed)))
-    return tuple(found)
+            steps = _steps(subject.aggregate_type, added, removed)
+            result.append(RollOut(subject.aggregate_type, tuple(added), tuple(removed), steps))
+    return tuple(result)
 
 
-def _steps(subject: Subject, added: list[str], removed: list[str]) -> tuple[str, ...]:
-    new = f"writes {', '.join(added)}" if added else ""
-    gone = f"no longer writes {', '.join(removed)}" if removed else ""
-    service = " and ".join(filter(None, (new, gone))) or "writes the new form"
+def _steps(aggregate: str, added: list[str], removed: list[str]) -> tuple[str, ...]:
+    writes = f"writes {', '.join(added)}" if added else ""
+    omits = f"no longer writes {', '.join(removed)}" if removed else ""
+    service = " and ".join(filter(None, (writes, omits))) or "writes the new version"
     return (
-        f"outbox apply: the connector takes {subject.aggregate_type} in the new form and in the old ones",
-        f"deploy the service that {service}; until then its rows are encoded with the version before",
-        f"not before it is deployed everywhere: the next change of this schema ({KEPT_VERSIONS} versions are carried)",
+        f"outbox apply: the connector accepts {aggregate} in the new version and in the previous ones",
+        f"deploy the service that {service}; until then its rows are encoded with the previous version",
+        f"change this schema again only after it is deployed everywhere ({KEPT_VERSIONS} versions are supported)",
     )

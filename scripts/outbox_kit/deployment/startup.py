@@ -1,48 +1,51 @@
-"""Lets a connector that was just started find its place in the log, so that no business row has to wait for that.
+"""Wait until a started connector reads its slot, so that no business row has to wait for that.
 
-Debezium looks for the place to go on from until a transaction is committed beyond its stored position, a seed above
-all; then it connects anew. Until then it confirms nothing, sends no heartbeat, and the server keeps WAL
-(WalPositionLocator). A message that is not transactional, as its heartbeat is, does not end that.
+Debezium searches its start position until a transaction is committed beyond its stored offset, in particular after a
+seed, and then reconnects. Until then it confirms nothing, sends no heartbeat, and the server retains WAL
+(WalPositionLocator). A non-transactional message such as its heartbeat does not end the search.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.lifecycle import WORKER_LOG, raise_if_failed
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import wal_positions as postgres_positions
+from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.waiting import Seen, wait_for
 
 SLOT_TIMEOUT_S = 60
-LOOK_EVERY_S = 0.2
-LOG = "look at the Connect worker's log"
+POLL_INTERVAL_S = 0.2
 
 
 def wait_reading(deployment: Deployment) -> None:
-    """Commit a transaction without a record, and wait until the connector that runs has read it.
+    """Commit a transaction without a record, and wait until the running connector has read it.
 
-    One that is busy with a large transaction is only waited for until somebody reads the slot. Raises FailedError,
-    WaitTimeoutError.
+    With a large transaction in progress, wait only until the slot is active. Raises FailedError, WaitTimeoutError.
     """
     name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
     with postgres_client.connected(deployment.environment.source) as connection:
-        before = postgres_positions.positions(connection, slot)["confirmed_flush"]
-        postgres_client.emit_transaction(connection)
+        before = _confirmed(read_slot(connection, slot))
+        postgres_client.commit_heartbeat(connection)
 
-        def moved() -> Seen[bool]:
-            connect_lifecycle.refuse_failed(name, deployment.connect.status(name))
-            row = postgres_positions.positions(connection, slot)
-            moves = row["active"] and row["confirmed_flush"] > before
-            return Seen(True if moves else None, f"active: {row['active']}, confirmed: {row['confirmed_flush']}")
+        def poll_confirmed() -> Seen[bool]:
+            raise_if_failed(name, deployment.connect.status(name))
+            row = read_slot(connection, slot)
+            active, confirmed = row is not None and row.active, _confirmed(row)
+            return Seen((active and confirmed > before) or None, f"active: {active}, confirmed: {confirmed}")
 
-        def read() -> Seen[bool]:
-            row = postgres_positions.positions(connection, slot)
-            return Seen(True if row["active"] else None, "not active")
+        def poll_active() -> Seen[bool]:
+            row = read_slot(connection, slot)
+            return Seen((row is not None and row.active) or None, "not active")
 
         with suppress(WaitTimeoutError):
-            wait_for(f"slot {slot} to move", moved, seconds=SLOT_TIMEOUT_S, every=LOOK_EVERY_S, hint=LOG)
+            description = f"slot {slot} to advance"
+            wait_for(description, poll_confirmed, seconds=SLOT_TIMEOUT_S, every=POLL_INTERVAL_S, hint=WORKER_LOG)
             return
-        wait_for(f"slot {slot} to be read", read, seconds=SLOT_TIMEOUT_S, hint=LOG)
+        wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG)
+
+
+def _confirmed(slot: Slot | None) -> int:
+    return (slot.confirmed_flush if slot else None) or 0

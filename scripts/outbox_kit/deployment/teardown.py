@@ -1,42 +1,44 @@
-"""Takes a pipeline down in reverse order: connector, subjects, topics, slot, publication; never the outbox table."""
+"""Deletion of a pipeline in reverse order: connector, subjects, topics, slot, publication; never the outbox table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outbox_kit import lsn
 from outbox_kit.changes import Change
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.offset_seeding import reached
+from outbox_kit.connect.offset_seeding import highest_lsn
 from outbox_kit.deployment.context import Deployment
-from outbox_kit.deployment.guard import refuse_other_cluster
-from outbox_kit.deployment.plan import read_database
 from outbox_kit.deployment.plan_model import SYSTEMS
+from outbox_kit.deployment.safety import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import slot_removal
+from outbox_kit.postgres import slot_changes
 from outbox_kit.postgres.advisory_lock import exclusive
+from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import Progress
 from outbox_kit.registry import state as registry_state
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
 TOPIC_LOSS = "every state on it is lost"
-SCHEMA_LOSS = "records that exist cannot be decoded by readers that ask for the newest version"
+SCHEMA_LOSS = "readers that request the latest version cannot decode existing records"
+RESTORE_LOCK = "restore the lock file from version control"
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What destroy would delete, in its order, and what it keeps, in words."""
+    """Changes that destroy would make, in order, and descriptions of the objects that it retains."""
 
     changes: tuple[Change, ...]
-    kept: tuple[str, ...]
+    retained: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Flags:
-    """What a person allowed to be lost."""
+    """Losses that the user accepts."""
 
     drop_slot: bool = False
     delete_topics: bool = False
@@ -44,76 +46,75 @@ class Flags:
 
 
 def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
-    """What destroy would do. Raises RefusedError where it would touch another pipeline's or database's objects."""
+    """Return what destroy would do. Raises RefusedError if the objects may belong to another pipeline or database."""
     lock = deployment.lock()
-    refuse_other_cluster(deployment, lock, SYSTEMS)
+    refuse_wrong_cluster(deployment, lock, SYSTEMS)
     connector = _connector(deployment)
-    subjects, kept_subjects = _subjects(deployment, flags)
-    topics, kept_topics = _topics(deployment, flags)
-    database = _database(deployment, lock, flags)
-    changes = (*connector, *subjects, *topics, *database)
+    subjects, retained_subjects = _subjects(deployment, flags)
+    topics, retained_topics = _topics(deployment, flags)
+    changes = (*connector, *subjects, *topics, *_database(deployment, lock, flags))
     if changes and lock is None:
         raise RefusedError(
-            f"there is no lock file {deployment.lock_file}: {changes[0].object} may be somebody else's",
-            "restore the lock file from version control",
+            f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline",
+            RESTORE_LOCK,
         )
     source = deployment.pipeline.source
-    kept_table = [f"table {source.table} and its rows: they are the service's"] if source.uses_table else []
-    return Removal(changes, (*kept_subjects, *kept_topics, *kept_table))
+    table = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
+    return Removal(changes, (*retained_subjects, *retained_topics, *table))
 
 
 def _connector(deployment: Deployment) -> list[Change]:
     name = deployment.pipeline.connector.name
     if deployment.connect.config(name) is None:
         return []
-    return [Change("connect", f"connector {name}", "delete", "first, so that nobody reads the slot; its offsets too")]
+    return [Change("connect", "connector", name, "delete", "releases the slot; its offsets are deleted too")]
 
 
 def _subjects(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[str]]:
     subjects = registry_state.desired_subjects(deployment.pipeline)
-    found = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
+    names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
     if not flags.delete_schemas:
-        return [], [f"schema {name}: records carry its ids (--delete-schemas)" for name in found]
-    why = "a soft deletion: ids in old records can still be resolved"
-    return [Change("registry", f"schema {name}", "delete", why, danger=SCHEMA_LOSS) for name in found], []
+        return [], [f"schema {name}: records contain its ids (--delete-schemas)" for name in names]
+    reason = "soft deletion: ids in existing records can still be resolved"
+    return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
 def _topics(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[str]]:
-    wanted = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    live = deployment.kafka.topics()
-    changes, kept = [], []
-    for topic in wanted:
-        if topic.name not in live:
+    partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
+    changes, retained = [], []
+    for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment):
+        if topic.name not in partitions:
             continue
-        has_records = deployment.kafka.has_records(topic.name, live[topic.name][0])
-        # Heartbeats tell nothing that anybody could miss.
-        if has_records and not flags.delete_topics and topic.name != deployment.pipeline.heartbeat_topic:
-            kept.append(f"topic {topic.name}: it has records (--delete-topics)")
+        has_records = deployment.kafka.has_records(topic.name, partitions[topic.name])
+        # Heartbeats contain no data.
+        has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
+        if has_data and not flags.delete_topics:
+            retained.append(f"topic {topic.name}: it has records (--delete-topics)")
             continue
         before = "with records" if has_records else "empty"
-        danger = TOPIC_LOSS if has_records and topic.name != deployment.pipeline.heartbeat_topic else ""
-        changes.append(Change("kafka", f"topic {topic.name}", "delete", topic.why, before, danger=danger))
-    return changes, kept
+        danger = TOPIC_LOSS if has_data else ""
+        changes.append(Change("kafka", "topic", topic.name, "delete", topic.reason, before, danger=danger))
+    return changes, retained
 
 
 def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[Change]:
-    database = read_database(deployment)
+    database = deployment.read_database()
     source = deployment.pipeline.source
     locked = lock.source if lock else None
     if locked is not None and locked.system_identifier != database.system_identifier:
         raise RefusedError(
-            f"the database is another one (system identifier {database.system_identifier}, the lock file has "
-            f"{locked.system_identifier})",
-            "check source.host",
+            f"the database has system identifier {database.system_identifier}, the lock file has "
+            f"{locked.system_identifier}",
+            "check source.host in the environment file",
         )
     changes = []
     if database.slot is not None:
-        why = "" if flags.drop_slot else "only once the connector has delivered every row; "
+        condition = "" if flags.drop_slot else "only after the connector has delivered every row; "
+        reason = f"{condition}an unused slot retains WAL without limit"
         danger = SLOT_LOSS if flags.drop_slot else ""
-        change = Change("postgres", f"slot {source.slot}", "delete", f"{why}it would hold WAL for ever", danger=danger)
-        changes.append(change)
+        changes.append(Change("postgres", "slot", source.slot, "delete", reason, danger=danger))
     if database.publication is not None:
-        changes.append(Change("postgres", f"publication {source.publication}", "delete", "the slot needed it"))
+        changes.append(Change("postgres", "publication", source.publication, "delete", "only the slot needs it"))
     return changes
 
 
@@ -125,93 +126,97 @@ def destroy(
     shown: Removal | None = None,
     wait_seconds: float = 0,
 ) -> Removal:
-    """Delete what plan_destroy() finds; returns it. Safe to interrupt and to run again.
+    """Delete what plan_destroy() returns, and return it. Safe to interrupt and to repeat.
 
-    A slot with rows that the connector has not delivered is refused before anything is deleted, and the connector
-    runs again. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    Refused before anything is deleted if the slot has rows that the connector has not delivered; the connector is then
+    resumed. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
-        removal_plan = plan_destroy(deployment, flags)
-        if shown is not None and shown.changes != removal_plan.changes:
-            raise RefusedError("the world moved: other objects would be deleted than shown", "look again")
+        removal = plan_destroy(deployment, flags)
+        if shown is not None and shown.changes != removal.changes:
+            raise RefusedError(
+                "the state changed since the list was shown: other objects would be deleted",
+                "run `outbox destroy` again; nothing was deleted",
+            )
         _stop(deployment, progress, flags)
-        for change in removal_plan.changes:
-            progress(f"{change.action} {change.object}")
+        for change in removal.changes:
+            progress(change.title)
             _delete(deployment, change)
         _close_lock(deployment)
-    return removal_plan
+    return removal
 
 
 def _stop(deployment: Deployment, progress: Progress, flags: Flags) -> None:
-    """Stop the connector and look at what it leaves behind; start it again where that would be lost or is not known."""
+    """Stop the connector; resume it and refuse if undelivered rows would be lost."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
-    was_running = actual.config is not None and not connect_lifecycle.is_at_rest(actual.status)
+    was_running = actual.config is not None and not connect_lifecycle.is_paused_or_stopped(actual.status)
     with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
         if actual.config is not None:
             progress(f"stop connector {name}")
             connect_lifecycle.stop(deployment.connect, name)
             actual = connect_state.read_actual(deployment.connect, name)
-        rows = 0 if flags.drop_slot else _undelivered(deployment, progress, actual)
+        rows = 0 if flags.drop_slot else _count_undelivered(deployment, progress, actual)
         if rows:
             raise RefusedError(
                 f"slot {source.slot!r} has {rows} rows that the connector has not delivered; nothing was deleted",
-                "stop the services and let the connector deliver; or lose these rows: --drop-slot",
+                "stop the services and let the connector deliver; or accept the loss: --drop-slot",
             )
 
 
-def _undelivered(deployment: Deployment, progress: Progress, actual: connect_state.ActualConnector) -> int:
-    """Rows, or messages, that would go with the slot. Raises RejectedError, WaitTimeoutError."""
+def _count_undelivered(deployment: Deployment, progress: Progress, actual: connect_state.ActualConnector) -> int:
+    """Return the number of rows or messages that only the slot holds. Raises RejectedError, WaitTimeoutError."""
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
-        found = postgres_client.slot(connection, source.slot)
-        if found is None:
+        slot = read_slot(connection, source.slot)
+        if slot is None:
             return 0
-        slot_removal.wait_given_up(connection, source.slot)
-        if found["wal_status"] == "lost" or postgres_client.publication(connection, source.publication) is None:
+        wait_inactive(connection, source.slot)
+        if slot.wal_status == "lost" or postgres_client.read_publication(connection, source.publication) is None:
             return 0
-        minutes = slot_removal.PEEK_TIMEOUT_MS // 60_000
-        progress(f"read {found['retained_bytes']} bytes of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return slot_removal.undelivered_rows(connection, source, delivered(actual))
+        minutes = slot_changes.PEEK_TIMEOUT_MS // 60_000
+        size = lsn.size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
+        progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
+        return slot_changes.count_undelivered(connection, source, delivered(actual))
 
 
-def delivered(actual: connect_state.ActualConnector) -> slot_removal.Delivered:
-    """What the connector's offset says: Debezium keeps the last commit, and the event of a transaction after it."""
+def delivered(actual: connect_state.ActualConnector) -> slot_changes.Delivered:
+    """Return what the connector's offset covers: the last commit, and an event of the transaction after it."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
-        return slot_removal.Delivered()
-    newest = max(offsets, key=reached)
-    xid = str(newest.get("txId") or "")
-    return slot_removal.Delivered(newest.get("lsn_commit") or 0, newest.get("lsn") or 0, xid)
+        return slot_changes.Delivered()
+    latest = max(offsets, key=highest_lsn)
+    xid = str(latest.get("txId") or "")
+    return slot_changes.Delivered(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:
-    kind, name = change.object.split(" ", 1)
-    if kind == "connector":
-        # Connect keeps the offsets of a deleted connector: a new one of that name would go on from them.
-        connect_lifecycle.remove(deployment.connect, name, offsets=True)
-    elif kind == "schema":
-        deployment.registry.delete(name)
-    elif kind == "topic":
-        deployment.kafka.delete(name)
+    if change.kind == "connector":
+        connect_lifecycle.remove(deployment.connect, change.name, offsets=True)
+    elif change.kind == "schema":
+        deployment.registry.delete(change.name)
+    elif change.kind == "topic":
+        deployment.kafka.delete(change.name)
     else:
         with postgres_client.connected(deployment.environment.source) as connection:
-            if kind == "slot":
-                slot_removal.wait_given_up(connection, name)
-                slot_removal.drop_slot(connection, name)
+            if change.kind == "slot":
+                wait_inactive(connection, change.name)
+                postgres_client.drop_slot(connection, change.name)
             else:
-                slot_removal.drop_publication(connection, name)
+                postgres_client.drop_publication(connection, change.name)
 
 
 def _close_lock(deployment: Deployment) -> None:
-    """The lock file goes with the last topic. Until then its epoch is needed, one higher: what a new pipeline writes
-    must win over the states that are still on the topics, and in the tables made of them."""
+    """Delete the lock file with the last topic; until then keep it with a higher source epoch.
+
+    Records of a pipeline that is deployed again must replace the states that remain on topics and in tables.
+    """
     lock = deployment.lock()
     if lock is None:
         return
-    live = deployment.kafka.topics()
+    actual = deployment.kafka.topics()
     topics = kafka_state.desired_topics(deployment.pipeline, deployment.environment)
-    if not any(topic.name in live for topic in topics):
+    if not any(topic.name in actual for topic in topics):
         deployment.lock_file.unlink()
     elif lock.source is not None:
         update = {"source": None, "source_epoch": lock.source_epoch + 1, "unfinished": None, "config": None}

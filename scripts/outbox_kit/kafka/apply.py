@@ -1,4 +1,4 @@
-"""Creates, grows and alters topics."""
+"""Execution of the planned changes of topics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def apply(
     changes: list[Change],
     progress: Progress,
 ) -> None:
-    """Make `changes`, which diff() found for `topics`. Raises RejectedError, UnreachableError."""
+    """Make the `changes` that diff() returned for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}
-    live = client.topics() if any(change.action == "update" for change in changes) else {}
+    actual = client.topics() if any(change.action == "update" for change in changes) else {}
     for change in changes:
-        progress(f"{change.action} {change.object}")
-        topic = by_name[change.object.removeprefix("topic ")]
+        progress(change.title)
+        topic = by_name[change.name]
         if change.action == "create":
             client.create(
                 topic.name,
@@ -30,6 +30,6 @@ def apply(
                 config=topic.config,
             )
             continue
-        if live[topic.name][0] < topic.partitions:
+        if actual[topic.name][0] < topic.partitions:
             client.grow(topic.name, topic.partitions)
         client.set_config(topic.name, topic.config)

@@ -1,13 +1,13 @@
-"""Kafka's admin API, one method per call, no policy."""
+"""Kafka admin client, one method per request, without policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,27 +22,36 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigSource as Origin
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_kit.kafka.client_errors import Refusals
+from outbox_kit.kafka.client_errors import ClientErrors
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
+CREATES_TOPICS = "run `outbox apply`, which creates every topic"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TopicState:
-    """One topic as the cluster has it; `config` holds every setting with its effective value."""
+    """Live state of a topic; `config` contains every setting with its effective value."""
 
     partitions: int
     replication_factor: int
     config: dict[str, str]
 
 
-def client_settings(kafka: Kafka, refusals: Refusals | None = None) -> dict[str, Any]:
-    """librdkafka settings of the environment. Its own log lines are off: errors arrive as exceptions.
+@dataclass(frozen=True)
+class Bounds:
+    """First offset of a partition, and the one after its last committed record or transaction marker."""
 
-    `refusals` hears why there is no answer.
+    first: int
+    end: int
+
+
+def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
+    """Return the librdkafka settings of the environment; `errors` receives background errors.
+
+    Log lines of librdkafka are disabled: errors are raised as exceptions.
     """
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -50,115 +59,144 @@ def client_settings(kafka: Kafka, refusals: Refusals | None = None) -> dict[str,
         "socket.connection.setup.timeout.ms": 10_000,
         "topic.metadata.refresh.interval.ms": 5_000,
         **kafka.client,
-        **({"error_cb": refusals} if refusals is not None else {}),
+        **({"error_cb": errors} if errors is not None else {}),
     }
 
 
 class KafkaClient:
-    """Topics and their settings. Every call is bounded; raises UnreachableError and RejectedError."""
+    """Topics, their settings and offsets, consumer groups. Methods raise UnreachableError and RejectedError."""
 
     def __init__(self, kafka: Kafka) -> None:
-        self._address = kafka.bootstrap_servers
-        self._refusals = Refusals()
+        self.kafka = kafka
+        self._errors = ClientErrors()
         try:
-            self._admin = AdminClient(client_settings(kafka, self._refusals))
+            self._admin = AdminClient(client_settings(kafka, self._errors))
         except KafkaException as error:
             message = f"kafka.client in the environment file: {error.args[0].str()}"
-            raise ConfigurationError(message, "settings and values are those of librdkafka") from None
+            raise ConfigurationError(message, "use librdkafka settings and values") from None
 
-    def cluster_id(self) -> str:
-        """The id that the cluster gave itself when it was formatted."""
-        return str(self._metadata().cluster_id)
-
-    def topics(self) -> dict[str, tuple[int, int]]:
-        """Partition count and replication factor of every topic, by name."""
-        return {
-            name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
-            for name, topic in self._metadata().topics.items()
-        }
-
-    def _metadata(self) -> ClusterMetadata:
+    def metadata(self) -> ClusterMetadata:
         try:
             return self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnreachableError(
-                f"cannot reach Kafka at {self._address}: {self._refusals.words(self._admin, error)}",
+                f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {self._errors.describe(self._admin, error)}",
                 "check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 
+    def cluster_id(self) -> str:
+        return str(self.metadata().cluster_id)
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """Return partition count and replication factor of every topic, by name."""
+        return {
+            name: (len(topic.partitions), len(topic.partitions[0].replicas) if topic.partitions else 0)
+            for name, topic in self.metadata().topics.items()
+        }
+
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """State of those of `names` that exist."""
-        existing = self.topics()
-        wanted = [name for name in names if name in existing]
-        if not wanted:
+        """Return the state of those of the topics that exist."""
+        topics = self.topics()
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names if name in topics]
+        if not resources:
             return {}
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-        futures = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
         states = {}
-        for resource, future in futures.items():
-            entries = self._result(future, f"settings of topic {resource.name}")
-            partitions, replicas = existing[resource.name]
+        for resource, future in self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S).items():
+            entries = self._result(future, f"describe topic {resource.name}")
             config = {key: entry.value for key, entry in entries.items() if entry.value is not None}
-            states[resource.name] = TopicState(partitions, replicas, config)
+            states[resource.name] = TopicState(*topics[resource.name], config)
         return states
 
     def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
-        """Create a topic."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=config)
         futures = self._admin.create_topics([topic], request_timeout=REQUEST_TIMEOUT_S)
         self._result(futures[name], f"create topic {name}")
 
     def set_config(self, name: str, config: dict[str, str]) -> None:
-        """Set these settings of a topic and leave its others alone."""
+        """Set these settings of a topic; others stay."""
         entries = [
-            ConfigEntry(
-                key,
-                value,
-                source=Origin.DYNAMIC_TOPIC_CONFIG,
-                incremental_operation=AlterConfigOpType.SET,
-            )
+            ConfigEntry(key, value, source=Origin.DYNAMIC_TOPIC_CONFIG, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-        self._result(futures[resource], f"change topic {name}")
+        self._result(futures[resource], f"configure topic {name}")
 
     def grow(self, name: str, partitions: int) -> None:
-        """Raise the partition count of a topic to `partitions`; Kafka cannot lower it."""
-        futures = self._admin.create_partitions(
-            [NewPartitions(name, new_total_count=partitions)], request_timeout=REQUEST_TIMEOUT_S
-        )
-        self._result(futures[name], f"grow topic {name}")
-
-    def has_records(self, name: str, partitions: int) -> bool:
-        """Whether a record was ever written that is not deleted by now; markers of transactions count too."""
-        return any(first != end for first, end in self.bounds(name, partitions).values())
-
-    def bounds(self, name: str, partitions: int) -> dict[int, tuple[int, int]]:
-        """First and end offset of each partition of a topic."""
-        first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        end = self._offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        return dict(enumerate(zip(first, end, strict=True)))
-
-    def _offsets(self, name: str, partitions: int, spec: OffsetSpec) -> list[int]:
-        asked = {TopicPartition(name, number): spec for number in range(partitions)}
-        futures = self._admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
-        found = {
-            partition.partition: self._result(future, f"offsets of topic {name}").offset
-            for partition, future in futures.items()
-        }
-        return [found[number] for number in sorted(found)]
+        """Raise the partition count of a topic to `partitions`."""
+        request = [NewPartitions(name, new_total_count=partitions)]
+        futures = self._admin.create_partitions(request, request_timeout=REQUEST_TIMEOUT_S)
+        self._result(futures[name], f"add partitions to topic {name}")
 
     def delete(self, name: str) -> None:
-        """Delete a topic and its records."""
         futures = self._admin.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)
         self._result(futures[name], f"delete topic {name}")
 
-    def _result(self, future: Future[T], what: str) -> T:
+    def has_records(self, name: str, partitions: int) -> bool:
+        """Return whether a topic has records, uncommitted ones and transaction markers included."""
+        first = self._offsets(name, range(partitions), OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return first != self._offsets(name, range(partitions), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def end_offset(self, name: str) -> int | None:
+        """Return the end offset of partition 0; None if the topic does not exist."""
+        if name not in self.metadata().topics:
+            return None
+        return self._offsets(name, [0], OffsetSpec.latest())[0]  # type: ignore[no-untyped-call]
+
+    def bounds(self, name: str) -> dict[int, Bounds]:
+        """Return the committed bounds of every partition. Raises UnreachableError if the topic does not exist."""
+        topic = self.metadata().topics.get(name)
+        if topic is None:
+            raise UnreachableError(f"cannot read topic {name}: it does not exist", CREATES_TOPICS)
+        partitions = sorted(topic.partitions)
+        first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        end = self._offsets(
+            name,
+            partitions,
+            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_COMMITTED,
+        )
+        return {number: Bounds(first[number], end[number]) for number in partitions}
+
+    def committed_offsets(self, group: str, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the offsets that a consumer group has committed, by partition; partitions without one are omitted."""
+        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, number) for number in partitions])]
+        futures = self._admin.list_consumer_group_offsets(
+            request, require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+        )
+        offsets = self._result(futures[group], f"read offsets of group {group}").topic_partitions or []
+        return {entry.partition: entry.offset for entry in offsets if entry.offset >= 0}
+
+    def commit_offsets(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for a consumer group without members, by partition."""
+        partitions = [TopicPartition(name, number, offset) for number, offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group, partitions)]
+        futures = self._admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
+        action = f"commit offsets of group {group}"
+        for entry in self._result(futures[group], action).topic_partitions or []:
+            if entry.error is not None:
+                raise self._rejected(action, entry.error.str())
+
+    def _offsets(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, **options: IsolationLevel
+    ) -> dict[int, int]:
+        request = {TopicPartition(name, number): spec for number in partitions}
+        futures = self._admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S, **options)
+        return {
+            partition.partition: self._result(future, f"read offsets of topic {name}").offset
+            for partition, future in futures.items()
+        }
+
+    def _result(self, future: Future[T], action: str) -> T:
         try:
             return future.result(timeout=REQUEST_TIMEOUT_S + 5)
         except KafkaException as error:
-            raise RejectedError(f"Kafka at {self._address}: {what}: {error.args[0].str()}") from None
+            raise self._rejected(action, error.args[0].str()) from None
         except TimeoutError:
-            message = f"Kafka at {self._address}: {what}: no answer within {REQUEST_TIMEOUT_S} s"
-            raise UnreachableError(message, "look at the brokers; then run again: every step looks first") from None
+            message = (
+                f"Kafka at {self.kafka.bootstrap_servers}: {action}: no response within {REQUEST_TIMEOUT_S} seconds"
+            )
+            raise UnreachableError(message, "check the brokers, then run the command again") from None
+
+    def _rejected(self, action: str, message: str) -> RejectedError:
+        return RejectedError(f"Kafka at {self.kafka.bootstrap_servers}: {action}: {message}")

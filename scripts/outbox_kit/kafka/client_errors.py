@@ -1,4 +1,4 @@
-"""Why a client gets no answer: what it hears in the background, which the error of the call does not say."""
+"""Background errors of librdkafka clients, which the error of a call does not contain."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-# The client goes on trying after each of them, and the call ends with a time-out.
-REASONS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+# The client retries after each of these, and the call ends with a time-out.
+CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 
 
-class Polled(Protocol):
-    """A client that hands out what it heard when it is polled."""
+class Pollable(Protocol):
+    """A client that runs its callbacks when it is polled."""
 
-    def poll(self, timeout: float) -> object:
-        """Call the callbacks that wait."""
+    def poll(self, timeout: float) -> object: ...
 
 
-class Refusals:
-    """A client's error_cb: remembers the last refusal (wrong password, wrong certificate, unknown host)."""
+class ClientErrors:
+    """An error_cb that keeps the last cause: wrong password, wrong certificate, unknown host."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() in REASONS:
+        if error.code() in CAUSES:
             self._last = error.str()
 
-    def words(self, client: Polled, error: KafkaException) -> str:
-        """What the call said, and what lies behind it."""
+    def describe(self, client: Pollable, error: KafkaException) -> str:
+        """Return the error of a call with its cause."""
         client.poll(0)
-        said = str(error.args[0].str())
-        return f"{said}; {self._last}" if self._last else said
+        message = str(error.args[0].str())
+        return f"{message}; {self._last}" if self._last else message

@@ -1,74 +1,160 @@
-"""Dead letters that nobody has acknowledged. What was acknowledged is a committed offset of a consumer group."""
+"""Dead letter topic: list, count, show and acknowledge dead letters.
+
+The acknowledged offset of a partition is what the consumer group `outbox-kit.<pipeline>.dead-letter` has committed.
+"""
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
-from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
-from outbox_kit.kafka.topic_reader import POLL_S
-from outbox_kit.pipeline import Kafka
-from outbox_kit.waiting import Seen, wait_for
+from confluent_kafka import Message
 
-# More than these are not counted one by one: what matters is that there are any.
-COUNTED = 1000
-COUNT_TIMEOUT_S = 20
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.topic_reader import READ_TIMEOUT_S, read_each, read_one, text_headers
+from outbox_kit.pipeline import Pipeline
 
-
-def group_of(pipeline: str) -> str:
-    """The consumer group whose committed offsets say up to where dead letters were acknowledged."""
-    return f"outbox-kit.{pipeline}.dead-letter"
+LIST = "run `outbox dead-letter list --all`"
 
 
-def unacknowledged(kafka: Kafka, topic: str, group: str) -> dict[int, int]:
-    """Dead letters since the acknowledged offset, by partition; empty where there is no such topic.
+@dataclass(frozen=True)
+class Place:
+    """Partition and offset of a record, written PARTITION/OFFSET."""
 
-    Joins no group and commits nothing. Counts at most `COUNTED`. Raises UnreachableError, WaitTimeoutError.
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        """Parse PARTITION/OFFSET; return None if `text` has another form."""
+        partition, slash, offset = text.partition("/")
+        if not (slash and all(number.isascii() and number.isdecimal() for number in (partition, offset))):
+            return None
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Outbox row that could not be routed, without its payload."""
+
+    place: Place
+    time: datetime
+    aggregate_type: str
+    key: str
+    event_id: str
+    reason: str
+    message: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
+
+
+def group_of(pipeline: Pipeline) -> str:
+    """Return the consumer group whose committed offsets are the acknowledged ones."""
+    return f"outbox-kit.{pipeline.name}.dead-letter"
+
+
+def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = False) -> list[DeadLetter]:
+    """Return the dead letters that are not acknowledged, or `everything` on the topic, oldest first.
+
+    Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
-    settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-    consumer = Consumer({**client_settings(kafka), **settings, "enable.partition.eof": True})
-    try:
-        found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
-        if found.error is not None:
-            return {}
-        starts = _starts(consumer, [TopicPartition(topic, number) for number in found.partitions])
-        counts = dict.fromkeys(found.partitions, 0)
-        waiting = [start for start in starts if start is not None]
-        return counts | (_count(consumer, waiting) if waiting else {})
-    except KafkaException as error:
-        message = f"cannot read topic {topic}: {error.args[0].str()}"
-        raise UnreachableError(message, "may this login read the topic and its consumer group?") from None
-    finally:
-        consumer.close()
+    bounds = client.bounds(pipeline.dead_letter_topic)
+    starts = _first_offsets(bounds) if everything else _unacknowledged(client, pipeline, bounds)
+    letters = [_letter(message) for message in _read(client, pipeline, bounds, starts)]
+    return sorted(letters, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
 
 
-def _starts(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition | None]:
-    """Where to begin to count each partition; None where everything in it was acknowledged."""
-    starts: list[TopicPartition | None] = []
-    for committed in consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S):
-        low, high = consumer.get_watermark_offsets(committed, timeout=REQUEST_TIMEOUT_S)
-        start = max(low, committed.offset)  # a negative offset stands for none
-        starts.append(TopicPartition(committed.topic, committed.partition, start) if start < high else None)
-    return starts
+def count(client: KafkaClient, pipeline: Pipeline, *, limit: int | None = None, seconds: float = READ_TIMEOUT_S) -> int:
+    """Return the number of dead letters that are not acknowledged, counting at most `limit`.
+
+    Raises UnreachableError, RejectedError, and WaitTimeoutError after `seconds`.
+    """
+    bounds = client.bounds(pipeline.dead_letter_topic)
+    starts = _unacknowledged(client, pipeline, bounds)
+    return len(_read(client, pipeline, bounds, starts, limit=limit, seconds=seconds))
 
 
-def _count(consumer: Consumer, starts: list[TopicPartition]) -> dict[int, int]:
-    """Committed records from `starts` on. End offsets would count transaction markers too."""
-    counts = {start.partition: 0 for start in starts}
-    unread = set(counts)
-    consumer.assign(starts)
+def show(client: KafkaClient, pipeline: Pipeline, place: Place) -> tuple[DeadLetter, str]:
+    """Return one dead letter, and its row as JSON text. Raises RefusedError if there is no such record."""
+    topic = pipeline.dead_letter_topic
+    bound = _bounds_of(client.bounds(topic), topic, place)
+    message = None
+    if bound.first <= place.offset < bound.end:
+        message = read_one(client.kafka, topic, place.partition, place.offset)
+    if message is None:
+        raise RefusedError(f"topic {topic} has no dead letter at {place}", LIST)
+    value = message.value()
+    return _letter(message), value.decode(errors="replace") if isinstance(value, bytes) else ""
 
-    def look() -> Seen[bool]:
-        message = consumer.poll(POLL_S)
-        error = message.error() if message is not None else None
-        if message is not None and error is None:
-            counts[message.partition() or 0] += 1
-        elif message is not None and error is not None:
-            if error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            unread.discard(message.partition() or 0)
-        enough = not unread or sum(counts.values()) >= COUNTED
-        return Seen(True if enough else None, f"{sum(counts.values())} records")
 
-    wait_for("the end of the dead letter topic", look, seconds=COUNT_TIMEOUT_S, every=0)
-    return counts
+def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> int:
+    """Acknowledge the dead letters of one partition up to and including `upto`, or all; return how many.
+
+    Nothing is deleted, and an acknowledged offset is never lowered. Raises RefusedError.
+    """
+    topic = pipeline.dead_letter_topic
+    bounds = client.bounds(topic)
+    starts = _unacknowledged(client, pipeline, bounds)
+    if upto is None:
+        ends = {number: bound.end for number, bound in bounds.items()}
+    else:
+        if upto.offset >= _bounds_of(bounds, topic, upto).end:
+            raise RefusedError(f"topic {topic} has no record at {upto} yet", LIST)
+        ends = {upto.partition: upto.offset + 1}
+    raised = {number: end for number, end in ends.items() if end > starts[number]}
+    messages = _read(client, pipeline, bounds, {number: starts[number] for number in raised})
+    if raised:
+        client.commit_offsets(group_of(pipeline), topic, raised)
+    return sum((message.offset() or 0) < raised[message.partition() or 0] for message in messages)
+
+
+def _first_offsets(bounds: dict[int, Bounds]) -> dict[int, int]:
+    return {number: bound.first for number, bound in bounds.items()}
+
+
+def _unacknowledged(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
+    """Return the first existing offset of each partition that is not acknowledged."""
+    committed = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
+    return {number: max(committed.get(number, 0), first) for number, first in _first_offsets(bounds).items()}
+
+
+def _read(
+    client: KafkaClient,
+    pipeline: Pipeline,
+    bounds: dict[int, Bounds],
+    starts: dict[int, int],
+    *,
+    limit: int | None = None,
+    seconds: float = READ_TIMEOUT_S,
+) -> list[Message]:
+    """Read from `starts`, without the partitions (usually all) that have nothing after theirs."""
+    unread = {number: start for number, start in starts.items() if start < bounds[number].end}
+    messages: list[Message] = []
+    read_each(client.kafka, pipeline.dead_letter_topic, unread, messages.append, limit=limit, seconds=seconds)
+    return messages
+
+
+def _bounds_of(bounds: dict[int, Bounds], topic: str, place: Place) -> Bounds:
+    if place.partition not in bounds:
+        raise RefusedError(f"topic {topic} has no partition {place.partition}", LIST)
+    return bounds[place.partition]
+
+
+def _letter(message: Message) -> DeadLetter:
+    headers = text_headers(message)
+    key = message.key()
+    return DeadLetter(
+        place=Place(message.partition() or 0, message.offset() or 0),
+        time=datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC),
+        aggregate_type=headers.get("aggregate_type", ""),
+        key=key.decode(errors="replace") if isinstance(key, bytes) else "",
+        event_id=headers.get("event_id", ""),
+        reason=headers.get("dead_letter_reason", ""),
+        message=headers.get("dead_letter_message", ""),
+    )

@@ -1,4 +1,4 @@
-"""Topics that the pipeline needs, topics as they are, and the difference."""
+"""Desired and actual state of the topics, and the changes between them."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from outbox_kit.kafka.client import TopicState
 from outbox_kit.pipeline import Environment, Pipeline
 
 DAY_MS = 24 * 60 * 60 * 1000
-# The broker adds its own framing to a record; the router counts key, value and headers.
+# Allowance for the framing of a record; the router counts key, value and headers.
 FRAMING_BYTES = 65_536
-# The record's timestamp is the commit time. A broker refuses one that is over an hour ahead of its own clock,
-# and under exactly-once that ends the task at commit, row after row: a clock must not stop the pipeline.
+# A record's timestamp is its commit time. By default a broker rejects timestamps over an hour ahead of its clock, and
+# with exactly-once the task then fails at each commit: clock skew must not stop the pipeline.
 ANY_TIMESTAMP = str(2**63 - 1)
 
 
-# What each setting is for; shown where it is changed, and in docs/plan.md.
+# Purpose of each setting, shown with its change and in docs/plan.md.
 SETTINGS = {
-    "cleanup.policy": "which records may go: all but the newest of each key, or what is older than the retention",
-    "retention.ms": "how long records are kept",
-    "delete.retention.ms": "a reader that was down so long still meets the tombstones: no deleted row stays in a table",
-    "min.compaction.lag.ms": "a record stays readable so long, also when a newer one has replaced it",
-    "min.cleanable.dirty.ratio": "share of replaced records that starts a compaction: bounds what a first read costs",
-    "segment.ms": "only closed segments are compacted: on a quiet topic one is closed after so long",
-    "min.insync.replicas": "acknowledged means: so many replicas have it",
-    "max.message.bytes": "takes the largest record that the connector sends",
-    "message.timestamp.after.max.ms": "a clock that is ahead must not stop the pipeline",
-    "message.timestamp.type": "the time of a record is its commit's",
+    "cleanup.policy": "which records are deleted: all but the latest of each key, or those older than the retention",
+    "retention.ms": "how long records are retained",
+    "delete.retention.ms": "how long tombstones are retained: a reader that is down for less misses no deletion",
+    "min.compaction.lag.ms": "how long a record stays readable after a newer one has replaced it",
+    "min.cleanable.dirty.ratio": "share of replaced records that starts a compaction: limits the cost of a first read",
+    "segment.ms": "when a segment of a topic with little traffic is closed: only closed segments are compacted",
+    "min.insync.replicas": "number of replicas that have a record when it is acknowledged",
+    "max.message.bytes": "size of the largest record that the connector sends",
+    "message.timestamp.after.max.ms": "clock skew must not stop the pipeline",
+    "message.timestamp.type": "the timestamp of a record is its commit time",
 }
-# Settings that delete records when they are lowered: under which clean-up, and what goes.
+# Settings that delete records when they are lowered: with which cleanup.policy, and what is lost.
 LOWERED = {
     "delete.retention.ms": (
         "compact",
-        "tombstones go that a reader which was down so long has not seen: its table keeps the deleted rows",
+        "tombstones are deleted that a reader may not have read yet: its table keeps the deleted rows",
     ),
-    "retention.bytes": ("delete", "the oldest records go at once, read or not: states, unacknowledged dead letters"),
-    "retention.ms": ("delete", "older records go at once, read or not: states, unacknowledged dead letters"),
+    "retention.bytes": (
+        "delete",
+        "the oldest records are deleted at once, read or not: states, unacknowledged dead letters",
+    ),
+    "retention.ms": ("delete", "older records are deleted at once, read or not: states, unacknowledged dead letters"),
 }
-# Topics of states. Kafka's own defaults let a tombstone go after a day: a reader that was down over a weekend would
-# keep the deleted rows for ever.
+# Settings of state topics. By default Kafka deletes tombstones after a day: the table of a reader that was down over a
+# weekend would keep the deleted rows.
 COMPACTED = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * DAY_MS),
@@ -53,17 +56,17 @@ COMPACTED = {
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic as the files want it. Settings that are not named are the broker's business."""
+    """Desired state of a topic. Settings that are not in `config` are left to the broker's defaults."""
 
     name: str
     partitions: int
     config: dict[str, str]
-    why: str
+    reason: str
     replicas: int = 3
 
 
 def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
-    """Every topic that the connector writes to: Connect's producer never creates one itself."""
+    """Return every topic that the connector writes to. Connect's producer does not create topics."""
     common = {
         "min.insync.replicas": str(environment.kafka.min_insync_replicas),
         "max.message.bytes": str(environment.connector.max_record_bytes + FRAMING_BYTES),
@@ -75,24 +78,24 @@ def desired_topics(pipeline: Pipeline, environment: Environment) -> list[Topic]:
             pipeline.topic_of(name),
             aggregate.partitions,
             {**COMPACTED, **common, **aggregate.topic},
-            f"newest state of every {name}",
+            f"latest state of every {name}",
         )
         for name, aggregate in pipeline.routed.items()
     ]
     retention = str(pipeline.dead_letter.retention_days * DAY_MS)
     dead_letter = {"cleanup.policy": "delete", "retention.ms": retention, **common}
     topics.append(
-        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, dead_letter, "rows that fit no route")
+        Topic(pipeline.dead_letter_topic, pipeline.dead_letter.partitions, dead_letter, "rows that cannot be routed")
     )
     short_lived = {"cleanup.policy": "delete", "retention.ms": str(DAY_MS), **common}
-    topics.append(Topic(pipeline.heartbeat_topic, 1, short_lived, "Debezium's heartbeats move the slot"))
+    topics.append(Topic(pipeline.heartbeat_topic, 1, short_lived, "Debezium's heartbeats, which advance the slot"))
     if pipeline.connector.transaction_metadata:
         topics.append(Topic(pipeline.transaction_topic, 1, short_lived, "transaction boundaries"))
     return [replace(topic, replicas=environment.kafka.replication_factor) for topic in topics]
 
 
 def different_settings(topic: Topic, actual: TopicState) -> dict[str, tuple[str, str]]:
-    """Settings that differ: name to (live value, wanted value)."""
+    """Return the settings that differ, with their actual and desired values."""
     return {
         key: (actual.config.get(key, ""), value)
         for key, value in topic.config.items()
@@ -100,85 +103,95 @@ def different_settings(topic: Topic, actual: TopicState) -> dict[str, tuple[str,
     }
 
 
-def _same(live: str | None, wanted: str) -> bool:
-    """Values as Kafka reads them: a broker may answer 0.20 for 0.2, or delete,compact in another order."""
-    if live is None or live == wanted:
-        return live == wanted
+def _same(actual: str | None, desired: str) -> bool:
+    """Compare values as Kafka does: 0.20 equals 0.2, and lists have no order."""
+    if actual is None or actual == desired:
+        return actual == desired
     try:
-        return float(live) == float(wanted)
+        return float(actual) == float(desired)
     except ValueError:
-        return sorted(live.split(",")) == sorted(wanted.split(","))
+        return sorted(actual.split(",")) == sorted(desired.split(","))
 
 
 def diff(topics: list[Topic], actual: dict[str, TopicState]) -> list[Change]:
-    """Topics to create, to grow, and settings to change."""
+    """Return the topics to create, to grow and to configure."""
     changes = []
     for topic in topics:
         if topic.name not in actual:
             after = f"{topic.partitions} partitions, {topic.replicas} replicas, {topic.config['cleanup.policy']}"
-            changes.append(Change("kafka", f"topic {topic.name}", "create", topic.why, after=after))
+            changes.append(Change("kafka", "topic", topic.name, "create", topic.reason, after=after))
         elif topic.partitions != actual[topic.name].partitions or different_settings(topic, actual[topic.name]):
             changes.append(_update(topic, actual[topic.name]))
     return changes
 
 
-def _update(topic: Topic, live: TopicState) -> Change:
-    settings = sorted(different_settings(topic, live).items())
+def _update(topic: Topic, actual: TopicState) -> Change:
+    settings = sorted(different_settings(topic, actual).items())
     before = [f"{key}={old}" for key, (old, _) in settings]
     after = [f"{key}={new}" for key, (_, new) in settings]
-    why = [f"{key}: {SETTINGS[key]}" if key in SETTINGS else f"{key}: as the pipeline file says" for key, _ in settings]
-    if topic.partitions != live.partitions:
-        before.insert(0, f"{live.partitions} partitions")
+    reasons = [f"{key}: {SETTINGS.get(key, 'as declared in the pipeline file')}" for key, _ in settings]
+    if topic.partitions != actual.partitions:
+        before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
-        why.insert(0, "the topic first, then the connector, which restarts its task")
-    name = f"topic {topic.name}"
-    return Change("kafka", name, "update", "; ".join(why), ", ".join(before), ", ".join(after), danger(topic, live))
+        reasons.insert(0, "the topic first, then the connector, which restarts its task")
+    return Change(
+        "kafka",
+        "topic",
+        topic.name,
+        "update",
+        "; ".join(reasons),
+        ", ".join(before),
+        ", ".join(after),
+        danger(topic, actual),
+    )
 
 
-def danger(topic: Topic, live: TopicState) -> str:
-    """What growing a topic or changing its clean-up can lose, in words; empty: nothing."""
-    found = []
-    if topic.partitions != live.partitions:
-        found.append(
+def danger(topic: Topic, actual: TopicState) -> str:
+    """Return what adding partitions or changing the clean-up can lose; empty if nothing."""
+    dangers = []
+    if topic.partitions != actual.partitions:
+        dangers.append(
             "keys move to other partitions: tombstones miss the old one, so deleted and old states stay there; "
             "write the newest state of every aggregate again afterwards"
         )
-    different = different_settings(topic, live)
+    different = different_settings(topic, actual)
     old, new = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
     if "compact" in new - old:
-        found.append("compaction removes all but the newest record of each key, and the topic takes no record without")
+        dangers.append(
+            "compaction removes all but the newest record of each key, and records without a key are rejected"
+        )
     if "delete" in new:
         states = ", the newest states of keys among them" if "compact" in old else ""
-        found.append(f"records older than the retention are deleted{states}")
-    policies = _policies(topic.config.get("cleanup.policy", live.config.get("cleanup.policy", "")))
-    found += [
-        f"{key} {was} → {wanted}: {LOWERED[key][1]}"
-        for key, (was, wanted) in sorted(different.items())
-        if key in LOWERED and LOWERED[key][0] in policies and _lowered(was, wanted)
+        dangers.append(f"records older than the retention are deleted{states}")
+    policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
+    dangers += [
+        f"{key} {before} → {after}: {LOWERED[key][1]}"
+        for key, (before, after) in sorted(different.items())
+        if key in LOWERED and LOWERED[key][0] in policies and _is_lower(before, after)
     ]
-    return "; ".join(found)
+    return "; ".join(dangers)
 
 
 def _policies(value: str) -> set[str]:
     return {policy.strip() for policy in value.split(",") if policy.strip()}
 
 
-def _lowered(live: str, wanted: str) -> bool:
-    """Whether less is kept than before; -1 is no limit."""
+def _is_lower(before: str, after: str) -> bool:
+    """Return whether less is retained than before; -1 means no limit. False if the actual value is unknown."""
     try:
-        old, new = (math.inf if int(value) < 0 else int(value) for value in (live, wanted))
+        old, new = (math.inf if int(value) < 0 else int(value) for value in (before, after))
     except ValueError:
-        return False  # the live value is not known
+        return False
     return new < old
 
 
 def refuse_unsafe(topics: list[Topic], actual: dict[str, TopicState]) -> None:
-    """Kafka never lowers a partition count. Raises RefusedError."""
+    """Raise RefusedError if a topic has more partitions than declared: Kafka cannot remove partitions."""
     for topic in topics:
-        live = actual.get(topic.name)
-        if live is not None and live.partitions > topic.partitions:
+        state = actual.get(topic.name)
+        if state is not None and state.partitions > topic.partitions:
             raise RefusedError(
-                f"topic {topic.name} has {live.partitions} partitions, the pipeline file says {topic.partitions}: "
-                "a topic cannot lose partitions",
-                f"set `partitions` to {live.partitions}",
+                f"topic {topic.name} has {state.partitions} partitions, the pipeline file declares "
+                f"{topic.partitions}: Kafka cannot remove partitions",
+                f"set `partitions` to {state.partitions} in the pipeline file",
             )

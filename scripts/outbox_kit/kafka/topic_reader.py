@@ -1,4 +1,4 @@
-"""Reads single topics to or from their end, read_committed; joins no group and commits nothing."""
+"""Readers of single topics, read_committed, without joining a consumer group or committing offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_kit.errors import UnreachableError
-from outbox_kit.kafka.client import REQUEST_TIMEOUT_S, client_settings
+from outbox_kit.kafka.client import CREATES_TOPICS, REQUEST_TIMEOUT_S, client_settings
 from outbox_kit.pipeline import Kafka
 from outbox_kit.waiting import Seen, wait_for
 
@@ -30,21 +30,20 @@ def _consumer(kafka: Kafka, topic: str, **settings: object) -> Iterator[Consumer
     try:
         yield consumer
     except KafkaException as error:
-        message = f"cannot read topic {topic}: {error.args[0].str()}"
-        raise UnreachableError(message, "run `outbox apply`, which creates every topic") from None
+        raise UnreachableError(f"cannot read topic {topic}: {error.args[0].str()}", CREATES_TOPICS) from None
     finally:
         consumer.close()
 
 
 @contextmanager
 def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
-    """A consumer that stands at the end of every partition. Raises UnreachableError when there is no such topic."""
+    """Open a consumer at the end of every partition. Raises UnreachableError if the topic does not exist."""
     with _consumer(kafka, topic) as consumer:
-        found = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
+        metadata = consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
         ends = []
-        for number in found.partitions:
+        for number in metadata.partitions:
             _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_TIMEOUT_S)
             ends.append(TopicPartition(topic, number, end))
         consumer.assign(ends)
@@ -52,13 +51,10 @@ def reader_at_end(kafka: Kafka, topic: str) -> Iterator[Consumer]:
 
 
 def read_all(kafka: Kafka, topic: str, partitions: int) -> list[Message]:
-    """Every committed record that the topic holds now. For topics that fit into memory.
-
-    Raises UnreachableError, WaitTimeoutError.
-    """
-    found: list[Message] = []
-    read_each(kafka, topic, dict.fromkeys(range(partitions), 0), found.append)
-    return found
+    """Return every committed record of a topic that fits into memory. Raises UnreachableError, WaitTimeoutError."""
+    records: list[Message] = []
+    read_each(kafka, topic, dict.fromkeys(range(partitions), 0), records.append)
+    return records
 
 
 def read_each(
@@ -68,57 +64,60 @@ def read_each(
     take: Callable[[Message], None],
     *,
     seconds: float = READ_TIMEOUT_S,
+    limit: int | None = None,
 ) -> None:
-    """Hand every committed record from `starts` (partition to offset) to the present end to `take`, one by one.
+    """Pass every committed record from `starts` (partition to offset) to the current end to `take`.
 
-    Raises UnreachableError, WaitTimeoutError after `seconds`.
+    Stop after `limit` records. Raises UnreachableError, and WaitTimeoutError after `seconds`.
     """
-    taken = 0
+    count = 0
     unread = set(starts)
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
 
-        def look() -> Seen[bool]:
-            nonlocal taken
-            message = consumer.poll(POLL_S)
-            if message is None:
-                return Seen(None, f"{taken} records, partitions {sorted(unread)} not at their end")
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition() or 0)
-            elif error is not None:
-                raise KafkaException(error)
-            else:
-                taken += 1
-                take(message)
-            return Seen(None if unread else True, f"{taken} records")
+        def poll() -> Seen[bool]:
+            nonlocal count
+            record = _poll(consumer)
+            if isinstance(record, int):
+                unread.discard(record)
+            elif record is not None:
+                count += 1
+                take(record)
+            done = not unread or count == limit
+            return Seen(done or None, f"{count} records, partitions {sorted(unread)} not at their end")
 
         if unread:
-            wait_for(f"the end of topic {topic}", look, seconds=seconds, every=0)
+            wait_for(f"the end of topic {topic}", poll, seconds=seconds, every=0)
 
 
 def read_one(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
-    """The committed record at exactly this place; None where there is none. Raises UnreachableError."""
+    """Return the committed record at exactly this offset, None if there is none. Raises UnreachableError."""
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])
 
-        def look() -> Seen[list[Message]]:
-            message = consumer.poll(POLL_S)
-            if message is None:
-                return Seen(None, "nothing yet")
-            error = message.error()
-            if error is None:
-                return Seen([message] if message.offset() == offset else [], "a record")
-            if error.code() == KafkaError._PARTITION_EOF:
-                return Seen([], "the end")
-            raise KafkaException(error)
+        def poll() -> Seen[list[Message]]:
+            record = _poll(consumer)
+            if record is None:
+                return Seen(None, "no record")
+            return Seen([record] if not isinstance(record, int) and record.offset() == offset else [], "")
 
-        found = wait_for(f"offset {offset} of topic {topic}", look, seconds=READ_TIMEOUT_S, every=0)
-    return found[0] if found else None
+        records = wait_for(f"offset {offset} of topic {topic}", poll, seconds=READ_TIMEOUT_S, every=0)
+    return records[0] if records else None
+
+
+def _poll(consumer: Consumer) -> Message | int | None:
+    """Return the next record, the number of a partition at its end, or None. Raises KafkaException."""
+    message = consumer.poll(POLL_S)
+    error = message.error() if message is not None else None
+    if message is None or error is None:
+        return message
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return message.partition() or 0
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """Headers as text; those that are no text are left out."""
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found
+    """Return the headers as text; those without a value are omitted."""
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
     return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}

@@ -1,4 +1,4 @@
-"""dead-letter list, show, acknowledge."""
+"""outbox dead-letter: list, show, acknowledge."""
 
 from __future__ import annotations
 
@@ -7,58 +7,69 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
-from outbox_kit.operations import dead_letters
-from outbox_kit.operations.dead_letters import Place
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.dead_letters import Place
+from outbox_kit.progress import plural
 
-app = typer.Typer(help="Rows that could not be routed.", no_args_is_help=True)
-HEADS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
+app = typer.Typer(help="List, show and acknowledge rows that could not be routed.", no_args_is_help=True)
+COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "message"]
 
 
 @app.command("list")
+@common_options("output")
 def list_(
-    context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Acknowledged ones too.")] = False,
+    common: CommonOptions,
+    everything: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
 ) -> None:
-    """List the dead letters that nobody has acknowledged; keys, never payloads."""
-    common: Common = context.obj
+    """List the dead letters that are not acknowledged.
+
+    Prints keys, never payloads.
+    """
     with common.deployment() as target:
-        found = dead_letters.listed(target, everything=everything)
-    documents = [letter.to_dict() for letter in found]
+        letters = dead_letters.list_letters(target.kafka, target.pipeline, everything=everything)
+    documents = [letter.to_dict() for letter in letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
-    elif found:
-        print_table(HEADS, [[str(document[head]) for head in HEADS] for document in documents])
-    say(f"{len(found)} dead letters{'' if everything else ' not acknowledged'}")
+    elif documents:
+        print_table(COLUMNS, [[str(document[column]) for column in COLUMNS] for document in documents])
+    print_message(plural(len(letters), "dead letter") + ("" if everything else " not acknowledged"))
 
 
 @app.command()
+@common_options()
 def show(
-    context: typer.Context, place: Annotated[str, typer.Argument(help="PARTITION/OFFSET, as `list` prints it.")]
+    common: CommonOptions,
+    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place, as `dead-letter list` prints it.")],
 ) -> None:
-    """Print one dead letter in full: the row as it was written, payload and all."""
-    common: Common = context.obj
+    """Print one dead letter as JSON, with its outbox row and payload."""
     with common.deployment() as target:
-        letter, row = dead_letters.show(target, _place(place, "PLACE"))
-    print_json({**letter.to_dict(), "row": _parsed(row)})
+        letter, row = dead_letters.show(target.kafka, target.pipeline, _place(place, "PARTITION/OFFSET"))
+    print_json({**letter.to_dict(), "row": _parse_row(row)})
 
 
 @app.command()
+@common_options("output")
 def acknowledge(
-    context: typer.Context,
-    to: Annotated[str | None, typer.Option("--to", help="PARTITION/OFFSET: that partition up to there.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that are there now.")] = False,
+    common: CommonOptions,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge one partition up to and including this."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Acknowledge all that exist now.")] = False,
 ) -> None:
-    """Mark dead letters as dealt with; nothing is deleted."""
-    common: Common = context.obj
+    """Mark dead letters as handled.
+
+    Nothing is deleted.
+    """
     if everything == (to is not None):
-        raise typer.BadParameter("one of --to PARTITION/OFFSET and --all", param_hint="--to")
+        raise typer.BadParameter("give either --to PARTITION/OFFSET or --all", param_hint="--to")
     with common.deployment() as target:
-        done = dead_letters.acknowledge(target, None if to is None else _place(to, "--to"))
+        count = dead_letters.acknowledge(target.kafka, target.pipeline, None if to is None else _place(to, "--to"))
     if common.output is Output.JSON:
-        print_json({"acknowledged": done})
-    say(f"{done} dead letters acknowledged")
+        print_json({"acknowledged": count})
+    print_message(f"{plural(count, 'dead letter')} acknowledged")
 
 
 def _place(text: str, option: str) -> Place:
@@ -68,7 +79,7 @@ def _place(text: str, option: str) -> Place:
     return place
 
 
-def _parsed(row: str) -> object:
+def _parse_row(row: str) -> object:
     try:
         return json.loads(row)
     except ValueError:

@@ -1,0 +1,167 @@
+"""Execution of the planned changes of a connector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outbox_kit.changes import Change
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.config_diff import different_keys
+from outbox_kit.connect.confirmed_writes import confirmed, sent
+from outbox_kit.connect.lifecycle import (
+    has_config,
+    is_paused_or_stopped,
+    put_config,
+    remove,
+    stop,
+    wait_stopped,
+)
+from outbox_kit.connect.offset_seeding import Start, ensure_offset
+from outbox_kit.connect.state import INSTALL, State, missing_plugins
+from outbox_kit.errors import OutboxKitError, RefusedError
+from outbox_kit.progress import Progress, silent
+
+
+def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
+    """Raise RefusedError if the worker lacks a class that the config names."""
+    missing = missing_plugins(config, client.plugins())
+    if missing:
+        raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
+
+
+def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Progress = silent) -> None:
+    """Validate the config on the worker before it is written. Raises RefusedError."""
+    # Debezium's validation connects to the database: an unreachable one delays this by its time-outs.
+    progress("validate the connector config on the worker")
+    validation = client.validate(name, config)
+    if validation.unresolved:
+        raise RefusedError(
+            f"the Connect worker does not resolve the placeholder of {', '.join(validation.unresolved)}",
+            "check the worker's config.providers, and that the file or variable exists and is allowed",
+        )
+    if validation.errors:
+        problems = "; ".join(f"{key}: {' '.join(messages)}" for key, messages in sorted(validation.errors.items()))
+        raise RefusedError(
+            f"Kafka Connect rejects the connector config: {problems}",
+            "correct the environment file, or the source of the worker's placeholders",
+        )
+
+
+def apply(
+    client: ConnectClient,
+    name: str,
+    config: dict[str, str],
+    changes: list[Change],
+    *,
+    start: Start,
+    progress: Progress,
+    state: State = "running",
+) -> bool:
+    """Make the `changes` of diff(). Return whether the connector was started.
+
+    A new connector is created STOPPED and gets an offset before it starts: without one, a restart before its first
+    event begins at the server's current LSN, and rows written since the slot was created are lost without an error
+    (PostgresOffsetContext).
+    """
+    updater = _ConnectorUpdater(client, name, config, start, state, progress)
+    started = False
+    for change in changes:
+        progress(change.title)
+        started = updater.make(change) or started
+    return started
+
+
+@dataclass
+class _ConnectorUpdater:
+    """Makes the changes of one connector. Methods that can start it return whether they did."""
+
+    client: ConnectClient
+    name: str
+    config: dict[str, str]
+    begin: Start
+    state: State
+    progress: Progress
+
+    def make(self, change: Change) -> bool:
+        if change.action == "delete":
+            remove(self.client, change.name, progress=self.progress)
+            return False
+        if change.kind == "offsets":
+            self._delete_offsets()
+            return False
+        if change.kind == "state":
+            return self._enter_state()
+        if change.kind == "start":
+            return self._start()
+        return self._create() if change.action == "create" else self._update()
+
+    def _create(self) -> bool:
+        confirmed(
+            f"create connector {self.name}",
+            lambda: self.client.create_stopped(self.name, self.config),
+            lambda: has_config(self.client, self.name, self.config),
+            self.progress,
+        )
+        return self._start()
+
+    def _start(self) -> bool:
+        """Bring a connector that was stopped before this apply into the declared state."""
+        wait_stopped(self.client, self.name)
+        return self._leave_stopped(was_stopped=True)
+
+    def _update(self) -> bool:
+        """Change the config while the connector is stopped; one that was paused or stopped stays so.
+
+        While it runs, the RUNNING of the old task could be taken for that of the new one.
+        """
+        if is_paused_or_stopped(self.client.status(self.name)):
+            put_config(self.client, self.name, self.config, self.progress)
+            return False
+        try:
+            stop(self.client, self.name, progress=self.progress)
+            put_config(self.client, self.name, self.config, self.progress)
+            return self._leave_stopped()
+        except OutboxKitError as error:
+            raise type(error)(f"{error.message}; {self._resume_old_config()}", error.hint) from None
+
+    def _resume_old_config(self) -> str:
+        """After a failed update, resume the connector under its old config; return how it was left.
+
+        A stopped connector keeps the slot, and WAL grows. With the new config but without an offset it must not run:
+        the next apply continues there.
+        """
+        try:
+            actual = self.client.config(self.name)
+            if actual is not None and different_keys(self.config, actual):
+                self._move()
+                return f"connector {self.name} keeps its previous config and is {self.state} again"
+        except OutboxKitError as error:
+            self.progress(error.message)
+        return f"connector {self.name} is left STOPPED, and WAL grows: run `outbox apply` again"
+
+    def _enter_state(self) -> bool:
+        status = self.client.status(self.name)
+        if self.state == "stopped" or (status and status.connector == "STOPPED"):
+            stop(self.client, self.name, progress=self.progress)
+            return self._leave_stopped()
+        return self._move()
+
+    def _delete_offsets(self) -> None:
+        stop(self.client, self.name, progress=self.progress)
+        confirmed(
+            f"delete the offsets of {self.name}",
+            lambda: self.client.delete_offsets(self.name),
+            lambda: not any(entry["offset"] for entry in self.client.offsets(self.name)),
+            self.progress,
+        )
+
+    def _leave_stopped(self, *, was_stopped: bool = False) -> bool:
+        """Enter the declared state with an offset, also if that is `stopped`: a later resume needs one."""
+        ensure_offset(self.client, self.name, self.begin, self.progress, was_stopped=was_stopped)
+        return self._move()
+
+    def _move(self) -> bool:
+        if self.state != "stopped":
+            request = self.client.resume if self.state == "running" else self.client.pause
+            sent(lambda: request(self.name), self.progress)
+        return self.state == "running"

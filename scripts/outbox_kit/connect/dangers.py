@@ -1,0 +1,47 @@
+"""What a change of a connector config can lose. The other systems rate their own changes."""
+
+from __future__ import annotations
+
+import re
+
+from outbox_kit.connect.config_diff import KeyChange
+
+KEYS = "records get another key: states under the old keys are never compacted or deleted"
+PARTITIONS = "keys move to other partitions: tombstones miss the old one, and old states stay there"
+TOPIC = "records go to another topic: the states on the old one stay as they are"
+DATABASE = "another database has other LSNs"
+# By key pattern. EventRouter and OutboxRouter name the key column alike; the classic chain lists it in ValueToKey.
+DANGERS = (
+    (re.compile(r"topic\.prefix"), f"{TOPIC}, consumers must move, and Connect keeps offsets by prefix"),
+    (re.compile(r"transforms\.[^.]+\.aggregate\..+\.topic"), TOPIC),
+    (re.compile(r"transforms\.[^.]+\.table\.field\.event\.key"), KEYS),
+    (re.compile(r"transforms\.[^.]+\.(aggregate\..+\.)?partition\.field"), PARTITIONS),
+    (re.compile(r"slot\.name"), "rows that only the old slot holds are not read"),
+    (re.compile(r"database\.(hostname|port|dbname)"), DATABASE),
+)
+VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
+# Dangers after which the topics no longer have the latest state of every aggregate.
+STATES_AFFECTED = (KEYS, PARTITIONS, TOPIC)
+REPUBLISH = "write the newest state of every aggregate again afterwards"
+
+
+def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
+    """Return every danger of these changes as one text, each with its key and values; empty if there is none."""
+    rated = [(change, _danger(change, desired)) for change in changes]
+    dangers = [
+        f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
+        for change, danger in rated
+        if danger
+    ]
+    if any(danger.startswith(STATES_AFFECTED) for _, danger in rated):
+        dangers.append(REPUBLISH)
+    return "; ".join(dangers)
+
+
+def _danger(change: KeyChange, desired: dict[str, str]) -> str:
+    step = VALUE_TO_KEY.fullmatch(change.key)
+    if step and desired.get(f"{step[1]}.type", "").endswith(".ValueToKey"):
+        return KEYS
+    danger = next((danger for pattern, danger in DANGERS if pattern.fullmatch(change.key)), "")
+    # A new route takes nothing away from an existing topic.
+    return "" if danger == TOPIC and change.before is None else danger

@@ -1,0 +1,102 @@
+"""Refuse to apply a plan when the state differs from the one it was made from."""
+
+from __future__ import annotations
+
+from outbox_kit.changes import Change
+from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.plan_model import Plan
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline.lock import KEPT_VERSIONS
+
+
+def refuse_stale_plan(shown: Plan, current: Plan) -> None:
+    """Raise RefusedError with the first difference between the plan that was shown and the current one."""
+    difference = _different_target(shown, current) or _different_changes(shown, current)
+    if difference:
+        _refuse(difference, "run `outbox plan` again; nothing was changed")
+
+
+def _different_target(shown: Plan, current: Plan) -> str:
+    """Return the first difference in pipeline or systems: the same changes may be pending elsewhere."""
+    if (shown.pipeline, shown.environment) != (current.pipeline, current.environment):
+        return f"the plan is for {shown.pipeline!r} in {shown.environment!r}"
+    for system, planned, actual in (
+        ("Kafka cluster", shown.cluster_id, current.cluster_id),
+        ("registry", shown.registry, current.registry),
+        ("database", shown.database, current.database),
+    ):
+        if planned is not None and planned != actual:
+            return f"the plan was made for {system} {planned}, this is {actual or 'unknown'}"
+    return ""
+
+
+def _different_changes(shown: Plan, current: Plan) -> str:
+    planned = {(change.system, change.object, change.action): change for change in shown.changes}
+    for change in current.changes:
+        earlier = planned.pop((change.system, change.object, change.action), None)
+        if earlier is None:
+            return f"{change.title} was not in the plan"
+        if earlier != change:
+            return f"{change.title} was planned as {_effect(earlier)}, and is now {_effect(change)}"
+    if planned:
+        return f"{next(iter(planned.values())).title} is no longer pending"
+    if shown.files != current.files:
+        return "pipeline, environment or schema files were changed"
+    return ""
+
+
+def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
+    """Raise RefusedError unless the registry has its versions of the plan and the planned new ones."""
+    subjects = {change.name for change in plan.of("registry") if change.kind == "schema"}
+    for aggregate, versions in lock.schemas.items():
+        new = [entry for entry in versions[:1] if entry.subject in subjects]
+        expected = [*new, *plan.schemas.get(aggregate, [])][:KEPT_VERSIONS]
+        if versions != expected:
+            _refuse_late(
+                f"{aggregate} has versions {_versions(versions)} in the registry, planned were {_versions(expected)}"
+            )
+
+
+def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
+    """Raise RefusedError if the rendered config, schemas excluded, differs from the plan: a template was edited."""
+    config = deployment.render_without_schemas(lock)
+    keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
+    if keys:
+        _refuse_late(f"the connector's config would differ from the plan in {', '.join(keys)}")
+
+
+def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
+    """Raise RefusedError if other changes of the connector are pending than planned.
+
+    With new schemas only objects and actions are compared: the ids were not known to the plan.
+    """
+    planned = plan.of("connect")
+    if any(change.kind == "schema" for change in plan.of("registry")):
+        same = [(change.object, change.action) for change in planned] == [
+            (change.object, change.action) for change in changes
+        ]
+    else:
+        same = planned == changes
+    if not same:
+        _refuse_late(f"pending changes of the connector are {_list(changes)}, planned were {_list(planned)}")
+
+
+def _effect(change: Change) -> str:
+    return " → ".join(filter(None, (change.before, change.after))) or change.reason
+
+
+def _list(changes: list[Change]) -> str:
+    return ", ".join(f"{change.title} ({_effect(change)})" for change in changes) or "none"
+
+
+def _versions(versions: list[LockedSchema]) -> str:
+    return ", ".join(f"{entry.version} (id {entry.id})" for entry in versions) or "none"
+
+
+def _refuse_late(difference: str) -> None:
+    _refuse(difference, "run `outbox plan` again; the connector was not changed, the other systems are as planned")
+
+
+def _refuse(difference: str, hint: str) -> None:
+    raise RefusedError(f"the state changed since the plan was made: {difference}", hint)

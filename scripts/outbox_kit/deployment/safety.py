@@ -1,0 +1,97 @@
+"""Conditions under which apply and destroy refuse to start: wrong cluster, lost lock file, broken rules, dangers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.plan_model import Plan
+from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.kafka import source_epoch
+from outbox_kit.pipeline import Lock
+from outbox_kit.rules import Check, Severity, Status
+
+
+def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
+    """Compare the expected Kafka cluster id with that of Kafka and of Connect, as far as they are in `systems`.
+
+    The environment file, or else the first apply, defines the expected id. Return the id, None if none was read.
+    Raises RefusedError, UnreachableError.
+    """
+    kafka = deployment.environment.kafka
+    actual: dict[str, str] = {}
+    if "kafka" in systems:
+        actual[f"kafka.bootstrap_servers ({kafka.bootstrap_servers})"] = deployment.kafka.cluster_id()
+    if "connect" in systems:
+        actual[f"Kafka Connect ({deployment.connect.url})"] = str(deployment.connect.root()["kafka_cluster_id"])
+    expected, origin = kafka.cluster_id, "kafka.cluster_id of the environment file"
+    if expected is None and lock is not None and lock.cluster_id is not None:
+        expected, origin = lock.cluster_id, f"the cluster of the first apply ({deployment.lock_file.name})"
+    for address, cluster in actual.items():
+        if expected is not None and cluster != expected:
+            raise RefusedError(
+                f"{address} belongs to cluster {cluster}; {origin} is {expected}",
+                "check the addresses in the environment file; nothing was changed",
+            )
+    if len(set(actual.values())) > 1:
+        addresses = ", ".join(f"{address} to {cluster}" for address, cluster in actual.items())
+        raise RefusedError(
+            f"Kafka and Connect belong to different clusters: {addresses}",
+            "check kafka.bootstrap_servers and connect.url in the environment file; nothing was changed",
+        )
+    return next(iter(actual.values()), None)
+
+
+def highest_epoch(deployment: Deployment) -> int:
+    """Return the highest source epoch in the last records of the state topics; 0 without one.
+
+    Raises UnreachableError, WaitTimeoutError.
+    """
+    pipeline, kafka = deployment.pipeline, deployment.environment.kafka
+    existing = deployment.kafka.topics()
+    topics = [topic for topic in map(pipeline.topic_of, pipeline.routed) if topic in existing]
+    epochs = [source_epoch.highest_epoch(kafka, topic, deployment.kafka.bounds(topic)) for topic in topics]
+    return max(epochs, default=0)
+
+
+def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
+    """Raise RefusedError if the lock file has no source, and records have its source epoch or a later one."""
+    if lock is not None and lock.source is not None:
+        return
+    locked = lock.source_epoch if lock else 1
+    written = highest_epoch(deployment)
+    if written >= locked:
+        raise RefusedError(
+            f"topics have records of source epoch {written}, but the lock file {deployment.lock_file} "
+            f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {locked} every sink would ignore "
+            "new states as older",
+            f"restore the lock file from version control; if it is lost: {RECOVER}",
+        )
+
+
+def refuse_broken_rules(checks: list[Check]) -> None:
+    """Raise RefusedError if a lint rule of severity error failed."""
+    broken = [check for check in checks if check.status is Status.FAIL and check.severity is Severity.ERROR]
+    if broken:
+        problems = "; ".join(f"{check.id}: {check.seen}, expected {check.expected}" for check in broken)
+        raise RefusedError(f"the files violate rules: {problems}", broken[0].remedy or "run `outbox lint`")
+
+
+def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
+    """Raise RefusedError if a dangerous change is not allowed by the name of its object."""
+    refused = [change for change in plan.dangerous if change.object not in allowed]
+    if refused:
+        dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused)
+        options = " ".join(f'--allow "{change.object}"' for change in refused)
+        raise RefusedError(
+            f"dangerous changes, nothing was changed: {dangers}", f"to allow them: `outbox apply {options}`"
+        )
+
+
+def refuse_early_connector(plan: Plan) -> None:
+    """Raise RefusedError if objects that the connector requires are pending and excluded."""
+    if plan.waits_for:
+        raise RefusedError(
+            f"the connector requires pending objects: {', '.join(plan.waits_for)}",
+            "run `outbox apply` without --only, or apply these systems first",
+        )
