@@ -2,6 +2,7 @@ package io.outboxkit.smt;
 
 import io.outboxkit.smt.config.FieldPath;
 import io.outboxkit.smt.config.NamedValues;
+import io.outboxkit.smt.config.Validators;
 import io.outboxkit.smt.util.KeyPartitioner;
 import java.util.HashMap;
 import java.util.List;
@@ -50,13 +51,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
               ConfigName.PARTITIONS,
               Type.INT,
               null,
-              ConfigDef.LambdaValidator.with(
-                  (name, value) -> {
-                    if (value != null) {
-                      Range.atLeast(1).ensureValid(name, value);
-                    }
-                  },
-                  () -> "[1,...]"),
+              Validators.optional("[1,...]", Range.atLeast(1)),
               Importance.HIGH,
               "Partition count of the topics that topic.partitions does not list. A record of a"
                   + " topic without a partition count stops the task.")

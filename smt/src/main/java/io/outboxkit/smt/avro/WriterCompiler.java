@@ -40,6 +40,8 @@ final class WriterCompiler {
 
   ValueWriter compile(Schema schema) {
     requireValidLogicalType(schema);
+    LogicalType type = schema.getLogicalType();
+    String logicalType = type == null ? "" : type.getName();
     return switch (schema.getType()) {
       case RECORD -> recordWriter(schema);
       case UNION -> unionWriter(schema);
@@ -50,11 +52,13 @@ final class WriterCompiler {
       case BOOLEAN -> new ScalarWriters.BooleanWriter();
       case FLOAT -> new NumberWriters.FloatWriter();
       case DOUBLE -> new NumberWriters.DoubleWriter();
-      case INT -> intWriter(schema);
-      case LONG -> longWriter(schema);
+      case INT -> intWriter(logicalType);
+      case LONG -> longWriter(logicalType);
       case STRING ->
-          isUuid(schema) ? new ScalarWriters.UuidWriter(false) : new ScalarWriters.StringWriter();
-      case BYTES, FIXED -> binaryWriter(schema);
+          logicalType.equals("uuid")
+              ? new ScalarWriters.UuidWriter(false)
+              : new ScalarWriters.StringWriter();
+      case BYTES, FIXED -> binaryWriter(schema, logicalType);
     };
   }
 
@@ -76,44 +80,33 @@ final class WriterCompiler {
         schema.getTypes().stream().map(this::compile).toArray(ValueWriter[]::new));
   }
 
-  private static ValueWriter intWriter(Schema schema) {
-    LogicalType type = schema.getLogicalType();
-    if (type instanceof LogicalTypes.Date) {
-      return new TemporalWriters.DateWriter();
-    }
-    return type instanceof LogicalTypes.TimeMillis
-        ? new TemporalWriters.TimeWriter(type.getName())
-        : new NumberWriters.IntWriter();
+  private static ValueWriter intWriter(String logicalType) {
+    return switch (logicalType) {
+      case "date" -> new TemporalWriters.DateWriter();
+      case "time-millis" -> new TemporalWriters.TimeWriter(logicalType);
+      default -> new NumberWriters.IntWriter();
+    };
   }
 
-  private static ValueWriter longWriter(Schema schema) {
-    LogicalType type = schema.getLogicalType();
-    if (type instanceof LogicalTypes.TimeMicros) {
-      return new TemporalWriters.TimeWriter(type.getName());
+  private static ValueWriter longWriter(String logicalType) {
+    if (logicalType.equals("time-micros")) {
+      return new TemporalWriters.TimeWriter(logicalType);
     }
-    if (type == null || !KNOWN_LOGICAL_TYPES.contains(type.getName())) {
-      return new NumberWriters.LongWriter();
-    }
-    return new TemporalWriters.TimestampWriter(type.getName());
+    return logicalType.contains("timestamp-") && KNOWN_LOGICAL_TYPES.contains(logicalType)
+        ? new TemporalWriters.TimestampWriter(logicalType)
+        : new NumberWriters.LongWriter();
   }
 
-  private static ValueWriter binaryWriter(Schema schema) {
-    LogicalType type = schema.getLogicalType();
+  private static ValueWriter binaryWriter(Schema schema, String logicalType) {
     int fixedSize = schema.getType() == Schema.Type.FIXED ? schema.getFixedSize() : -1;
-    if (type instanceof LogicalTypes.Decimal decimal) {
-      return new NumberWriters.DecimalWriter(decimal, fixedSize);
-    }
-    if (type instanceof LogicalTypes.BigDecimal) {
-      return new NumberWriters.BigDecimalWriter();
-    }
-    return isUuid(schema)
-        ? new ScalarWriters.UuidWriter(true)
-        : new ScalarWriters.BytesWriter(fixedSize);
-  }
-
-  private static boolean isUuid(Schema schema) {
-    LogicalType type = schema.getLogicalType();
-    return type != null && type.getName().equals("uuid");
+    return switch (logicalType) {
+      case "decimal" ->
+          new NumberWriters.DecimalWriter(
+              (LogicalTypes.Decimal) schema.getLogicalType(), fixedSize);
+      case "big-decimal" -> new NumberWriters.BigDecimalWriter();
+      case "uuid" -> new ScalarWriters.UuidWriter(true);
+      default -> new ScalarWriters.BytesWriter(fixedSize);
+    };
   }
 
   private static void requireValidLogicalType(Schema schema) {

@@ -21,13 +21,7 @@ public final class FieldPath {
 
   /** Accepts null, which stands for an option that is not set. */
   public static final ConfigDef.Validator VALIDATOR =
-      ConfigDef.LambdaValidator.with(
-          (name, value) -> {
-            if (value != null) {
-              parse(name, (String) value);
-            }
-          },
-          () -> SYNTAX);
+      Validators.optional(SYNTAX, (name, value) -> parse(name, (String) value));
 
   private static final String KEY = "key";
   private static final String VALUE = "value";

@@ -34,12 +34,7 @@ public final class NamedValues {
    * @param syntax syntax of an entry for the documentation: {@code topic:count}
    */
   public static ConfigDef.Validator validator(String syntax) {
-    return ConfigDef.LambdaValidator.with(
-        (name, value) -> {
-          if (value != null) {
-            parse(name, ((List<?>) value).stream().map(String.class::cast).toList());
-          }
-        },
-        () -> "list of " + syntax);
+    return Validators.optional(
+        "list of " + syntax, (name, value) -> parse(name, Validators.strings(value)));
   }
 }

@@ -151,7 +151,7 @@ public final class RouterConfig extends AbstractConfig {
             ConfigName.PLACEMENT,
             Type.LIST,
             List.of(),
-            HeaderPlacements.VALIDATOR,
+            Validators.PLACEMENTS,
             Importance.LOW,
             "Columns to add as headers: column:header, or column:header:name for another header"
                 + " name. Null adds no header.")

@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
@@ -18,18 +17,9 @@ import org.apache.kafka.common.config.ConfigException;
 public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   public record Entry(String column, String header) {}
 
-  private static final String SYNTAX = "list of column:header or column:header:name";
+  public static final String SYNTAX = "list of column:header or column:header:name";
   private static final Pattern ENTRY =
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
-
-  public static final ConfigDef.Validator VALIDATOR =
-      ConfigDef.LambdaValidator.with(
-          (name, value) -> {
-            if (value != null) {
-              parse(name, ((List<?>) value).stream().map(String.class::cast).toList(), false);
-            }
-          },
-          () -> SYNTAX);
 
   /**
    * @throws ConfigException if an entry is not valid, or if it uses a reserved or repeated header

@@ -24,9 +24,6 @@ public final class PayloadEncoders {
     private final SchemaVersions<JsonAvroEncoder> versions;
     private final AvroOutput out;
 
-    /**
-     * @param out buffer, which encoders of the same thread can share
-     */
     public JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out) {
       this.versions = versions;
       this.out = out;
@@ -77,9 +74,6 @@ public final class PayloadEncoders {
     private final SchemaVersions<AvroBodyChecker> versions;
     private final AvroOutput out;
 
-    /**
-     * @param out buffer, which encoders of the same thread can share
-     */
     public AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out) {
       this.versions = versions;
       this.out = out;

@@ -7,6 +7,7 @@ import io.outboxkit.smt.outbox.RecordHeaders;
 import io.outboxkit.smt.outbox.RowHeaders;
 import io.outboxkit.smt.util.Bytes;
 import io.outboxkit.smt.util.Json;
+import io.outboxkit.smt.util.Utf8;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
@@ -23,43 +24,66 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
   /** Longer texts are replaced by a hash in coordinates, to limit the size of the record. */
   private static final int MAX_COORDINATE = 255;
 
-  static DeadLetter whole(OutboxRow row, RowHeaders rowHeaders) {
-    // Not as bytes, because that generator fails on an unpaired surrogate.
-    StringWriter value = new StringWriter();
-    try (JsonGenerator json = Json.FACTORY.createGenerator(value)) {
-      json.writeStartObject();
-      row.columns().writeFields(json);
-      json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
-      json.writeEndObject();
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
-    }
-    return new DeadLetter(row.key(), utf8(value.toString()), headers(row, rowHeaders));
+  static DeadLetter whole(OutboxRow row, RowHeaders rowHeaders, InvalidRowException error) {
+    byte[] value =
+        object(
+            json -> {
+              row.columns().writeFields(json);
+              json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
+            });
+    return of(row.key(), value, headers(row, rowHeaders), error);
   }
 
-  static DeadLetter coordinates(OutboxRow row) {
-    String id = limited(row.id());
-    String key = limited(row.key());
-    String aggregateType = limited(row.aggregateType());
-    String eventType = limited(row.eventType());
-    StringWriter value = new StringWriter();
-    try (JsonGenerator json = Json.FACTORY.createGenerator(value)) {
+  static DeadLetter coordinates(OutboxRow row, InvalidRowException error) {
+    String id = limit(row.id());
+    String key = limit(row.key());
+    String aggregateType = limit(row.aggregateType());
+    String eventType = limit(row.eventType());
+    byte[] value =
+        object(
+            json -> {
+              json.writeStringField("id", id);
+              json.writeStringField("aggregate_type", aggregateType);
+              json.writeStringField("aggregate_id", key);
+              json.writeStringField("event_type", eventType);
+              json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
+              json.writeObjectField("lsn", row.lsn());
+              writePayloadHash(json, row.payload());
+            });
+    ConnectHeaders headers =
+        RecordHeaders.of(id, eventType, aggregateType, row.eventTime(), row.sequence());
+    return of(key, value, headers, error);
+  }
+
+  /** Return the size, in bytes, of the record. */
+  long size() {
+    return (long) Utf8.length(key) + value.length + RecordHeaders.sizeOf(headers);
+  }
+
+  private static DeadLetter of(
+      String key, byte[] value, ConnectHeaders headers, InvalidRowException error) {
+    // The row itself can have these headers if it was a dead letter before.
+    headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
+    RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
+    RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());
+    return new DeadLetter(key, value, headers);
+  }
+
+  private interface Fields {
+    void write(JsonGenerator json) throws IOException;
+  }
+
+  private static byte[] object(Fields fields) {
+    // Not as bytes, because that generator fails on an unpaired surrogate.
+    StringWriter text = new StringWriter();
+    try (JsonGenerator json = Json.FACTORY.createGenerator(text)) {
       json.writeStartObject();
-      json.writeStringField("id", id);
-      json.writeStringField("aggregate_type", aggregateType);
-      json.writeStringField("aggregate_id", key);
-      json.writeStringField("event_type", eventType);
-      json.writeStringField(RecordHeaders.SOURCE_SEQUENCE, row.sequence());
-      json.writeObjectField("lsn", row.lsn());
-      writePayloadHash(json, row.payload());
+      fields.write(json);
       json.writeEndObject();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    return new DeadLetter(
-        key,
-        utf8(value.toString()),
-        RecordHeaders.of(id, eventType, aggregateType, row.eventTime(), row.sequence()));
+    return utf8(text.toString());
   }
 
   private static void writePayloadHash(JsonGenerator json, Object payload) throws IOException {
@@ -84,7 +108,7 @@ record DeadLetter(String key, byte[] value, ConnectHeaders headers) {
     return text.getBytes(StandardCharsets.UTF_8);
   }
 
-  private static String limited(String text) {
+  private static String limit(String text) {
     return text == null || text.length() <= MAX_COORDINATE
         ? text
         : "sha256:" + Bytes.sha256(utf8(text));

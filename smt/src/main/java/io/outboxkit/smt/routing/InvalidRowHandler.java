@@ -5,15 +5,12 @@ import io.outboxkit.smt.config.RouterConfig.ConfigName;
 import io.outboxkit.smt.outbox.InvalidRowException;
 import io.outboxkit.smt.outbox.InvalidRowException.Reason;
 import io.outboxkit.smt.outbox.OutboxRow;
-import io.outboxkit.smt.outbox.RecordHeaders;
 import io.outboxkit.smt.outbox.RowHeaders;
-import io.outboxkit.smt.util.Utf8;
 import java.util.EnumSet;
 import java.util.Set;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.DataException;
-import org.apache.kafka.connect.header.ConnectHeaders;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -48,16 +45,12 @@ public final class InvalidRowHandler {
               row.sequence(), error.reason().code(), error.getMessage()));
     }
     log(row, error);
-    boolean tooLarge = error.reason() == Reason.RECORD_TOO_LARGE;
-    DeadLetter whole = tooLarge ? null : DeadLetter.whole(row, rowHeaders);
     // A row that is invalid for another reason can be too large as well.
-    return whole != null && sizeOf(whole, row, error) <= maxRecordBytes
-        ? newRecord(record, whole, row, error)
-        : newRecord(record, DeadLetter.coordinates(row), row, error);
-  }
-
-  private <R extends ConnectRecord<R>> R newRecord(
-      R record, DeadLetter letter, OutboxRow row, InvalidRowException error) {
+    DeadLetter letter =
+        error.reason() == Reason.RECORD_TOO_LARGE ? null : DeadLetter.whole(row, rowHeaders, error);
+    if (letter == null || letter.size() > maxRecordBytes) {
+      letter = DeadLetter.coordinates(row, error);
+    }
     return record.newRecord(
         topic,
         null,
@@ -66,42 +59,17 @@ public final class InvalidRowHandler {
         Schema.BYTES_SCHEMA,
         letter.value(),
         row.commitMillis(),
-        headers(letter, error));
-  }
-
-  private static long sizeOf(DeadLetter letter, OutboxRow row, InvalidRowException error) {
-    return Utf8.length(letter.key())
-        + (long) letter.value().length
-        + RecordHeaders.sizeOf(headers(letter, error));
-  }
-
-  private static ConnectHeaders headers(DeadLetter letter, InvalidRowException error) {
-    ConnectHeaders headers = letter.headers().duplicate();
-    // The row itself can have these headers if it was a dead letter before.
-    headers.remove(RecordHeaders.DEAD_LETTER_REASON).remove(RecordHeaders.DEAD_LETTER_MESSAGE);
-    RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_REASON, error.reason().code());
-    RecordHeaders.add(headers, RecordHeaders.DEAD_LETTER_MESSAGE, error.getMessage());
-    return headers;
+        letter.headers());
   }
 
   /** Log the first row of each reason, and the others at debug only, to limit the log's size. */
   private void log(OutboxRow row, InvalidRowException error) {
-    String reason = error.reason().code();
+    String format = "Writing invalid outbox row at {} to {} ({}): {}";
+    Object[] values = {row.sequence(), topic, error.reason().code(), error.getMessage()};
     if (warned.add(error.reason())) {
-      LOG.warn(
-          "Writing invalid outbox row at {} to {} ({}): {}. Further rows with this reason are"
-              + " logged at debug.",
-          row.sequence(),
-          topic,
-          reason,
-          error.getMessage());
+      LOG.warn(format + ". Further rows with this reason are logged at debug.", values);
     } else {
-      LOG.debug(
-          "Writing invalid outbox row at {} to {} ({}): {}",
-          row.sequence(),
-          topic,
-          reason,
-          error.getMessage());
+      LOG.debug(format, values);
     }
   }
 }

@@ -83,7 +83,12 @@ public final class EnvelopeReader {
     String schemaName = (String) EnvelopeFields.get(source, fields.sourceSchema());
     String tableName = (String) EnvelopeFields.get(source, fields.sourceTable());
     if (!isOutbox(schemaName, tableName)) {
-      passThrough.requireTable(record, schemaName + "." + tableName);
+      String name = schemaName + "." + tableName;
+      passThrough.require(
+          PassThrough.TABLE_PREFIX + name,
+          record,
+          "a row of table " + name,
+          "remove the table from table.include.list");
       return null;
     }
     if (!operations.isInsert(record, operation)) {
@@ -102,7 +107,11 @@ public final class EnvelopeReader {
     if (messagePrefix == null
         || message == null
         || !messagePrefix.equals(message.getString("prefix"))) {
-      passThrough.requireMessages(record);
+      passThrough.require(
+          "messages",
+          record,
+          "a logical decoding message",
+          "add the prefix to message.prefix.exclude.list");
       return null;
     }
     Struct source = (Struct) envelope.get(fields.source());
@@ -164,9 +173,11 @@ public final class EnvelopeReader {
       return;
     }
     if (TRANSACTION.equals(name)) {
-      passThrough.requireTransactions(record);
+      passThrough.require(
+          "transactions", record, "transaction metadata", "provide.transaction.metadata=false");
     } else if (name != null && name.endsWith(SCHEMA_CHANGE_SUFFIX)) {
-      passThrough.requireSchemaChanges(record);
+      passThrough.require(
+          "schema-changes", record, "a schema change", "include.schema.changes=false");
     } else if (NOTIFICATION.equals(name)) {
       throw PassThrough.rejected(
           record, "a notification", "remove sink from notification.enabled.channels");

@@ -22,6 +22,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.stream.Stream;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
@@ -38,7 +40,7 @@ final class MessageReader {
   private final String timestamp;
   private final String headers;
   private final String schemaVersion;
-  private final List<String> requiredTexts;
+  private final List<String> textMembers;
   private final HeaderPlacements placements;
   private final EventTime eventTime = new EventTime();
 
@@ -51,7 +53,10 @@ final class MessageReader {
     this.timestamp = config.getString(ConfigName.TIMESTAMP_FIELD);
     this.headers = config.getString(ConfigName.HEADERS_FIELD);
     this.schemaVersion = config.getString(ConfigName.SCHEMA_VERSION_FIELD);
-    this.requiredTexts = List.of(id, key, aggregateType, eventType, timestamp);
+    this.textMembers =
+        Stream.of(id, key, aggregateType, eventType, timestamp, schemaVersion)
+            .filter(Objects::nonNull)
+            .toList();
     this.placements = config.placements();
   }
 
@@ -127,17 +132,17 @@ final class MessageReader {
   }
 
   private InvalidRowException validate(Map<String, Member> members) {
-    for (String name : requiredTexts) {
-      InvalidRowException problem =
-          members.containsKey(name) ? validateText(name, members.get(name)) : missing(name);
-      if (problem != null) {
-        return problem;
+    for (String name : textMembers) {
+      Member member = members.get(name);
+      if (member == null && !name.equals(schemaVersion)) {
+        return missing(name);
       }
-    }
-    if (members.containsKey(schemaVersion)) {
-      InvalidRowException problem = validateText(schemaVersion, members.get(schemaVersion));
-      if (problem != null) {
-        return problem;
+      if (member != null && !member.isText()) {
+        return invalid("\"" + name + "\" must be a string");
+      }
+      if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
+        // Encoding would replace it by a question mark, so that different keys become equal.
+        return unpairedSurrogate(name);
       }
     }
     for (HeaderPlacements.Entry entry : placements.entries()) {
@@ -151,14 +156,6 @@ final class MessageReader {
     }
     // A message without a payload by mistake must not delete the aggregate.
     return members.containsKey(payload) ? null : missing(payload);
-  }
-
-  private static InvalidRowException validateText(String name, Member member) {
-    if (!member.isText()) {
-      return invalid("\"" + name + "\" must be a string");
-    }
-    // Encoding would replace the surrogate by a question mark, so that different keys become equal.
-    return Utf8.hasUnpairedSurrogate(member.text()) ? unpairedSurrogate(name) : null;
   }
 
   private static InvalidRowException unpairedSurrogate(String name) {

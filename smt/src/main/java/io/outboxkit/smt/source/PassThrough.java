@@ -6,7 +6,7 @@ import org.apache.kafka.connect.errors.DataException;
 
 /** Rejects records that are neither outbox events nor entries of {@code pass.through}. */
 final class PassThrough {
-  private static final String TABLE_PREFIX = "table:";
+  static final String TABLE_PREFIX = "table:";
   private static final String KEY_SCHEMA_SUFFIX = ".Key";
 
   private final List<String> entries;
@@ -15,37 +15,17 @@ final class PassThrough {
     this.entries = entries;
   }
 
-  void requireTransactions(ConnectRecord<?> record) {
-    require(
-        "transactions",
-        record,
-        "transaction metadata",
-        "set pass.through=transactions, or provide.transaction.metadata=false on the connector");
-  }
-
-  void requireSchemaChanges(ConnectRecord<?> record) {
-    require(
-        "schema-changes",
-        record,
-        "a schema change",
-        "set pass.through=schema-changes, or include.schema.changes=false on the connector");
-  }
-
-  void requireMessages(ConnectRecord<?> record) {
-    require(
-        "messages",
-        record,
-        "a logical decoding message",
-        "set pass.through=messages, or add the prefix to message.prefix.exclude.list on the"
-            + " connector");
-  }
-
-  void requireTable(ConnectRecord<?> record, String table) {
-    require(
-        TABLE_PREFIX + table,
-        record,
-        "a row of table " + table,
-        "set pass.through=table:" + table + ", or remove it from table.include.list");
+  /**
+   * @param remedy alternative change of the connector's properties
+   * @throws DataException if the list does not have the entry
+   */
+  void require(String entry, ConnectRecord<?> record, String description, String remedy) {
+    if (!entries.contains(entry)) {
+      throw rejected(
+          record,
+          description,
+          "set pass.through=" + entry + ", or " + remedy + " on the connector");
+    }
   }
 
   /**
@@ -62,8 +42,7 @@ final class PassThrough {
     throw rejected(
         record,
         "a tombstone, which Debezium sends after a delete",
-        "set pass.through=table:<schema.table> for its table, or tombstones.on.delete=false on the"
-            + " connector");
+        "set pass.through=table:<schema.table>, or tombstones.on.delete=false on the connector");
   }
 
   /** Return whether the key schema or the topic of a tombstone ends with the table's name. */
@@ -77,12 +56,6 @@ final class PassThrough {
     return new DataException(
         String.format(
             "Unexpected record on topic %s: %s; %s", record.topic(), description, remedy));
-  }
-
-  private void require(String entry, ConnectRecord<?> record, String description, String remedy) {
-    if (!entries.contains(entry)) {
-      throw rejected(record, description, remedy);
-    }
   }
 
   private static boolean endsWithName(String text, String name) {

@@ -20,7 +20,7 @@ public final class IsoDateTimeParser {
   private final char[] text = new char[MAX_LENGTH + 1];
 
   private int length;
-  private int at;
+  private int position;
   private long epochSecond;
   private int nano;
 
@@ -86,20 +86,16 @@ public final class IsoDateTimeParser {
 
   private void restart(int copied) {
     text[copied] = 0;
-    at = 0;
+    position = 0;
     epochSecond = 0;
     nano = 0;
   }
 
   private boolean readDate() {
-    int yearDigits = countDigits();
     // PostgreSQL writes years above 9999 without a sign.
-    if (yearDigits < 4 || yearDigits > 6) {
-      return false;
-    }
-    int year = number(yearDigits);
-    int month = skip('-') ? twoDigits() : -1;
-    int day = month >= 0 && skip('-') ? twoDigits() : -1;
+    int year = number(4, 6);
+    int month = year >= 0 && skip('-') ? number(2, 2) : -1;
+    int day = month >= 0 && skip('-') ? number(2, 2) : -1;
     if (day < 0) {
       return false;
     }
@@ -112,16 +108,10 @@ public final class IsoDateTimeParser {
   }
 
   private boolean readTime() {
-    int hour = twoDigits();
-    if (hour < 0 || hour > 23 || !skip(':')) {
-      return false;
-    }
-    int minute = twoDigits();
-    if (minute < 0 || minute > 59 || !skip(':')) {
-      return false;
-    }
-    int second = twoDigits();
-    if (second < 0 || second > 59) {
+    int hour = number(2, 2);
+    int minute = hour >= 0 && skip(':') ? number(2, 2) : -1;
+    int second = minute >= 0 && skip(':') ? number(2, 2) : -1;
+    if (second < 0 || hour > 23 || minute > 59 || second > 59) {
       return false;
     }
     epochSecond += hour * 3600 + minute * 60 + second;
@@ -129,16 +119,12 @@ public final class IsoDateTimeParser {
   }
 
   private boolean readFraction() {
-    int digits = countDigits();
-    if (digits == 0 || digits > 9) {
-      return false;
+    int start = position;
+    nano = number(1, 9);
+    for (int digits = position - start; digits < 9; digits++) {
+      nano *= 10;
     }
-    int value = number(digits);
-    for (int i = digits; i < 9; i++) {
-      value *= 10;
-    }
-    nano = value;
-    return true;
+    return nano >= 0;
   }
 
   private boolean readOffset() {
@@ -146,19 +132,17 @@ public final class IsoDateTimeParser {
       return true;
     }
     int sign = skip('+') ? 1 : skip('-') ? -1 : 0;
-    int hours = sign == 0 ? -1 : pairOfDigits();
-    if (hours < 0 || hours > 18) {
-      return false;
-    }
+    int start = position;
+    int hours = number(2, 4);
     int minutes = 0;
-    if (skip(':') || at < length) {
-      minutes = pairOfDigits();
-      if (minutes < 0 || minutes > 59) {
-        return false;
-      }
+    if (position - start > 2) {
+      minutes = position - start == 4 ? hours % 100 : -1;
+      hours /= 100;
+    } else if (skip(':')) {
+      minutes = number(2, 2);
     }
     epochSecond -= sign * (hours * 3600L + minutes * 60L);
-    return true;
+    return sign != 0 && hours >= 0 && hours <= 18 && minutes >= 0 && minutes <= 59;
   }
 
   private boolean separator() {
@@ -166,49 +150,27 @@ public final class IsoDateTimeParser {
   }
 
   private boolean atEnd() {
-    return at == length;
+    return position == length;
   }
 
   private boolean skip(char expected) {
-    if (text[at] == expected) {
-      at++;
-      return true;
+    if (text[position] != expected) {
+      return false;
     }
-    return false;
+    position++;
+    return true;
   }
 
-  /** Return exactly two digits, or -1. */
-  private int twoDigits() {
-    int value = pairOfDigits();
-    return value < 0 || isDigit(text[at]) ? -1 : value;
-  }
-
-  /** Return the next two digits, whatever follows them, or -1. */
-  private int pairOfDigits() {
-    // Index at + 1 exists: if at were the terminator, the first condition would fail.
-    if (!isDigit(text[at]) || !isDigit(text[at + 1])) {
-      return -1;
-    }
-    return 10 * (text[at++] - '0') + text[at++] - '0';
-  }
-
-  private int countDigits() {
-    int end = at;
-    while (isDigit(text[end])) {
-      end++;
-    }
-    return end - at;
-  }
-
-  private static boolean isDigit(char c) {
-    return c >= '0' && c <= '9';
-  }
-
-  private int number(int digits) {
+  /**
+   * Read all digits at the position and return their number, or -1 if there are too few or many.
+   */
+  private int number(int minDigits, int maxDigits) {
+    int start = position;
     int value = 0;
-    for (int end = at + digits; at < end; at++) {
-      value = 10 * value + text[at] - '0';
+    for (char c = text[position]; c >= '0' && c <= '9'; c = text[++position]) {
+      value = 10 * value + c - '0';
     }
-    return value;
+    int digits = position - start;
+    return digits < minDigits || digits > maxDigits ? -1 : value;
   }
 }

@@ -4,33 +4,24 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.UUID;
-import org.apache.kafka.common.serialization.BooleanSerializer;
-import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.serialization.BytesSerializer;
-import org.apache.kafka.common.serialization.DoubleSerializer;
-import org.apache.kafka.common.serialization.FloatSerializer;
-import org.apache.kafka.common.serialization.IntegerSerializer;
-import org.apache.kafka.common.serialization.LongSerializer;
-import org.apache.kafka.common.serialization.Serializer;
-import org.apache.kafka.common.serialization.ShortSerializer;
-import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.serialization.UUIDSerializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
 
 /** The default partitioner of Kafka's Java producer. */
 public final class KeyPartitioner {
-  private static final Map<Class<?>, Serializer<?>> SERIALIZERS =
+  private static final Map<Class<?>, Serde<?>> SERDES =
       Map.of(
-          String.class, new StringSerializer(),
-          UUID.class, new UUIDSerializer(),
-          Boolean.class, new BooleanSerializer(),
-          Short.class, new ShortSerializer(),
-          Integer.class, new IntegerSerializer(),
-          Long.class, new LongSerializer(),
-          Float.class, new FloatSerializer(),
-          Double.class, new DoubleSerializer(),
-          byte[].class, new ByteArraySerializer(),
-          org.apache.kafka.common.utils.Bytes.class, new BytesSerializer());
+          String.class, Serdes.String(),
+          UUID.class, Serdes.UUID(),
+          Boolean.class, Serdes.Boolean(),
+          Short.class, Serdes.Short(),
+          Integer.class, Serdes.Integer(),
+          Long.class, Serdes.Long(),
+          Float.class, Serdes.Float(),
+          Double.class, Serdes.Double(),
+          byte[].class, Serdes.ByteArray(),
+          org.apache.kafka.common.utils.Bytes.class, Serdes.Bytes());
 
   private KeyPartitioner() {}
 
@@ -49,12 +40,12 @@ public final class KeyPartitioner {
    *
    * @return null if Kafka has no serializer for the class
    */
-  @SuppressWarnings("unchecked") // each serializer is for its key in the map
+  @SuppressWarnings("unchecked") // each serde is of its class in the map
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {
       return Bytes.of(key);
     }
-    Serializer<Object> serializer = (Serializer<Object>) SERIALIZERS.get(key.getClass());
-    return serializer == null ? null : serializer.serialize(null, key);
+    Serde<Object> serde = (Serde<Object>) SERDES.get(key.getClass());
+    return serde == null ? null : serde.serializer().serialize(null, key);
   }
 }
