@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import outbox_common
-from outbox_spark.commands.options import guarded, tell
+from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.errors import ConfigurationError
 
 ZIP_NAME = "outbox-spark-pyfiles.zip"
@@ -69,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def body() -> int:
         files = build(options.folder, options.jars)
-        tell(f"{options.folder}: {len(files)} files; see docs/scheduling.md")
+        print_message(f"{options.folder}: {len(files)} files; see docs/scheduling.md")
         return 0
 
-    return guarded(body, debug=False)
+    return run_command(body, debug=False)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.commands.materialize import main
-from outbox_spark.commands.options import Exit
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.jobs.job_file import variables
 
 pytestmark = [

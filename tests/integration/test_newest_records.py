@@ -19,12 +19,12 @@ from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import Format, ReadRange
 from outbox_spark.kafka import newest_reader
-from outbox_spark.kafka.newest_reader import CLASS, COLUMNS, SETTING, extracted, read_newest
+from outbox_spark.kafka.newest_reader import CLASS, COLUMNS, SETTING, select_columns, read_newest
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.ranges import describe, resolve
 from outbox_spark.runs.newest_per_key import newest_per_key
 from outbox_spark.session.class_path import has_class
-from outbox_spark.session.error_redaction import explained
+from outbox_spark.session.error_redaction import redacted
 
 PARTITIONS = 3
 UNLIMITED = 1 << 30
@@ -146,7 +146,7 @@ def test_the_result_is_that_of_reading_every_record(topic: Topic, limit: int, he
         value = None if random_.random() < 0.1 else random_.randbytes(random_.randrange(60))
         topic.send(key, value, sequence(commit) if headers else [], partition=random_.randrange(PARTITIONS))
     read = topic.range()
-    every = extracted(read_records(topic.spark, topic.kafka, read))
+    every = select_columns(read_records(topic.spark, topic.kafka, read))
     assert every.count() == 600
     fewer = read_newest(topic.spark, topic.kafka, read, limit)
     assert fewer.count() < 600
@@ -170,7 +170,7 @@ def test_a_range_that_the_log_has_lost_fails(topic: Topic) -> None:
     topic.admin.delete_records([TopicPartition(topic.name, 0, 4)])[TopicPartition(topic.name, 0)].result(30)
     with pytest.raises(Exception) as raised:  # noqa: PT011 - what it says is looked at
         read_newest(topic.spark, topic.kafka, read).collect()
-    assert "OffsetOutOfRangeException" in str(explained(raised.value))
+    assert "OffsetOutOfRangeException" in str(redacted(raised.value))
 
 
 def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic) -> None:
@@ -178,7 +178,7 @@ def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic
     read = topic.range()
     beyond = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
     with pytest.raises(Exception, match="nothing came from offset 1 on for 1 s, and 5 is the end"):
-        read_newest(topic.spark, topic.kafka, beyond, patience=1_000).collect()
+        read_newest(topic.spark, topic.kafka, beyond, timeout=1_000).collect()
 
 
 def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ def test_a_task_that_is_not_wanted_any_more_ends(topic: Topic, spark: SparkSessi
     def work() -> None:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
         try:
-            read_newest(spark, topic.kafka, beyond, patience=10**7).collect()
+            read_newest(spark, topic.kafka, beyond, timeout=10**7).collect()
         except Exception as error:  # whichever it is: the job did not end by itself
             ended.append(error)
 

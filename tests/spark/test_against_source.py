@@ -14,7 +14,7 @@ from tables import Target
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
 from outbox_spark.jobs.model import Source
-from outbox_spark.runs.compare_source import SourceDifferences, against_source, wait_confirmed
+from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -68,7 +68,7 @@ def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) 
         pipeline.run()
         meanwhile()
 
-    return against_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up)
+    return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up)
 
 
 def test_only_what_cannot_be_on_its_way_is_a_difference(
@@ -110,7 +110,7 @@ def test_equal_keys_need_no_second_look(
 
 
 def test_without_its_slot_nothing_is_known_of_the_connector(source: Source) -> None:
-    with pytest.raises(ConfigurationError, match="has no slot thing"):
+    with pytest.raises(ConfigurationError, match="slot thing does not exist"):
         wait_confirmed(source)
 
 

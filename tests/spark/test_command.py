@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands import materialize as jobs
 from outbox_spark.commands import run_each
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
-from outbox_spark.commands.options import Exit
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Progress, Registry, Status
@@ -234,8 +234,8 @@ def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("options", "words"),
     [
         (["--output", "xml"], "invalid choice"),
-        (["--interval", "0"], "more than 0"),
-        (["--interval", "nan"], "more than 0"),
+        (["--interval", "0"], "greater than 0"),
+        (["--interval", "nan"], "greater than 0"),
         (["--batch-records", "0"], "at least 1"),
         (["--fail-fast"], "need --interval"),
         (["--max-failures", "3"], "need --interval"),
@@ -274,7 +274,7 @@ def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no jars for Spark: looked in"):
+    with pytest.raises(ConfigurationError, match="no jars for Spark in"):
         spark_session._own_settings()
 
 

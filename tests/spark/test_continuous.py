@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tables import job_for
 
 from outbox_spark.commands import materialize as command
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.interval import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.materialize import Runner
-from outbox_spark.commands.options import Exit
 from outbox_spark.commands.report import failed
-from outbox_spark.errors import ConfigurationError, MaterializeError, SchemaError, UnreachableError
+from outbox_spark.errors import ConfigurationError, OutboxKitError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
 from outbox_spark.runs.apply_batch import Applied
 
-A = replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", topic="t.a")
-B = replace(A, aggregate="b", table="b", topic="t.b")
+A = structs.replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", topic="t.a")
+B = structs.replace(A, aggregate="b", table="b", topic="t.b")
 DOWN = UnreachableError("the broker is down")
 WRONG = SchemaError("a column is wrong")
 FAST = Rules(interval=0.001)
 
 
-def outcome(job: MaterializeJob, error: MaterializeError | None = None) -> Outcome:
+def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome:
     if error is not None:
         return failed(job, error)
     return Outcome(job.aggregate, job.topic, job.target_name, job.table, Status.CHANGED)
@@ -34,17 +35,17 @@ def outcome(job: MaterializeJob, error: MaterializeError | None = None) -> Outco
 class Script:
     """Runs that end as told; when nothing is left to tell, the process is asked to stop."""
 
-    def __init__(self, **errors: list[MaterializeError | None]) -> None:
+    def __init__(self, **errors: list[OutboxKitError | None]) -> None:
         self.stop = Stop()
         self.told: list[str] = []
         self.ran: list[str] = []
-        self._left: dict[str, Iterator[MaterializeError | None]] = {name: iter(each) for name, each in errors.items()}
+        self._left: dict[str, Iterator[OutboxKitError | None]] = {name: iter(each) for name, each in errors.items()}
 
     def attempt(self, job: MaterializeJob) -> Outcome:
         try:
             error = next(self._left[job.aggregate])
         except StopIteration:
-            self.stop.ask()
+            self.stop.request()
             raise Stopped from None
         self.ran.append(job.aggregate)
         return outcome(job, error)
@@ -59,8 +60,8 @@ def test_all_tables_in_every_round_until_asked_to_stop() -> None:
     rounds = script.rounds()
     assert rounds.run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert script.told[0] == "2 tables, a round every 0.001 s; SIGTERM or SIGINT ends it"
-    assert script.told[-2:] == ["t.a -> target.a: stopped after a batch; the next run goes on from there", "stopped"]
+    assert script.told[0] == "2 tables, a round every 0.001 s; stop with SIGTERM or SIGINT"
+    assert script.told[-2:] == ["t.a -> target.a: stopped after a batch; the next run continues from there", "stopped"]
     assert [out.status for out in rounds.last.values()] == [Status.CHANGED, Status.CHANGED]
 
 
@@ -68,7 +69,7 @@ def test_a_table_that_fails_is_tried_again() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
-    assert "t.a -> target.a: tried again in the next round (1 of 10 failures in a row)" in script.told
+    assert "t.a -> target.a: retried in the next round (1 of 10 failures in a row)" in script.told
 
 
 def test_a_table_that_keeps_failing_ends_the_process() -> None:
@@ -88,8 +89,8 @@ def test_a_table_that_needs_a_person_is_left_out_and_told_at_the_end() -> None:
     script = Script(a=[WRONG, None], b=[None, None])
     assert script.rounds().run() == Exit.REFUSED
     assert script.ran == ["a", "b", "b"]
-    assert "t.a -> target.a: left out from now on, it needs a person; the exit code will be 4" in script.told
-    assert script.told[-1] == "stopped; left out and not up to date: t.a -> target.a"
+    assert any("t.a -> target.a: excluded" in text and "exit code will be 4" in text for text in script.told)
+    assert script.told[-1] == "stopped; excluded and not up to date: t.a -> target.a"
 
 
 def test_fail_fast_ends_at_the_first_table_that_needs_a_person() -> None:
@@ -107,7 +108,7 @@ def test_it_ends_when_no_table_is_left() -> None:
     script = Script(a=[WRONG], b=[None, WRONG])
     assert script.rounds().run() == Exit.REFUSED
     assert script.ran == ["a", "b", "b"]
-    assert script.told[-1] == "ending: every table needs a person"
+    assert script.told[-1] == "ending: every table has an error that is not retryable"
 
 
 def test_it_ends_when_spark_is_gone() -> None:
@@ -123,7 +124,7 @@ def test_asked_between_two_tables_it_does_not_begin_the_second() -> None:
     run = rounds.attempt
 
     def attempt(job: MaterializeJob) -> Outcome:
-        script.stop.ask()
+        script.stop.request()
         return run(job)
 
     rounds.attempt = attempt
@@ -145,7 +146,7 @@ def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> No
     before = signal.getsignal(number)
     with stopping_on_signals(script.stop, script.told.append):
         assert rounds.run() == Exit.DONE
-    assert f"{number.name}: stopping after the batch in progress; once more stops at once" in script.told
+    assert f"{number.name}: stopping after the batch in progress; repeat it to stop immediately" in script.told
     assert signal.getsignal(number) == before
 
 
@@ -163,7 +164,7 @@ def test_a_second_signal_stops_at_once() -> None:
     with stopping_on_signals(stop, lambda _: None):
         # To this thread: of a process the system may choose another of its threads, and kill() does not wait for it.
         signal.raise_signal(signal.SIGINT)
-        assert stop.asked
+        assert stop.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -198,7 +199,7 @@ def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
     def materialize(
         _: object, job: MaterializeJob, *__: object, on_batch: Callable[..., None], **___: object
     ) -> Outcome:
-        stop.ask()
+        stop.request()
         on_batch(*batch(left))
         return outcome(job)
 

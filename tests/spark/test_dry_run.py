@@ -19,7 +19,7 @@ from test_metrics import topic_in_memory
 
 from outbox_spark.commands import dry_run as module
 from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, exit_of, preview
-from outbox_spark.commands.options import Exit
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.errors import OutboxKitError, RefusedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import (
     Committed,
@@ -58,7 +58,7 @@ def warehouse(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJo
     target = PostgresTarget(**address, port=int(str(postgres["port"])), database=str(postgres["dbname"]), schema="dry")
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute("create schema dry")
-        connection.execute("create table dry.outbox_offsets (table_name text primary key, progress jsonb)")
+        connection.execute("create table dry.outbox_offsets (table_name text primary key, run bigint, progress jsonb)")
     yield job_for(target)
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute("drop schema dry cascade")
@@ -68,8 +68,8 @@ def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: Com
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute(f"create table dry.{table} ()")
         if progress is not None:
-            query = "insert into dry.outbox_offsets values (%s, %s)"
-            connection.execute(query, (table, Jsonb(progress.to_json())))
+            query = "insert into dry.outbox_offsets values (%s, %s, %s)"
+            connection.execute(query, (table, progress.run, Jsonb(progress.to_json())))
 
 
 def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
@@ -116,7 +116,7 @@ def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyP
     def write(connection: psycopg.Connection[object], *_: object) -> None:
         connection.execute("create table dry.written ()")
 
-    topic.setattr(module, "_progress", write)
+    topic.setattr(module, "read_progress", write)
     with pytest.raises(UnreachableError, match="read-only transaction"):
         preview(warehouse, no_spark)
 
@@ -129,7 +129,7 @@ def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
     assert exit_of(found) == Exit.FAILED
     assert told[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
     assert "s3cret" not in "".join(told)
-    assert as_text(found) == "test.thing -> target.thing: would fail, see above"
+    assert as_text(found) == "test.thing -> target.thing: a run would fail, see above"
 
 
 def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
 def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> None:
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
     assert as_text([seen(topic, old)]).splitlines()[-1] == (
-        "  the table was last up to date 30.0 h ago, and the topic keeps tombstones for 24.0 h (delete.retention.ms): "
+        "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
         "some may be missed; the run would compare the table with the topic"
     )
     assert seen(topic, COMMITTED).missed is None
@@ -191,11 +191,11 @@ def test_a_table_of_which_no_time_is_known_has_something_to_read(topic: pytest.M
     found = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert found.offsets == 0
     assert exit_of([found]) == Exit.FOUND
-    assert "it is not known when the table was last up to date" in as_text([found])
+    assert "the time of the table's last update is unknown" in as_text([found])
 
 
 def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RefusedError, match="was deleted and made again"):
+    with pytest.raises(RefusedError, match="was deleted and recreated"):
         seen(topic, COMMITTED, replace(STATE, topic_id="id-2"))
 
 

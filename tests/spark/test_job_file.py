@@ -12,8 +12,8 @@ import pytest
 from msgspec import structs
 from test_command import ENVIRONMENT, PROJECT, pipeline
 
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
-from outbox_spark.commands.options import Exit
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
@@ -210,7 +210,7 @@ def test_the_command_writes_and_tells_what_the_job_needs(
     path = tmp_path / "job.json"
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", str(path)]) == Exit.DONE
     assert [each.aggregate for each in read_jobs(path)] == ["author", "book"]
-    told = "2 jobs written; environment variables that they need at start: REGISTRY_PASSWORD\n"
+    told = "2 jobs written; environment variables that they require: REGISTRY_PASSWORD\n"
     assert capsys.readouterr() == ("", told)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", "-"]) == Exit.DONE
     assert capsys.readouterr().out == path.read_text()
@@ -221,7 +221,7 @@ def test_the_command_writes_and_tells_what_the_job_needs(
 def test_a_job_file_is_of_one_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, as_text([job()]))
     assert main(["--job", str(path), "-e", "production"]) == Exit.REFUSED
-    assert "a job file is of one environment" in capsys.readouterr().err
+    assert "a job file is written for one environment" in capsys.readouterr().err
 
 
 # --- without the deploy tool
@@ -255,6 +255,6 @@ def test_a_job_file_needs_nothing_of_the_deploy_tool(tmp_path: Path) -> None:
 
 def test_without_the_deploy_tool_a_pipeline_file_is_explained() -> None:
     done = without_deploy_tool("-p", "connectors/library.yaml")
-    assert "error: to read the pipeline file, Python needs the package" in done.stderr
+    assert "error: reading a pipeline file requires the Python package" in done.stderr
     assert "--job" in done.stderr
     assert done.returncode == Exit.REFUSED

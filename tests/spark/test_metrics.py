@@ -26,10 +26,10 @@ from outbox_spark.commands.report import failed
 from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
 from outbox_spark.kafka import topic
-from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.ranges import TopicState
 from outbox_spark.runs import materialize_table
-from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, SparkWork
+from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, StageMetrics
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 JOB = job_for(DeltaTarget("/lake"))
@@ -95,7 +95,7 @@ def topic_in_memory(log: Log) -> Iterator[None]:
         patch.setattr(topic, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
         patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
-        patch.setattr(topic, "read_newest", lambda spark, _, read: extracted(log.read(spark, read)))
+        patch.setattr(topic, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
         patch.setattr(
             "outbox_spark.decoding.schema_registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )
@@ -287,7 +287,7 @@ def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None
 
 
 def test_failed_tasks_are_counted(spark: SparkSession) -> None:
-    work = SparkWork(spark)
+    work = StageMetrics(spark)
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
         spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()
     assert work.since_last().failed_tasks >= 1

@@ -12,7 +12,7 @@ import pytest
 
 import outbox_common
 import outbox_spark
-from outbox_spark.commands.options import Exit
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.package import DRIVER_PACKAGES, ZIP_NAME, build, main
 
 PROJECT = Path(__file__).resolve().parents[2]

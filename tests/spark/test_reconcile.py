@@ -19,15 +19,14 @@ from tables import Target, job_for
 
 from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
-from outbox_spark.commands.options import Exit
-from outbox_spark.commands.reconcile import exit_of
-from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table
+from outbox_spark.commands.exit_codes import Exit
+from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Written
 from outbox_spark.runs import compare_topic as compare_module
 from outbox_spark.runs.compare_source import SourceDifferences
-from outbox_spark.runs.compare_topic import Found, Kind, compare
-from outbox_spark.runs.repair import mend, not_mended
+from outbox_spark.runs.compare_topic import Comparison, Kind, compare
+from outbox_spark.runs.repair import count_unrepaired, repair_table
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -42,7 +41,7 @@ def delete(log: Log, key: str, commit: int) -> None:
     log.append(key, None, sequence(commit))
 
 
-def compared(target: Target, live: LiveTopic) -> Found:
+def compared(target: Target, live: LiveTopic) -> Comparison:
     with target.open() as table, ExitStack() as stack:
         return compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
 
@@ -51,10 +50,10 @@ def mended(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Writt
     """What was found, what was written, and what is still as it was."""
     with target.open() as table, ExitStack() as stack:
         found = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
-        return keys(found), mend(table, found), not_mended(table, found)
+        return keys(found), repair_table(table, found), count_unrepaired(table, found)
 
 
-def keys(found: Found) -> dict[str, list[str]]:
+def keys(found: Comparison) -> dict[str, list[str]]:
     return {kind.value: list(names) for kind, names in found.examples.items() if found.counts[kind]}
 
 
@@ -171,13 +170,13 @@ def test_a_topic_that_never_stands_still_proves_nothing(
     live.before_read = lambda _: put(live.log, "b", 10 + len(live.reads))
     found = compared(postgres_target, live)
     assert keys(found) == {"unproven": ["a"]}
-    assert found.words.startswith("hop 2 still had ")
+    assert found.scan.startswith("hop 2 still had ")
     # The cleaner leaves alone what is younger than the lag, so the first hop proves it.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     found = compared(postgres_target, live)
     assert keys(found) == {"zombie": ["a"]}
-    assert (found.hops, found.words) == (1, "all of hop 1 is younger than min.compaction.lag.ms")
+    assert (found.hops, found.scan) == (1, "all records of hop 1 are younger than min.compaction.lag.ms")
 
 
 def test_records_below_the_log_start_prove_nothing(spark: SparkSession, postgres_target: Target) -> None:

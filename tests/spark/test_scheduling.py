@@ -18,8 +18,8 @@ import yaml
 from test_job_file import as_text, job
 
 from outbox_spark.commands import maintain, metrics, reconcile
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import _check, _parser
-from outbox_spark.commands.options import Exit
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.package import ZIP_NAME
 from outbox_spark.session import spark_session

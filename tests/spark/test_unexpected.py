@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.session.error_redaction import explained
+from outbox_spark.session.error_redaction import redacted
 
 SECRET = "p4yload"
 
 
 def said(error: Exception) -> str:
-    return explained(error).message
+    return redacted(error).message
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_error_that_cannot_say_what_it_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_python() -> None:
     known = RefusedError("known", "hint")
-    assert explained(known) is known
+    assert redacted(known) is known
     assert said(ValueError("short\nsecond line")) == "ValueError: short"
     assert said(KeyError()) == "KeyError"
     assert len(said(ValueError("x" * 1000))) < 250
@@ -71,7 +71,7 @@ def test_python() -> None:
 
 
 def test_a_connection_that_is_lost_says_that_nothing_else_is() -> None:
-    found = explained(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
+    found = redacted(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
     assert found.message.startswith("PostgreSQL: AdminShutdown")
     assert found.hint == "what was not committed is read again by the next run: run again"
     assert found.transient

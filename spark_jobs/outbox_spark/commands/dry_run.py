@@ -1,10 +1,10 @@
-"""What a run would read, without running it: no lock, no write; for PostgreSQL without Spark."""
+"""`outbox-materialize --dry-run`: what a run would read. No locks, no writes; no Spark for PostgreSQL targets."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.options import Exit, exit_code
+from outbox_spark.commands.exit_codes import Exit, exit_code
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
 from outbox_spark.kafka.ranges import describe, resolve
-from outbox_spark.runs.retention import Upkeep
+from outbox_spark.runs.retention import Retention
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
 from outbox_spark.sinks.postgres.progress import read_progress
@@ -34,64 +34,62 @@ class Preview:
     committed: Committed | None = None
     read: ReadRange | None = None
     missed: str | None = None
-    """What a run would warn of, when tombstones may have been missed: it would compare the table with the topic."""
+    """The warning of a run that may have missed tombstones; it would compare the table with the topic."""
     error: OutboxKitError | None = None
-    new_partitions: Sequence[int] = field(default_factory=tuple)
+    new_partitions: Sequence[int] = ()
 
     @property
     def offsets(self) -> int:
-        """How many offsets would be read; records are fewer, where the topic was compacted."""
+        """Number of offsets that would be read; compacted topics have fewer records."""
         return 0 if self.read is None else sum(end - self.read.start[p] for p, end in self.read.end.items())
 
     @property
     def has_work(self) -> bool:
-        """Whether a run would read: a table that is not there yet is made, of an empty topic too."""
+        """Whether a run would read; it also creates a missing table of an empty topic."""
         if self.read is None:
             return False
         return self.committed is None or self.missed is not None or not self.read.is_empty
 
 
-def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], tell: Progress) -> list[Preview]:
-    """Look at every table; `start` is called when the first one needs Spark."""
-    session: list[SparkSession] = []
+def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], progress: Progress) -> list[Preview]:
+    """Return a preview of every table; `start` is called for the first one that requires Spark."""
+    sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
-        if not session:
-            tell("starting Spark: only it can read how far a lake table is")
-            session.append(start())
-        return session[0]
+        if not sessions:
+            progress("starting Spark: required to read the progress of lake tables")
+            sessions.append(start())
+        return sessions[0]
 
     try:
-        return [_looked(job, spark, tell) for job in jobs]
+        return [
+            attempt(str(job), progress, partial(preview, job, spark), partial(_failed, job), debug=False)
+            for job in jobs
+        ]
     finally:
-        for each in session:
-            each.stop()
+        for session in sessions:
+            session.stop()
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
-    """An error goes first, the one that needs a person before all; 3: there is something to read."""
-    code = exit_code(preview.error.transient for preview in previews if preview.error is not None)
-    if code is not Exit.DONE:
-        return code
-    return Exit.FOUND if any(preview.has_work for preview in previews) else Exit.DONE
+    """Return the exit code: failures precede records to read."""
+    failures = [preview.error.transient for preview in previews if preview.error is not None]
+    return exit_code(failures, found=any(preview.has_work for preview in previews))
 
 
-def _looked(job: MaterializeJob, spark: Callable[[], SparkSession], tell: Progress) -> Preview:
-    def failed(error: OutboxKitError) -> Preview:
-        return Preview(job, error=error)
-
-    return attempt(str(job), tell, partial(preview, job, spark), failed, debug=False)
+def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
+    return Preview(job, error=error)
 
 
 def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
-    """Look at one table and its topic. Raises OutboxKitError, also for what a run would refuse before it reads."""
+    """Return what a run of one table would read. Raises the OutboxKitError that a run would raise before it reads."""
     committed = _committed(job, spark)
-    upkeep = Upkeep(job, describe(job.kafka, job.topic), committed)
-    read = resolve(upkeep.topic, committed)
-    upkeep.check(read)
+    retention = Retention(job, describe(job.kafka, job.topic), committed)
+    read = resolve(retention.topic, committed)
+    retention.check(read)
     known = read.end if committed is None else committed.offsets
     added = sorted(set(read.end) - set(known))
-    return Preview(job, committed, read, upkeep.warning() if upkeep.missed(read) else None, None, added)
+    return Preview(job, committed, read, retention.warning() if retention.missed(read) else None, None, added)
 
 
 def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Committed | None:
@@ -111,14 +109,13 @@ def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
 
 
 def as_json(previews: Sequence[Preview]) -> str:
-    """`{"dry_run": [...]}`, one entry per table."""
+    """Return `{"dry_run": [...]}`, one entry per table."""
     return json.dumps({"dry_run": [_entry(preview) for preview in previews]}, indent=2)
 
 
-def _entry(found: Preview) -> dict[str, Any]:
-    job, committed, error = found.job, found.committed, found.error
-    partitions = {} if found.read is None else found.read.end
-    start = {} if found.read is None else found.read.start
+def _entry(preview: Preview) -> dict[str, Any]:
+    job, committed, error = preview.job, preview.committed, preview.error
+    start, end = (preview.read.start, preview.read.end) if preview.read else ({}, {})
     return {
         "aggregate": job.aggregate,
         "topic": job.topic,
@@ -126,10 +123,10 @@ def _entry(found: Preview) -> dict[str, Any]:
         "table": job.table,
         "run": committed.run if committed else None,
         "committed_at": committed.committed_at.isoformat() if committed and committed.committed_at else None,
-        "offsets": found.offsets,
-        "partitions": {str(p): {"from": start[p], "to": partitions[p]} for p in sorted(partitions)},
-        "new_partitions": list(found.new_partitions),
-        "missed_tombstones_possible": found.missed is not None,
+        "offsets": preview.offsets,
+        "partitions": {str(p): {"from": start[p], "to": end[p]} for p in sorted(end)},
+        "new_partitions": list(preview.new_partitions),
+        "missed_tombstones_possible": preview.missed is not None,
         "error": error.message if error else None,
         "hint": error.hint if error else None,
         "transient": error.transient if error else None,
@@ -137,30 +134,28 @@ def _entry(found: Preview) -> dict[str, Any]:
 
 
 def as_text(previews: Sequence[Preview]) -> str:
-    """For people: a line per table, a line per partition with something to read, and what is remarkable."""
+    """Return a line per table, one per partition with offsets to read, and warnings."""
     return "\n".join(line for preview in previews for line in _lines(preview))
 
 
-def _lines(found: Preview) -> list[str]:
-    if found.error is not None or found.read is None:
-        return [f"{found.job}: would fail, see above"]
-    lines = [f"{found.job}: {_where(found.committed)}; {_amount(found)}"]
-    for partition, end in sorted(found.read.end.items()):
-        start = found.read.start[partition]
-        new = ", a new partition" if partition in found.new_partitions else ""
+def _lines(preview: Preview) -> list[str]:
+    if preview.error is not None or preview.read is None:
+        return [f"{preview.job}: a run would fail, see above"]
+    amount = f"{preview.offsets} offsets to read" if preview.offsets else "nothing to read"
+    lines = [f"{preview.job}: {_last_run(preview.committed)}; {amount}"]
+    for partition, end in sorted(preview.read.end.items()):
+        start = preview.read.start[partition]
+        new = ", a new partition" if partition in preview.new_partitions else ""
         if start != end or new:
             lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{new}")
-    if found.missed is not None:
-        lines.append(f"  {found.missed.removeprefix(f'{found.job}: ')}; the run would compare the table with the topic")
+    if preview.missed is not None:
+        warning = preview.missed.removeprefix(f"{preview.job}: ")
+        lines.append(f"  {warning}; the run would compare the table with the topic")
     return lines
 
 
-def _where(committed: Committed | None) -> str:
+def _last_run(committed: Committed | None) -> str:
     if committed is None:
         return "no table yet"
     time = committed.committed_at
     return f"run {committed.run}" + (f" of {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if time else "")
-
-
-def _amount(found: Preview) -> str:
-    return f"{found.offsets} offsets to read" if found.offsets else "nothing to read"

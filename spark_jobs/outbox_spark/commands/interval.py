@@ -1,4 +1,4 @@
-"""Round after round in one warm session, until a signal."""
+"""`outbox-materialize --interval`: rounds over all tables in one Spark session, until a signal."""
 
 from __future__ import annotations
 
@@ -10,61 +10,59 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from outbox_spark.commands.options import Exit
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, Status
+from outbox_spark.runs.materialize_table import NOTHING_NEW
 
 MAX_FAILURES = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-Attempt = Callable[[MaterializeJob], Outcome]
-"""Runs one table. An error is in the outcome; raises Stopped only."""
 
-
-class Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
-    """A run that ended after a batch, because the process was asked to stop."""
+class Stopped(Exception):  # noqa: N818 - not an error
+    """A run that ended after a batch because the process was requested to stop."""
 
 
 class Stop:
-    """Whether the process was asked to stop."""
+    """Request to stop the process."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     @property
-    def asked(self) -> bool:
-        """By a signal, or by ask()."""
+    def requested(self) -> bool:
+        """Whether a signal or `request()` has requested it."""
         return self._event.is_set()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Stop after the batch in progress."""
         self._event.set()
 
     def after_batch(self) -> None:
-        """Raise Stopped when asked to: a batch is committed, and the next run goes on from there."""
-        if self.asked:
+        """Raise Stopped if requested: a batch is committed, and the next run continues from there."""
+        if self.requested:
             raise Stopped
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long; True at once when asked to stop."""
+        """Wait, at most until the stop is requested; return whether it is."""
         return self._event.wait(max(0.0, seconds))
 
 
 @contextmanager
-def stopping_on_signals(stop: Stop, tell: Progress) -> Iterator[None]:
-    """The first SIGTERM or SIGINT asks to stop; a second one does what it does without this."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+def stopping_on_signals(stop: Stop, progress: Progress) -> Iterator[None]:
+    """Request the stop on the first SIGTERM or SIGINT; the second one has its previous effect."""
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    def asked(number: int, _: FrameType | None) -> None:
+    def request(number: int, _: FrameType | None) -> None:
         restore()
-        stop.ask()
-        tell(f"{signal.Signals(number).name}: stopping after the batch in progress; once more stops at once")
+        stop.request()
+        progress(f"{signal.Signals(number).name}: stopping after the batch in progress; repeat it to stop immediately")
 
     for number in _SIGNALS:
-        signal.signal(number, asked)
+        signal.signal(number, request)
     try:
         yield
     finally:
@@ -73,111 +71,108 @@ def stopping_on_signals(stop: Stop, tell: Progress) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Rules:
-    """How rounds follow one another, and when they end."""
+    """When rounds start and when the process ends."""
 
     interval: float
-    """Seconds from the begin of a round to that of the next; a round that takes longer is followed at once."""
+    """Seconds from the start of a round to the start of the next; a longer round is followed immediately."""
     max_failures: int = MAX_FAILURES
-    """So many failures of one table in a row end the process."""
+    """Consecutive failures of one table that end the process."""
     fail_fast: bool = False
-    """End at the first error that trying again cannot mend, instead of leaving its table out."""
+    """End at the first error that is not retryable, instead of excluding its table."""
 
 
 @dataclass
 class Rounds:
-    """The state of one process: what came last of each table, which are left out."""
+    """State of the process: the last outcome of each table, and the excluded tables. Keys are indexes of `jobs`."""
 
     jobs: Sequence[MaterializeJob]
-    attempt: Attempt
+    attempt: Callable[[MaterializeJob], Outcome]
+    """Runs one table; errors are in the outcome. Raises Stopped only."""
     rules: Rules
     stop: Stop
-    tell: Progress
+    progress: Progress
     alive: Callable[[], bool] = lambda: True
-    """Whether Spark is still there; asked after a failure."""
+    """Whether Spark's driver responds; called after a failure."""
     last: dict[int, Outcome] = field(default_factory=dict)
-    """By number of the job: its newest outcome."""
-    _in_a_row: dict[int, int] = field(default_factory=dict)
-    _left_out: set[int] = field(default_factory=set)
+    _failures: dict[int, int] = field(default_factory=dict)
+    """Consecutive failures."""
+    _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Rounds until a signal (0, or 4 when a table was left out), or until going on makes no sense."""
-        self.tell(f"{_tables(len(self.jobs))}, a round every {self.rules.interval:g} s; SIGTERM or SIGINT ends it")
+        """Run rounds until a signal (exit code 0, or 4 if a table was excluded) or until continuing is pointless."""
+        tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
+        self.progress(f"{tables}, a round every {self.rules.interval:g} s; stop with SIGTERM or SIGINT")
         while True:
-            due = time.monotonic() + self.rules.interval
-            ended = self._round()
-            if ended is not None:
-                return ended
-            if self.stop.wait(due - time.monotonic()):
+            next_start = time.monotonic() + self.rules.interval
+            code = self._round()
+            if code is not None:
+                return code
+            if self.stop.wait(next_start - time.monotonic()):
                 return self._stopped()
 
     def _round(self) -> Exit | None:
-        for number, job in enumerate(self.jobs):
-            if self.stop.asked:
+        for index, job in enumerate(self.jobs):
+            if self.stop.requested:
                 return None
-            if number in self._left_out:
+            if index in self._excluded:
                 continue
             try:
-                outcome = self.attempt(job)
+                self.last[index] = self.attempt(job)
             except Stopped:
-                self.tell(f"{job}: stopped after a batch; the next run goes on from there")
+                self.progress(f"{job}: stopped after a batch; the next run continues from there")
                 return None
-            self.last[number] = outcome
-            ended = self._judged(number, job, outcome)
-            if ended is not None:
-                return ended
+            code = self._after(index)
+            if code is not None:
+                return code
         return None
 
-    def _judged(self, number: int, job: MaterializeJob, outcome: Outcome) -> Exit | None:
-        """What a failure means to the process; None: go on."""
+    def _after(self, index: int) -> Exit | None:
+        """Return the exit code if the last outcome of a table ends the process."""
+        outcome, job = self.last[index], self.jobs[index]
         if outcome.status is not Status.FAILED:
-            self._in_a_row.pop(number, None)
+            self._failures.pop(index, None)
             return None
         if not self.alive():
-            self.tell("ending: Spark's driver is gone")
-            return Exit.FAILED
-        if outcome.transient:
-            return self._failed_again(number, job)
-        self._left_out.add(number)
-        if self.rules.fail_fast:
-            self.tell(f"ending: {job} needs a person, and --fail-fast is given")
-            return Exit.REFUSED
-        if len(self._left_out) == len(self.jobs):
-            self.tell("ending: every table needs a person")
-            return Exit.REFUSED
-        self.tell(f"{job}: left out from now on, it needs a person; the exit code will be {Exit.REFUSED:d}")
+            return self._end(Exit.FAILED, "Spark's driver does not respond")
+        return self._count_failure(index, job) if outcome.transient else self._exclude(index, job)
+
+    def _count_failure(self, index: int, job: MaterializeJob) -> Exit | None:
+        count = self._failures[index] = self._failures.get(index, 0) + 1
+        if count >= self.rules.max_failures:
+            return self._end(Exit.FAILED, f"{job} failed {count} times in a row")
+        self.progress(f"{job}: retried in the next round ({count} of {self.rules.max_failures} failures in a row)")
         return None
 
-    def _failed_again(self, number: int, job: MaterializeJob) -> Exit | None:
-        count = self._in_a_row[number] = self._in_a_row.get(number, 0) + 1
-        if count < self.rules.max_failures:
-            self.tell(f"{job}: tried again in the next round ({count} of {self.rules.max_failures} failures in a row)")
-            return None
-        self.tell(f"ending: {job} failed {count} times in a row")
-        return Exit.FAILED
+    def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
+        self._excluded.add(index)
+        if self.rules.fail_fast:
+            return self._end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
+        if len(self._excluded) == len(self.jobs):
+            return self._end(Exit.REFUSED, "every table has an error that is not retryable")
+        self.progress(f"{job}: excluded, its error is not retryable; the exit code will be {Exit.REFUSED:d}")
+        return None
+
+    def _end(self, code: Exit, reason: str) -> Exit:
+        self.progress(f"ending: {reason}")
+        return code
 
     def _stopped(self) -> Exit:
-        if not self._left_out:
-            self.tell("stopped")
+        if not self._excluded:
+            self.progress("stopped")
             return Exit.DONE
-        names = ", ".join(str(self.jobs[number]) for number in sorted(self._left_out))
-        self.tell(f"stopped; left out and not up to date: {names}")
+        names = ", ".join(str(self.jobs[index]) for index in sorted(self._excluded))
+        self.progress(f"stopped; excluded and not up to date: {names}")
         return Exit.REFUSED
 
 
-def without_repeats(tell: Progress) -> Progress:
-    """`nothing new` is told once for each table, until it has something new: not in every round."""
-    told: set[str] = set()
+def without_repeats(progress: Progress) -> Progress:
+    """Return a callback that reports `nothing new` of a table once, until the table has another message."""
+    previous: dict[str, str] = {}
 
-    def quiet(text: str) -> None:
-        where, _, what = text.partition(": ")
-        if what == "nothing new" and text in told:
-            return
-        told.discard(f"{where}: nothing new")
-        told.add(text) if what == "nothing new" else None
-        tell(text)
+    def report(message: str) -> None:
+        table, _, text = message.partition(": ")
+        if text != NOTHING_NEW or previous.get(table) != text:
+            progress(message)
+        previous[table] = text
 
-    return quiet
-
-
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"
+    return report

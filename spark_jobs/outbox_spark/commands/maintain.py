@@ -33,7 +33,7 @@ class Maintained:
 
 def maintain(spark: SparkSession, job: MaterializeJob, progress: Progress) -> Maintained:
     """Maintain one table. Raises OutboxKitError and unexpected errors."""
-    with open_table(spark, job) as table:
+    with open_table(spark, job, progress) as table:
         done = table.maintain()
     progress(done)
     return Maintained(job.aggregate, job.target_name, job.table, done)
@@ -47,8 +47,7 @@ def failed(job: MaterializeJob, error: OutboxKitError) -> Maintained:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: result to stdout, messages to stderr. Return an Exit."""
-    parser = command_parser("outbox-maintain", "Compact the files of tables and expire data that is no longer needed.")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     return run_command(lambda: _main(options), debug=options.debug)
 
 
@@ -68,3 +67,7 @@ def _as_json(results: Sequence[Maintained]) -> str:
 
 def _as_table(results: Sequence[Maintained]) -> str:
     return "\n".join(f"{r.target}.{r.table}  {r.done if r.error is None else 'failed: ' + r.error}" for r in results)
+
+
+def _parser() -> argparse.ArgumentParser:
+    return command_parser("outbox-maintain", "Compact the files of tables and expire data that is no longer needed.")

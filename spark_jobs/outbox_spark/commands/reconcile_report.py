@@ -1,4 +1,4 @@
-"""Results of outbox-reconcile as text for people and as JSON for programs."""
+"""Results of outbox-reconcile, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from outbox_spark.errors import MaterializeError
+from outbox_spark.commands.exit_codes import Exit, exit_code
+from outbox_spark.commands.report import aligned
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences
 from outbox_spark.runs.compare_topic import Kind
 
 
 class Result(StrEnum):
-    """How a comparison ended."""
+    """Result of a comparison."""
 
     SAME = "same"
     DIFFERENT = "different"
     MENDED = "mended"
+    """Repaired."""
     FAILED = "failed"
 
 
@@ -45,13 +48,13 @@ class Reconciled:
     transient: bool = True
 
     def with_source(self, source: SourceDifferences) -> Reconciled:
-        """With what the source table says; nothing mends that."""
+        """Return the result with the differences from the source table, which are not repaired."""
         different = source.missing or source.extra
         return replace(self, source=source, result=Result.DIFFERENT if different else self.result)
 
 
-def failed(job: MaterializeJob, error: MaterializeError) -> Reconciled:
-    """The result of a job that raised."""
+def failed(job: MaterializeJob, error: OutboxKitError) -> Reconciled:
+    """Return the result of a job that raised."""
     return Reconciled(
         aggregate=job.aggregate,
         topic=job.topic,
@@ -64,31 +67,26 @@ def failed(job: MaterializeJob, error: MaterializeError) -> Reconciled:
     )
 
 
+def exit_of(results: Sequence[Reconciled]) -> Exit:
+    """Return the exit code: failures precede differences, because a failed comparison may hide some."""
+    failures = [result.transient for result in results if result.result is Result.FAILED]
+    return exit_code(failures, found=any(result.result is Result.DIFFERENT for result in results))
+
+
 def as_json(results: Sequence[Reconciled]) -> str:
-    """`{"reconciliations": [...]}`, one entry per table, in the order of the pipeline file."""
+    """Return `{"reconciliations": [...]}`, one entry per table, in the order of the pipeline file."""
     return json.dumps({"reconciliations": [_entry(result) for result in results]}, indent=2)
 
 
 def _entry(result: Reconciled) -> dict[str, Any]:
-    kinds = {
-        kind.value: {"count": result.counts.get(kind, 0), "examples": list(result.examples.get(kind, []))}
-        for kind in Kind
-    }
-    source = result.source
     return {
         **{name: getattr(result, name) for name in ("aggregate", "topic", "target", "table", "result")},
-        "differences": kinds,
-        "repaired": result.repaired,
-        "records": result.records,
-        "hops": result.hops,
-        "scan": result.scan,
-        "source": None
-        if source is None
-        else {
-            "missing": {"count": source.missing, "examples": list(source.examples["missing"])},
-            "extra": {"count": source.extra, "examples": list(source.examples["extra"])},
-            "candidates": source.candidates,
+        "differences": {
+            kind.value: {"count": result.counts.get(kind, 0), "examples": list(result.examples.get(kind, []))}
+            for kind in Kind
         },
+        **{name: getattr(result, name) for name in ("repaired", "records", "hops", "scan")},
+        "source": None if result.source is None else _source_entry(result.source),
         "seconds": result.seconds,
         "error": result.error,
         "hint": result.hint,
@@ -96,19 +94,27 @@ def _entry(result: Reconciled) -> dict[str, Any]:
     }
 
 
+def _source_entry(source: SourceDifferences) -> dict[str, Any]:
+    return {
+        "missing": {"count": source.missing, "examples": list(source.examples["missing"])},
+        "extra": {"count": source.extra, "examples": list(source.examples["extra"])},
+        "candidates": source.candidates,
+    }
+
+
 def as_table(results: Sequence[Reconciled]) -> str:
-    """A table with one line per table, and below it the keys."""
-    head = ["aggregate", "target", "table", "result", *[kind.value for kind in Kind], "repaired"]
-    lines = [head]
-    for each in results:
-        counts = [str(each.counts.get(kind, 0)) for kind in Kind]
-        lines.append([each.aggregate, each.target, each.table, each.result, *counts, str(each.repaired)])
-    widths = [max(len(line[index]) for line in lines) for index in range(len(head))]
-    text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    for each in results:
-        where = f"{each.target}.{each.table}"
-        text += [f"{where} {kind.value}: {', '.join(keys)}" for kind, keys in each.examples.items() if keys]
-        if each.source is not None:
-            text.append(f"{where} against the source: {each.source.missing} missing, {each.source.extra} extra")
-            text += [f"{where} source {kind}: {', '.join(keys)}" for kind, keys in each.source.examples.items() if keys]
-    return "\n".join(text)
+    """Return a table with one line per table, and below it the example keys."""
+    rows = [["aggregate", "target", "table", "result", *[kind.value for kind in Kind], "repaired"]]
+    for result in results:
+        counts = [str(result.counts.get(kind, 0)) for kind in Kind]
+        rows.append([result.aggregate, result.target, result.table, result.result, *counts, str(result.repaired)])
+    return "\n".join([*aligned(rows), *(line for result in results for line in _examples(result))])
+
+
+def _examples(result: Reconciled) -> list[str]:
+    table, source = f"{result.target}.{result.table}", result.source
+    lines = [f"{table} {kind.value}: {', '.join(keys)}" for kind, keys in result.examples.items() if keys]
+    if source is not None:
+        lines.append(f"{table} against the source: {source.missing} missing, {source.extra} extra")
+        lines += [f"{table} source {kind}: {', '.join(keys)}" for kind, keys in source.examples.items() if keys]
+    return lines

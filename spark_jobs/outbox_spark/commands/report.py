@@ -1,4 +1,4 @@
-"""Outcomes as text for people and as JSON for programs."""
+"""Results of outbox-materialize and outbox-rebuild, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outbox_spark.errors import MaterializeError
+from outbox_spark.commands.exit_codes import Exit, exit_code
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_json
 
 _TABLE_COLUMNS = [
     "aggregate", "target", "table", "status", "records", "keys", "upserts", "deletes", "tombstones",
     "quarantined", "seconds",
 ]  # fmt: skip
+_JSON_KEYS = [
+    "aggregate", "topic", "target", "table", "status", "records", "keys", "upserts", "deletes", "tombstones",
+    "quarantined", "batches", "seconds",
+]  # fmt: skip
 
 
-def failed(job: MaterializeJob, error: MaterializeError) -> Outcome:
-    """The outcome of a job that raised."""
+def failed(job: MaterializeJob, error: OutboxKitError) -> Outcome:
+    """Return the outcome of a job that raised."""
     return Outcome(
         aggregate=job.aggregate,
         topic=job.topic,
@@ -29,18 +34,19 @@ def failed(job: MaterializeJob, error: MaterializeError) -> Outcome:
     )
 
 
+def exit_of(outcomes: Sequence[Outcome]) -> Exit:
+    """Return the exit code for these outcomes."""
+    return exit_code(outcome.transient for outcome in outcomes if outcome.status is Status.FAILED)
+
+
 def as_json(outcomes: Sequence[Outcome]) -> str:
-    """`{"materializations": [...]}`, one entry per job, in the order of the pipeline file."""
+    """Return `{"materializations": [...]}`, one entry per job, in the order of the pipeline file."""
     return json.dumps({"materializations": [_entry(outcome) for outcome in outcomes]}, indent=2)
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
     return {
-        **{name: getattr(outcome, name) for name in ("aggregate", "topic", "target", "table", "status")},
-        **{name: getattr(outcome, name) for name in ("records", "keys", "upserts", "deletes", "tombstones")},
-        "quarantined": outcome.quarantined,
-        "batches": outcome.batches,
-        "seconds": outcome.seconds,
+        **{name: getattr(outcome, name) for name in _JSON_KEYS},
         "offsets": {"from": offsets_json(outcome.offsets_from), "to": offsets_json(outcome.offsets_to)},
         "error": outcome.error,
         "hint": outcome.hint,
@@ -49,10 +55,12 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
 
 
 def as_table(outcomes: Sequence[Outcome]) -> str:
-    """A table with one line per job."""
-    lines = [
-        _TABLE_COLUMNS,
-        *([str(getattr(outcome, name)) for name in _TABLE_COLUMNS] for outcome in outcomes),
-    ]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(_TABLE_COLUMNS))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    """Return a table with one line per job."""
+    rows = [[str(getattr(outcome, name)) for name in _TABLE_COLUMNS] for outcome in outcomes]
+    return "\n".join(aligned([_TABLE_COLUMNS, *rows]))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as lines with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

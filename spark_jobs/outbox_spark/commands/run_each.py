@@ -1,4 +1,4 @@
-"""One after another, in one Spark session: what one table's error does not keep the others from."""
+"""Runs jobs one after another in one Spark session; the error of one table does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from outbox_spark.commands.exit_codes import report_error, restore_interrupt_handler, was_interrupted
 from outbox_spark.commands.interval import Stopped
-from outbox_spark.commands.options import explain, plain_interrupts, was_interrupted
-from outbox_spark.errors import MaterializeError
+from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Progress
-from outbox_spark.session.error_redaction import explained
+from outbox_spark.session.error_redaction import redacted
 from outbox_spark.session.spark_session import start_session
 
 APPLICATION_NAME = "outbox-materialize"
@@ -21,44 +21,45 @@ R = TypeVar("R")
 
 
 def start(name: str = APPLICATION_NAME) -> SparkSession:
-    """Spark for a command, which Ctrl-C ends in one way, whatever it was doing."""
+    """Start Spark for a command; Ctrl-C raises KeyboardInterrupt from then on."""
     spark = start_session(name)
-    # After Spark has started, because it sets a handler of its own.
-    plain_interrupts()
+    restore_interrupt_handler()  # Spark has set its own
     return spark
 
 
 def attempt(
-    where: str, tell: Progress, work: Callable[[], R], failed: Callable[[MaterializeError], R], *, debug: bool
+    subject: str, progress: Progress, work: Callable[[], R], failed: Callable[[OutboxKitError], R], *, debug: bool
 ) -> R:
-    """The result of `work`, or of `failed` where it raised, which is told. Raises Stopped and Ctrl-C."""
+    """Return the result of `work`; report an error and return the result of `failed`. Raises Stopped and Ctrl-C."""
     try:
         return work()
-    except Stopped:  # no error: somebody asked for it
+    except Stopped:
         raise
-    except Exception as error:  # whatever it is, the other tables are still worked on
+    except Exception as error:  # any error: the other tables are still processed
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if debug:
-            tell(traceback.format_exc())
-        known = explained(error)
-        explain(known, tell, where)
-        return failed(known)
+            progress(traceback.format_exc())
+        failure = redacted(error)
+        report_error(failure, progress, subject)
+        return failed(failure)
 
 
 def for_each(
     jobs: Sequence[MaterializeJob],
-    tell: Progress,
+    progress: Progress,
     work: Callable[[SparkSession, MaterializeJob], R],
-    failed: Callable[[MaterializeJob, MaterializeError], R],
+    failed: Callable[[MaterializeJob, OutboxKitError], R],
     *,
     debug: bool,
     name: str = APPLICATION_NAME,
 ) -> list[R]:
-    """The result of `work` for each job, or of `failed` where it raised."""
-    tell("starting Spark")
+    """Return the result of `work` for each job, or of `failed` if it raised."""
+    progress("starting Spark")
     spark = start(name)
     try:
-        return [attempt(str(job), tell, partial(work, spark, job), partial(failed, job), debug=debug) for job in jobs]
+        return [
+            attempt(str(job), progress, partial(work, spark, job), partial(failed, job), debug=debug) for job in jobs
+        ]
     finally:
         spark.stop()

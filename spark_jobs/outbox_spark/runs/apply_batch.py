@@ -1,4 +1,4 @@
-"""One batch: reduce, decode, set apart what cannot be read, write."""
+"""Applies one batch: reduce to the newest record of each key, decode, quarantine unreadable records, write."""
 
 from __future__ import annotations
 
@@ -24,17 +24,24 @@ from outbox_spark.runs.newest_per_key import (
     aggregated,
     ordering_of,
     summarize,
-    summary_in,
-    sums_of,
+    summary_from,
+    summary_metrics,
 )
-from outbox_spark.session.persisted import Counts, counted, counts_in, keep_to_kept, kept, reading
+from outbox_spark.session.persisted import (
+    Counts,
+    allow_topic_reads,
+    count_rows,
+    counts_from,
+    forbid_topic_reads,
+    persist,
+)
 from outbox_spark.session.stage_metrics import label
 from outbox_spark.sinks import Batch, StagedRows, TargetTable
 
 
 @dataclass(frozen=True)
 class Applied:
-    """One batch that is in the table now."""
+    """One committed batch."""
 
     committed: Committed
     records: int
@@ -44,41 +51,9 @@ class Applied:
     """Kafka timestamp of the newest record."""
 
 
-def apply(
-    job: MaterializeJob,
-    table: TargetTable,
-    committed: Committed | None,
-    read: ReadRange,
-    topic: Topic,
-    registry: SchemaRegistry,
-    progress: Callable[[Committed], Committed] = lambda reached: reached,
-) -> Applied:
-    """Reduce, decode and write one range of the topic.
-
-    `progress` makes what is committed of what the range alone says.
-    """
-    spark, decoding = SparkSession.active(), Decoding(job, table, registry)
-    with ExitStack() as stack:
-        keep_to_kept(stack, spark)
-        table.check(decoding.columns, types_of(spark, decoding.columns, decoding.reader))
-        found = _read(stack, job, table, decoding, topic, read)
-        with reading(spark):
-            ordering = ordering_of(job, found.summary, committed, lambda: topic.records(read))
-        _check_counts(job, found)
-        if found.counts.quarantined and job.options.mode is not Mode.HISTORY:
-            rows = kept(stack, _with_older(stack, decoding, topic, read, found.rows))
-            found = replace(found, rows=rows, counts=counted(rows), staged=None)
-            _check_counts(job, found)
-        label(spark, job, "write")
-        new = progress(read.committed(committed, ordering))
-        batch = Batch(found.rows, found.counts, decoding.columns, decoding.reader, committed, new, found.staged)
-        summary = found.summary
-        return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
-
-
 @dataclass(frozen=True)
-class _Found:
-    """What a range holds: rows that are kept or, with `staged`, are at the table already; and counts of them."""
+class _Decoded:
+    """Rows of a range, persisted or (with `staged`) already received by the target, and their counts."""
 
     rows: DataFrame
     summary: Summary
@@ -86,96 +61,124 @@ class _Found:
     staged: StagedRows | None = None
 
 
-def _read(
+def apply(
+    job: MaterializeJob,
+    table: TargetTable,
+    committed: Committed | None,
+    read: ReadRange,
+    topic: Topic,
+    registry: SchemaRegistry,
+    advance: Callable[[Committed], Committed] = lambda reached: reached,
+) -> Applied:
+    """Reduce, decode and write one range of the topic. `advance` maps its progress to the one to commit."""
+    spark, decoding = SparkSession.active(), Decoding(job, table, registry)
+    with ExitStack() as stack:
+        forbid_topic_reads(stack, spark)
+        table.check(decoding.columns, types_of(spark, decoding.columns, decoding.reader))
+        decoded = _decode(stack, job, table, decoding, topic, read)
+        with allow_topic_reads(spark):
+            ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read))
+        _check_counts(job, decoded)
+        if decoded.counts.quarantined and job.options.mode is not Mode.HISTORY:
+            rows = persist(stack, _with_older(stack, decoding, topic, read, decoded.rows))
+            decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
+            _check_counts(job, decoded)
+        label(spark, job, "write")
+        new = advance(read.committed(committed, ordering))
+        batch = Batch(decoded.rows, decoded.counts, decoding.columns, decoding.reader, committed, new, decoded.staged)
+        summary = decoded.summary
+        return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
+
+
+def _decode(
     stack: ExitStack, job: MaterializeJob, table: TargetTable, decoding: Decoding, topic: Topic, read: ReadRange
-) -> _Found:
-    """Reduce and decode in one pass, with the schemas that are likely; in two, where a record has another one.
+) -> _Decoded:
+    """Reduce and decode in one pass with the likely schemas, in two passes if a record has another schema.
 
-    Kept, because it is used more than once and a compacted topic may answer differently the second time; unless the
-    table takes the rows in that pass.
+    The rows are used more than once, and a compacted topic may return other records the second time: they are persisted
+    unless the target stages them in the same pass.
     """
-    every, likely = job.options.mode is Mode.HISTORY, decoding.likely()
-    latest = decoding.newest(topic, read, every_version=every)
-    spark = latest.sparkSession
+    history, likely = job.options.mode is Mode.HISTORY, decoding.likely()
+    newest = decoding.newest(topic, read, every_version=history)
+    spark = newest.sparkSession
     label(spark, job, "reduce to the newest record of each key, decode, stage")
-    rows, sums = decoding.rows(latest, likely, SUMMARIZED), sums_of(likely)
-    with reading(spark):
-        staged = table.stage_early(rows, decoding.columns, sums)
-    enough = staged is None or decoding.are_enough(staged.metrics)
+    rows, metrics = decoding.rows(newest, likely, SUMMARIZED), summary_metrics(likely)
+    with allow_topic_reads(spark):
+        staged = table.stage_early(rows, decoding.columns, metrics)
+    complete = staged is None or decoding.are_enough(staged.metrics)
     if staged is not None:
-        counts = counts_in(staged.metrics)
-        if enough and counts.quarantined <= (job.options.max_quarantined if every else 0):
-            return _Found(rows.drop(*SUMMARIZED), summary_in(staged.metrics), counts, staged)
-        # What cannot be read must be looked at again, see _with_older and _check_counts. Where one record cannot be
-        # read, later ones often cannot; another schema is known from now on.
-        table.discard(staged, disable=enough)
-    if enough:
-        found = _kept(stack, decoding, rows, sums, observed=staged is None)
-        if found is not None:
-            return found
-    # Of what was read nothing is used: the log may have changed meanwhile. Listeners have seen the batch.
-    latest = kept(stack, decoding.newest(topic, read, every_version=every))
-    with reading(spark):
-        summary, schemas = summarize(latest, observed=False)
+        counts = counts_from(staged.metrics)
+        if complete and counts.quarantined <= (job.options.max_quarantined if history else 0):
+            return _Decoded(rows.drop(*SUMMARIZED), summary_from(staged.metrics), counts, staged)
+        # Unreadable records are read again by _with_older and _check_counts. They often continue in later batches, so
+        # early staging is disabled; a schema that was unknown is known from now on.
+        table.discard(staged, disable=complete)
+    if complete:
+        decoded = _persist_decoded(stack, decoding, rows, metrics, observed=staged is None)
+        if decoded is not None:
+            return decoded
+    # Nothing of the first pass is used, because the log may have changed since. Listeners have seen the batch.
+    newest = persist(stack, decoding.newest(topic, read, every_version=history))
+    with allow_topic_reads(spark):
+        summary, schemas = summarize(newest, observed=False)
     label(spark, job, "decode")
-    rows = kept(stack, decoding.rows(latest, decoding.writers(schemas)))
-    return _Found(rows, summary, counted(rows))
+    rows = persist(stack, decoding.rows(newest, decoding.writers(schemas)))
+    return _Decoded(rows, summary, count_rows(rows))
 
 
-def _kept(
-    stack: ExitStack, decoding: Decoding, rows: DataFrame, sums: list[Column], *, observed: bool
-) -> _Found | None:
-    """Rows that are kept; None where a record has another schema than those that were expected."""
+def _persist_decoded(
+    stack: ExitStack, decoding: Decoding, rows: DataFrame, metrics: list[Column], *, observed: bool
+) -> _Decoded | None:
+    """Return the rows, persisted; None if a record has another schema than expected."""
     with ExitStack() as attempt:
-        rows = kept(attempt, rows)
-        with reading(rows.sparkSession):
-            found = aggregated(rows, sums, observed=observed)
-        if not decoding.are_enough(found):
+        rows = persist(attempt, rows)
+        with allow_topic_reads(rows.sparkSession):
+            values = aggregated(rows, metrics, observed=observed)
+        if not decoding.are_enough(values):
             return None
         stack.push(attempt.pop_all())
-        return _Found(rows.drop(*SUMMARIZED), summary_in(found), counts_in(found))
+        return _Decoded(rows.drop(*SUMMARIZED), summary_from(values), counts_from(values))
 
 
-def _check_counts(job: MaterializeJob, found: _Found) -> None:
-    """Raises RefusedError when there are more rows for quarantine than the table may have at once."""
-    counts = found.counts
-    if counts.quarantined > job.options.max_quarantined:
-        reasons_of = found.rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
-        reasons = ", ".join(
-            f"{row['_reason']} ({row['count']})" for row in sorted(reasons_of, key=lambda row: -row["count"])
-        )
-        message = (
-            f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
-            f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
-        )
-        raise RefusedError(message, "nothing was written; find out who produced them, or raise max_quarantined")
+def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
+    """Raise RefusedError if there are more rows for the quarantine than max_quarantined."""
+    counts = decoded.counts
+    if counts.quarantined <= job.options.max_quarantined:
+        return
+    rows = decoded.rows.where(F.col("_reason").isNotNull()).groupBy("_reason").count().collect()
+    reasons = ", ".join(f"{row['_reason']} ({row['count']})" for row in sorted(rows, key=lambda row: -row["count"]))
+    message = (
+        f"topic {job.topic}: {counts.quarantined} records of one batch cannot be read, "
+        f"and max_quarantined is {job.options.max_quarantined}: {reasons}"
+    )
+    raise RefusedError(message, "nothing was written; find their producer, or raise max_quarantined")
 
 
 def _with_older(stack: ExitStack, decoding: Decoding, topic: Topic, read: ReadRange, rows: DataFrame) -> DataFrame:
-    """`rows`, and for every key whose newest record cannot be read the newest that can, and what is between.
+    """Return `rows`, and for keys whose newest record is unreadable the newest readable one and those after it.
 
-    Without it the row would depend on where batches are cut: a record that was good enough to be shown by a run
-    that ended before the unreadable one would be skipped by a run that ended after it. Costs a second read of the
-    range, in batches with poison only.
+    Otherwise the row would depend on batch boundaries: a readable record that a run shows when it ends before the
+    unreadable one would be skipped by a run that ends after it. Requires a second read of the range, only for batches
+    with unreadable records.
     """
-    named = F.col(KEY_COLUMN).isNotNull()
-    bad = [row[0] for row in rows.where(F.col("_reason").isNotNull() & named).select(KEY_COLUMN).collect()]
-    if not bad:
+    has_key = F.col(KEY_COLUMN).isNotNull()
+    unreadable = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
+    if not unreadable:
         return rows
     versions = decoding.newest(topic, read, every_version=True)
-    theirs = kept(stack, versions.where(F.col("key").cast("string").isin(bad)))
-    with reading(rows.sparkSession):
-        _, schemas = summarize(theirs, observed=False)
-    older = decoding.rows(theirs, decoding.writers(schemas, whole=False))
-    ours = F.coalesce(F.col(KEY_COLUMN).isin(bad), F.lit(False))
-    # What the first read saw may be compacted away in the second.
-    both = older.unionByName(rows.where(ours)).dropDuplicates(["_partition", "_offset"])
-    return rows.where(~ours).unionByName(_newest_good_and_later(both))
+    versions = persist(stack, versions.where(F.col("key").cast("string").isin(unreadable)))
+    with allow_topic_reads(rows.sparkSession):
+        _, schemas = summarize(versions, observed=False)
+    older = decoding.rows(versions, decoding.writers(schemas, whole=False))
+    affected = F.coalesce(F.col(KEY_COLUMN).isin(unreadable), F.lit(False))
+    # Records of the first read may have been compacted away before the second.
+    both = older.unionByName(rows.where(affected)).dropDuplicates(["_partition", "_offset"])
+    return rows.where(~affected).unionByName(_from_newest_readable(both))
 
 
-def _newest_good_and_later(versions: DataFrame) -> DataFrame:
-    """Of each key the newest version that could be read, and those after it, which could not."""
+def _from_newest_readable(versions: DataFrame) -> DataFrame:
+    """Return of each key the newest readable version and the unreadable ones after it."""
     version = F.struct(*VERSION_COLUMNS)
-    good = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
-    kept = good.isNull() | (version >= good)
-    return versions.withColumn("_kept", kept).where("_kept").drop("_kept")
+    newest = F.max(F.when(F.col("_reason").isNull(), version)).over(Window.partitionBy(KEY_COLUMN))
+    retained = newest.isNull() | (version >= newest)
+    return versions.withColumn("_kept", retained).where("_kept").drop("_kept")

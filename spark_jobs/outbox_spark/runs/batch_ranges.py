@@ -1,8 +1,8 @@
-"""Cuts what is to be read into batches of about so many records. Pure: no Spark, no network.
+"""Splits a range into batches of a given number of records. Pure: no Spark, no network.
 
-How many records a stretch of offsets holds is not known before it is read: compaction, transaction markers and
-aborted transactions leave gaps. The first batch therefore spans as many offsets as it may have records, which is
-never too many; each later one is sized by the density that the one before it turned out to have.
+The number of records in a range of offsets is unknown before it is read: compaction, transaction markers and aborted
+transactions leave gaps. The first batch therefore spans as many offsets as the maximum number of records; the size of
+each later one follows from the density of the one before it.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from dataclasses import replace
 from outbox_spark.jobs.model import ReadRange
 
 _GROWTH = 4
-"""A batch spans at most so many times the offsets of the one before: density can change along a topic."""
+"""Maximum ratio of the offsets of a batch to those of the one before: density can change along a topic."""
 
 
 class Batches:
-    """The batches of one range, in order: `next_batch()` until it is None, telling each time what the last one held."""
+    """Batches of one range, in order: call `next_batch()` until it returns None, and `held()` after each."""
 
     def __init__(self, read: ReadRange, max_records: int) -> None:
         self._read = read
         self._max_records = max_records
-        self._position = dict(read.start)
+        self._next = dict(read.start)
         self._span = max_records
         self._last_span = 0
 
     @property
     def remaining(self) -> int:
-        """Offsets that are not yet in a batch."""
-        return sum(end - self._position[partition] for partition, end in self._read.end.items())
+        """Number of offsets that are not yet in a batch."""
+        return sum(end - self._next[partition] for partition, end in self._read.end.items())
 
     @property
     def share_done(self) -> float:
-        """Between 0 and 1, by offsets."""
-        whole = sum(end - self._read.start[partition] for partition, end in self._read.end.items())
-        return 1.0 if whole == 0 else 1 - self.remaining / whole
+        """Share of the offsets that are in a batch, from 0 to 1."""
+        total = sum(end - self._read.start[partition] for partition, end in self._read.end.items())
+        return 1.0 if total == 0 else 1 - self.remaining / total
 
     def next_batch(self) -> ReadRange | None:
-        """The next batch; None at the end of the range."""
+        """Return the next batch; None at the end of the range."""
         remaining = self.remaining
         if remaining == 0:
             return None
         span = min(self._span, remaining)
-        start = dict(self._position)
+        start = dict(self._next)
         for partition, end in self._read.end.items():
-            # Every partition advances by its share, so that all of them end together. Rounded up: each batch advances.
+            # Every partition advances by its share, so that all end together. Rounded up, so that each batch advances.
             left = end - start[partition]
-            self._position[partition] = start[partition] + min(left, -(-left * span // remaining))
+            self._next[partition] = start[partition] + min(left, -(-left * span // remaining))
         self._last_span = remaining - self.remaining
-        return replace(self._read, start=start, end=dict(self._position))
+        return replace(self._read, start=start, end=dict(self._next))
 
     def held(self, records: int) -> None:
-        """Say how many records the last batch held."""
+        """Set the number of records of the last batch."""
         density = max(records, 1) / max(self._last_span, 1)
-        wanted = int(self._max_records / density)
-        self._span = max(self._max_records, min(wanted, self._last_span * _GROWTH))
+        span = int(self._max_records / density)
+        self._span = max(self._max_records, min(span, self._last_span * _GROWTH))

@@ -1,12 +1,12 @@
-"""Keys of a table compared with the source table that its aggregates come from, while both live.
+"""Compares the keys of a table with the source table of its aggregates, while both change.
 
-The rule has no false alarm, however much is on its way. Two looks, each at the table first and the source then.
-Between them the connector confirms the source's log up to a position taken after the first look, and the table is
-brought to the end of its topic; so everything that was committed before the first look has been applied by the second.
-- missing: no row in the table at the second look, and the source row was there, unchanged, at both (its xmin is the
-  same). Its insert was before the first look, and nothing has deleted it since.
-- extra: the same version of the row at both looks, and no source row at either. Its delete was before the first look.
-What changed between the looks is not judged; it is when the next comparison runs.
+The comparison has no false differences. It takes two snapshots, each of the table first and the source second. In
+between the connector confirms the source's WAL up to a position after the first snapshot, and the table is brought to
+the end of its topic; so the second one contains everything that was committed before the first.
+- missing: no row in the table in the second snapshot, and the source row is in both, unchanged (same xmin). It was
+  inserted before the first snapshot and not deleted since.
+- extra: the same version of the row in both snapshots, and no source row in either. It was deleted before the first.
+What changed between the snapshots is left to the next comparison.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import MaterializeJob, Progress, Source
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.session.error_redaction import postgres_words
+from outbox_spark.session.error_redaction import postgres_message
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import jdbc_tls
 
 CONFIRM_SECONDS = 120.0
-"""How long to wait for the connector: it confirms with every heartbeat, 10 s by default."""
-_LOOK_SECONDS = 1.0
+"""Time limit for the connector, which confirms with every heartbeat, by default every 10 s."""
+_POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
 
@@ -41,7 +41,7 @@ Sources = Mapping[str, Source]
 
 @dataclass(frozen=True)
 class SourceDifferences:
-    """Keys on which table and source table still differ after the second look."""
+    """Keys that differ between table and source table in both snapshots."""
 
     missing: int
     """In the source, not in the table."""
@@ -49,36 +49,36 @@ class SourceDifferences:
     """In the table, not in the source."""
     examples: Mapping[str, Sequence[str]]
     candidates: int
-    """Keys that differed at the first look: the others were on their way."""
+    """Number of keys that differed in the first snapshot; the others were in transit."""
 
 
-def against_source(
+def compare_with_source(
     spark: SparkSession,
     job: MaterializeJob,
     source: Source,
-    tell: Progress,
+    progress: Progress,
     examples: int,
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
-    """Compare keys. `catch_up` returns once everything that the source has committed before is in the table."""
-    first = _look(spark, job, source, tell)
+    """Compare keys. `catch_up` returns when the table has everything that the source had committed before."""
+    first = _snapshot(spark, job, source, progress)
     candidates = first.count()
     if not candidates:
         return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
-    tell(f"{job}: {candidates} keys differ from {source.table}, some may be on their way; looking again")
-    (catch_up or (lambda: _catch_up(spark, job, source, tell)))()
-    second = _look(spark, job, source, tell)
-    # Null-safe: of a missing row the version is NULL at both looks, of an extra one the xmin is.
+    progress(f"{job}: {candidates} keys differ from {source.table}, some may be in transit; comparing again")
+    (catch_up or (lambda: _catch_up(spark, job, source, progress)))()
+    second = _snapshot(spark, job, source, progress)
+    # Null-safe: a missing row has no version, an extra one no xmin.
     same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
     return _result(first.join(second, on=same, how="left_semi"), candidates, examples)
 
 
-def _look(spark: SparkSession, job: MaterializeJob, source: Source, tell: Progress) -> DataFrame:
-    """Keys that differ: aggregate_id, kind, xmin (source), version (table)."""
-    with open_table(spark, job, tell) as table:
+def _snapshot(spark: SparkSession, job: MaterializeJob, source: Source, progress: Progress) -> DataFrame:
+    """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
+    with open_table(spark, job, progress) as table:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        # At once, because the table is looked at first. Not persisted: Spark would answer the second look, whose
-        # plan is the same, from what the first one kept.
+        # Evaluated now, because the table is read first. Not persisted: Spark would reuse it for the second snapshot,
+        # which has the same plan.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     both = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
@@ -90,7 +90,7 @@ def _look(spark: SparkSession, job: MaterializeJob, source: Source, tell: Progre
 
 
 def source_keys(spark: SparkSession, source: Source) -> DataFrame:
-    """Key as text, and xmin, of every source row, in one read-only query that is fetched in chunks."""
+    """Return key (as text) and xmin of every source row, read by one read-only query in chunks."""
     schema, _, name = source.table.rpartition(".")
     table = Identifier(schema, name) if schema else Identifier(name)
     query = SQL("select {}::text as {}, xmin::text as xmin from {}").format(
@@ -111,13 +111,13 @@ def source_keys(spark: SparkSession, source: Source) -> DataFrame:
     )
 
 
-def _catch_up(spark: SparkSession, job: MaterializeJob, source: Source, tell: Progress) -> None:
+def _catch_up(spark: SparkSession, job: MaterializeJob, source: Source, progress: Progress) -> None:
     wait_confirmed(source)
-    materialize(spark, job, tell)
+    materialize(spark, job, progress)
 
 
 def wait_confirmed(source: Source) -> None:
-    """Wait until the connector has sent what is committed now. Raises UnreachableError when it does not in time."""
+    """Wait until the connector has sent what is committed now. Raises UnreachableError after CONFIRM_SECONDS."""
     deadline = time.monotonic() + CONFIRM_SECONDS
     try:
         with psycopg.connect(
@@ -133,32 +133,32 @@ def wait_confirmed(source: Source) -> None:
             options="-c default_transaction_read_only=on",
         ) as connection:
             row = connection.execute("select pg_current_wal_lsn()::text").fetchone()
-            position = row[0] if row else ""
-            while not _confirmed(connection, source, position):
+            lsn = row[0] if row else ""
+            while not _confirmed(connection, source, lsn):
                 if time.monotonic() > deadline:
-                    message = f"slot {source.slot} has not confirmed {position} after {CONFIRM_SECONDS:.0f} s"
-                    raise UnreachableError(message, "`outbox status` shows whether the connector runs")
-                time.sleep(_LOOK_SECONDS)
+                    message = f"replication slot {source.slot} has not confirmed {lsn} after {CONFIRM_SECONDS:.0f} s"
+                    raise UnreachableError(message, "run `outbox status` to check the connector")
+                time.sleep(_POLL_SECONDS)
     except psycopg.Error as error:
-        message = f"PostgreSQL at {source.host}:{source.port}/{source.database}: {postgres_words(error)}"
+        message = f"PostgreSQL at {source.host}:{source.port}/{source.database}: {postgres_message(error)}"
         raise UnreachableError(message, "check `source` in the environment file") from error
 
 
-def _confirmed(connection: psycopg.Connection[TupleRow], source: Source, position: str) -> bool:
+def _confirmed(connection: psycopg.Connection[TupleRow], source: Source, lsn: str) -> bool:
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
-    row = connection.execute(query, (position, source.slot)).fetchone()
+    row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:
-        message = f"{source.database} has no slot {source.slot}: what the connector has sent is not known"
-        raise ConfigurationError(message, "compare with the environment that the connector runs in")
+        message = f"replication slot {source.slot} does not exist in database {source.database}"
+        raise ConfigurationError(message, "use the environment of the connector")
     return bool(row[0])
 
 
-def _result(kept: DataFrame, candidates: int, examples: int) -> SourceDifferences:
-    counts = {row["kind"]: int(row["count"]) for row in kept.groupBy("kind").count().collect()}
-    shown = {
+def _result(differences: DataFrame, candidates: int, examples: int) -> SourceDifferences:
+    counts = {row["kind"]: int(row["count"]) for row in differences.groupBy("kind").count().collect()}
+    example_keys = {
         kind: [
             row[0]
-            for row in kept.where(F.col("kind") == kind)
+            for row in differences.where(F.col("kind") == kind)
             .orderBy(KEY_COLUMN)
             .select(KEY_COLUMN)
             .limit(examples)
@@ -166,4 +166,4 @@ def _result(kept: DataFrame, candidates: int, examples: int) -> SourceDifference
         ]
         for kind in ("missing", "extra")
     }
-    return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), shown, candidates)
+    return SourceDifferences(counts.get("missing", 0), counts.get("extra", 0), example_keys, candidates)

@@ -1,11 +1,11 @@
-"""Compares a table with its topic, while others write to the topic and compaction removes from it.
+"""Compares a table with its topic, while the topic is written to and compacted.
 
-What the table claims to have read is everything below its offsets C. A live record below C is proof: the table must
-show it, or something newer. A key that is not there is no proof yet. Its record below C may have been replaced by one
-above C after the scan began, and compacted away before the scan came by. So the scan goes on: from C to the end as
-it then is, from there to the end as it is after that, and so on. What replaced a record of one hop was appended
-before that hop was read, so it lies in the next hops. When a hop is empty, or so young that `min.compaction.lag.ms`
-protects all of it, nothing can have slipped through, and a key that is in no hop is in the topic no more.
+The table claims to have read everything below its offsets C. A live record below C is proof: the table must show it or
+something newer. A key without a record is no proof. Its record below C may have been replaced by one above C after the
+scan began, and compacted away before the scan reached it. The scan therefore continues in hops: from C to the current
+end, from there to the end after that, and so on. A record that replaced one of a hop was appended before that hop was
+read, so it is in one of the next hops. When a hop is empty, or so young that `min.compaction.lag.ms` protects all its
+records, no record can have been missed, and a key that is in no hop is no longer in the topic.
 """
 
 from __future__ import annotations
@@ -29,66 +29,65 @@ from outbox_spark.kafka.ranges import TopicState, resolve
 from outbox_spark.kafka.topic import Topic
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, Schemas, newest_of, summarize
 from outbox_spark.runs.retention import now
-from outbox_spark.session.persisted import keep_to_kept, kept, reading
+from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import TargetTable
 
 MAX_HOPS = 20
-"""Each takes about as long as what was written during the one before takes to read: they shrink fast."""
+"""A hop has what was written while the one before was read, so hops shrink quickly."""
 
 
 class Kind(StrEnum):
-    """How a key can differ between table and topic."""
+    """Difference of a key between table and topic."""
 
     MISSING = "missing"
     """Live in the topic, no row."""
     STALE = "stale"
     """The row is older than the topic's record."""
     ZOMBIE = "zombie"
-    """A row whose key is deleted: by a tombstone, or nothing of it is left in the topic."""
+    """A row whose key is deleted: by a tombstone, or the topic has no record of it any more."""
     UNREADABLE = "unreadable"
-    """The newest record cannot be decoded, and the row is older or not there."""
+    """The newest record cannot be decoded, and the row is older or missing."""
     AHEAD = "ahead"
-    """The row is newer than what the topic holds: a connector that sends records again is not done yet."""
+    """The row is newer than the topic's record: a connector that sends records again has not finished."""
     UNPROVEN = "unproven"
-    """Nothing was found of the row's key, but too much was written meanwhile, or the log was cut: no proof."""
+    """The topic has no record of the row's key, but too much was written meanwhile, or the log was truncated."""
     UNSURE = "unsure"
-    """Live in the topic, no row; but the topic grew, and the tombstone may have been in another partition."""
+    """Live in the topic, no row; but partitions were added, and the tombstone may be in another partition."""
 
 
 DIFFERENCES = (Kind.MISSING, Kind.STALE, Kind.ZOMBIE)
-"""What is wrong with a table; the other kinds are told, and need nobody."""
+"""Kinds that make a table differ; the others are reported only."""
 _DELETED, _ABSENT = "deleted", "absent"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What compare() found. The frames are kept until its ExitStack ends."""
+class Comparison:
+    """Result of compare(). The frames are persisted until its ExitStack is closed."""
 
     committed: Committed
     newest: DataFrame
-    """Readable newest records of keys that are missing or stale, and tombstones of zombies: rows as decode() yields
-    them, and `_kind`."""
+    """Readable newest records of missing and stale keys, and tombstones of zombies: rows of decode(), and `_kind`."""
     absent: DataFrame
-    """aggregate_id and METADATA_COLUMNS of rows that nothing in the topic stands for any more, and `_kind`."""
+    """aggregate_id and METADATA_COLUMNS of rows without a record in the topic, and `_kind`."""
     columns: Sequence[TableColumn]
     reader: str
     counts: Mapping[Kind, int]
     examples: Mapping[Kind, Sequence[str]]
     records: int
     hops: int
-    words: str
-    """How the scan ended, for people."""
+    scan: str
+    """How the scan ended, as a message."""
 
 
 @dataclass
 class _Scan:
-    """Where the scan is, and how it ended."""
+    """State of the scan."""
 
     state: TopicState
     hops: int = 0
     proven: bool = False
-    words: str = ""
-    position: dict[int, int] = field(default_factory=dict)
+    message: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
 
 
 def compare(
@@ -98,75 +97,77 @@ def compare(
     registry: SchemaRegistry,
     stack: ExitStack,
     examples: int = 0,
-) -> Found:
-    """Compare; changes nothing. Raises RefusedError when there is no table, or its offsets do not fit the topic."""
+) -> Comparison:
+    """Compare the table with its topic, without writes.
+
+    Raises RefusedError when there is no table, or the topic does not have its offsets.
+    """
     committed = table.committed()
     if committed is None:
-        raise RefusedError(f"{job}: there is no table yet", "outbox-materialize makes it")
+        raise RefusedError(f"{job}: the table does not exist yet", "run `outbox-materialize`")
     scan = _Scan(topic.describe())
     claimed = claimed_range(scan.state, committed)
-    latest = kept(stack, newest_of(job, topic, claimed))
-    with reading(latest.sparkSession):
-        summary, schemas = summarize(latest, observed=True)
-    keep_to_kept(stack, latest.sparkSession)
-    labelled = _labelled(stack, table, latest)
+    records = persist(stack, newest_of(job, topic, claimed))
+    with allow_topic_reads(records.sparkSession):
+        summary, schemas = summarize(records, observed=True)
+    forbid_topic_reads(stack, records.sparkSession)
+    labelled = _labelled(stack, table, records)
     grown = committed.partition_epoch > 0
     absent = _prove(stack, job, scan, topic, committed, labelled.where(F.col("_kind") == _ABSENT))
     newest, columns, reader = _decoded(stack, job, table, registry, labelled, schemas, grown=grown)
-    _check_unmoved(job, table, committed)
+    _check_progress_unchanged(job, table, committed)
     ahead = labelled.where(F.col("_kind") == Kind.AHEAD.value)
-    every = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
-    kinds = every[0].unionByName(every[1]).unionByName(every[2])
-    counts, shown = _counted(kinds, examples)
-    return Found(
+    frames = [frame.select(KEY_COLUMN, "_kind") for frame in (newest, absent, ahead)]
+    counts, example_keys = _count(frames[0].unionByName(frames[1]).unionByName(frames[2]), examples)
+    return Comparison(
         committed=committed,
         newest=newest,
         absent=absent,
         columns=columns,
         reader=reader,
         counts=counts,
-        examples=shown,
+        examples=example_keys,
         records=summary.records,
         hops=scan.hops,
-        words=scan.words,
+        scan=scan.message,
     )
 
 
 def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
-    """What the table claims to have read, as far as it is still there."""
+    """Return the range that the table claims to have read and that the topic still has."""
     read = resolve(state, committed)
     start = {partition: state.earliest[partition] for partition in committed.offsets}
     return replace(read, start=start, end=dict(committed.offsets), partition_epoch=committed.partition_epoch)
 
 
-def _labelled(stack: ExitStack, table: TargetTable, latest: DataFrame) -> DataFrame:
-    """Keys that differ, with `_kind`, the row's version (`row`) and the newest record. One scan of both sides."""
-    # Records without a key stand for no row.
-    named = latest.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
+def _labelled(stack: ExitStack, table: TargetTable, records: DataFrame) -> DataFrame:
+    """Return keys that differ, with `_kind`, the row's version (`row`) and the newest record, in one scan."""
+    # Records without a key have no row.
+    named = records.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
     rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
     both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
     labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
     labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
-    return kept(stack, labelled)
+    return persist(stack, labelled)
 
 
 def _kind() -> Column:
-    """NULL where table and topic agree.
+    """Return the kind of a joined row; NULL where table and topic agree.
 
-    The partition epoch is left out: it says when a record was read, and is not known of one that is read now. Of two
-    records with a sequence the epoch matters for copies of one event only; without a sequence there is one epoch.
+    The partition epoch is not compared: it is the one at the time of reading. With a sequence, the epoch distinguishes
+    copies of one event only; without a sequence there is one epoch.
     """
     text = F.col("text").isNotNull()
     sequence, row = F.col("_sequence"), F.col("row._sequence")
     same = sequence == row
     newer = (sequence > row) | (same & (sequence == F.lit("")) & (F.col("_offset") > F.col("row._offset")))
     older = (sequence < row) | (same & (sequence == F.lit("")) & (F.col("_offset") < F.col("row._offset")))
-    gone = F.col("value").isNull()
+    deleted = F.col("value").isNull()
     return (
         F.when(~text, F.lit(_ABSENT))
-        .when(F.col("row").isNull() & gone, F.lit(None))
+        .when(F.col("row").isNull() & deleted, F.lit(None))
         .when(F.col("row").isNull(), F.lit(Kind.MISSING.value))
-        .when(newer & gone, F.lit(_DELETED))
+        .when(newer & deleted, F.lit(_DELETED))
         .when(newer, F.lit(Kind.STALE.value))
         .when(older, F.lit(Kind.AHEAD.value))
     )
@@ -175,43 +176,43 @@ def _kind() -> Column:
 def _prove(
     stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: Committed, absent: DataFrame
 ) -> DataFrame:
-    """Hop to the end until no key can have slipped through. Yields what is absent with its kind."""
+    """Read hops until no record can have been missed. Return the absent keys with their kind."""
     absent = absent.select(KEY_COLUMN, "row.*")
-    scan.position = dict(committed.offsets)
+    scan.offsets = dict(committed.offsets)
     while not absent.isEmpty() and not scan.proven and scan.hops < MAX_HOPS:
         scan.state = topic.describe()
         resolve(scan.state, committed)  # raises when the topic was recreated meanwhile
-        start = {p: scan.position.get(p, first) for p, first in scan.state.earliest.items()}
+        start = {p: scan.offsets.get(p, first) for p, first in scan.state.earliest.items()}
         hop = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.state.latest)
         if hop.is_empty:
-            scan.proven, scan.words = True, f"the end of the topic stood still after {scan.hops} hops"
+            scan.proven, scan.message = True, f"the end of the topic did not change after {scan.hops} hops"
             break
-        absent = kept(stack, absent.join(_seen(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
-        scan.position = dict(hop.end)
-    # Retention and DeleteRecords move the log start, compaction does not: below it records are gone for any reason.
-    cut = _by_partition(scan.state.earliest, F.col("_partition")) > F.col("_offset")
-    proven = ~F.coalesce(cut, F.lit(True)) & F.lit(scan.proven)
+        absent = persist(stack, absent.join(_keys_of_hop(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
+        scan.offsets = dict(hop.end)
+    # Retention and DeleteRecords move the log start, compaction does not: records below it are not proof.
+    truncated = _by_partition(scan.state.earliest, F.col("_partition")) > F.col("_offset")
+    proven = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.proven)
     kind = F.when(proven, F.lit(Kind.ZOMBIE.value)).otherwise(F.lit(Kind.UNPROVEN.value))
     return absent.withColumn("_kind", kind)
 
 
-def _seen(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
-    """Keys of one hop; decides whether it was young enough to be the last."""
+def _keys_of_hop(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
+    """Return the keys of one hop, and set scan.proven if it was young enough to be the last."""
     keys = newest_of(job, topic, hop)
-    keys = kept(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
-    # As a number: collect() would turn a timestamp into one of the driver's zone.
+    keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
+    # As a number: collect() would return a timestamp in the driver's time zone.
     counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
-    with reading(keys.sparkSession):
+    with allow_topic_reads(keys.sparkSession):
         row = counts.collect()[0]
     scan.hops += 1
     lag = scan.state.min_compaction_lag.total_seconds()
     if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < lag:
-        # The cleaner leaves a segment alone while one of its records is younger than the lag.
+        # The log cleaner does not compact a segment while one of its records is younger than the lag.
         scan.proven = True
-        scan.words = f"all of hop {scan.hops} is younger than min.compaction.lag.ms"
+        scan.message = f"all records of hop {scan.hops} are younger than min.compaction.lag.ms"
     else:
         offsets = sum(end - hop.start[partition] for partition, end in hop.end.items())
-        scan.words = f"hop {scan.hops} still had {offsets} offsets, {row['keys']} keys"
+        scan.message = f"hop {scan.hops} still had {offsets} offsets, {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 
@@ -225,11 +226,11 @@ def _decoded(
     *,
     grown: bool,
 ) -> tuple[DataFrame, Sequence[TableColumn], str]:
-    """The newest records of keys that the table lacks, has older, or has though they are deleted."""
-    wanted = labelled.where(F.col("_kind").isin(Kind.MISSING.value, Kind.STALE.value, _DELETED))
-    # The whole scan's schema ids: of a lone foreign record none may be known.
-    rows, columns, reader = decode_newest(job, table, wanted.select(*LATEST_COLUMNS), schemas, registry)
-    kinds = wanted.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
+    """Return the newest records of missing, stale and deleted keys, the columns and the reader schema."""
+    differing = labelled.where(F.col("_kind").isin(Kind.MISSING.value, Kind.STALE.value, _DELETED))
+    # With the schema ids of the whole scan: the registry may know none of a single foreign record.
+    rows, columns, reader = decode_newest(job, table, differing.select(*LATEST_COLUMNS), schemas, registry)
+    kinds = differing.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     position = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, position).drop("p", "o")
     missing = F.lit((Kind.UNSURE if grown else Kind.MISSING).value)
@@ -239,31 +240,34 @@ def _decoded(
         .when(F.col("_kind") == Kind.MISSING.value, missing)
         .otherwise(F.col("_kind"))
     )
-    return kept(stack, rows.withColumn("_kind", kind)), columns, reader
+    return persist(stack, rows.withColumn("_kind", kind)), columns, reader
 
 
-def _check_unmoved(job: MaterializeJob, table: TargetTable, committed: Committed) -> None:
-    """Rows and progress were read one after the other; where no lock keeps others out, they may not fit."""
+def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: Committed) -> None:
+    """Raise OverlapError if the progress changed: without a lock the rows may belong to another one."""
     again = table.committed()
     if again is None or again.run != committed.run:
-        raise OverlapError(f"{job}: another run has committed meanwhile", "run again when no other run is at work")
+        raise OverlapError(
+            f"{job}: another run has committed during the comparison",
+            "run the command again when no other run is active",
+        )
 
 
-def _counted(kinds: DataFrame, examples: int) -> tuple[dict[Kind, int], dict[Kind, list[str]]]:
-    """How many keys there are of each kind, and the first few of them."""
+def _count(kinds: DataFrame, examples: int) -> tuple[dict[Kind, int], dict[Kind, list[str]]]:
+    """Return the number of keys of each kind, and the first of them."""
     within = Window.partitionBy("_kind")
-    place = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
+    rank = F.row_number().over(within.orderBy(F.col(KEY_COLUMN).asc_nulls_last()))
     count = F.count(F.lit(1)).over(within)
-    # One row of a kind at least, for its count.
-    listed = kinds.select("*", place.alias("place"), count.alias("count")).where(F.col("place") <= max(examples, 1))
+    # At least one row of each kind, for its count.
+    listed = kinds.select("*", rank.alias("rank"), count.alias("count")).where(F.col("rank") <= max(examples, 1))
     counts = dict.fromkeys(Kind, 0)
-    shown: dict[Kind, list[str]] = {kind: [] for kind in Kind}
-    for row in sorted(listed.collect(), key=lambda row: int(row["place"])):
+    example_keys: dict[Kind, list[str]] = {kind: [] for kind in Kind}
+    for row in sorted(listed.collect(), key=lambda row: int(row["rank"])):
         kind = Kind(row["_kind"])
         counts[kind] = int(row["count"])
         if examples and row[KEY_COLUMN] is not None:
-            shown[kind].append(row[KEY_COLUMN])
-    return counts, shown
+            example_keys[kind].append(row[KEY_COLUMN])
+    return counts, example_keys
 
 
 def _by_partition(offsets: Mapping[int, int], partition: Column) -> Column:

@@ -1,11 +1,11 @@
-"""One table brought to the end of its topic, batch by batch."""
+"""Brings one table to the end of its topic, batch by batch."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -17,21 +17,22 @@ from outbox_spark.kafka.topic import Topic, topic_of
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.runs.batch_ranges import Batches
 from outbox_spark.runs.compare_topic import Kind, compare
-from outbox_spark.runs.repair import mend
-from outbox_spark.runs.retention import Upkeep, now
+from outbox_spark.runs.repair import repair_table
+from outbox_spark.runs.retention import Retention, now
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000
-"""Records of one batch, about: what the launchers' memory settings were measured with."""
+"""Approximate number of records of one batch: the launchers' memory settings were measured with it."""
+NOTHING_NEW = "nothing new"
 
 OnBatch = Callable[[MaterializeJob, Applied, ReadRange, int], None]
-"""Called when a batch is committed: its range, and how many offsets of the run are left. May raise, to end the run."""
+"""Called after each commit with the batch's range and the number of remaining offsets. May raise, to end the run."""
 
 
 def materialize(
     spark: SparkSession,
     job: MaterializeJob,
-    tell: Progress,
+    progress: Progress,
     max_records: int = BATCH_RECORDS,
     *,
     topic: Topic | None = None,
@@ -40,37 +41,37 @@ def materialize(
 ) -> Outcome:
     """Bring one table to the end of its topic. Raises OutboxKitError; batches before the error are committed.
 
-    `replay_from` is a time (ISO 8601) or `beginning`: what was read since then is read again.
+    `replay_from` is a time (ISO 8601) or `beginning`: records since then are read again.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
-    with open_table(spark, job, tell) as table:
+    with open_table(spark, job, progress) as table:
         committed = table.committed()
-        asked_at = now()  # before the ends: what they leave out was not written before it
-        upkeep = Upkeep(job, topic.describe(), committed, asked_at)
-        read = resolve(upkeep.topic, committed)
+        requested_at = now()  # before the end offsets are read: records beyond them are newer
+        retention = Retention(job, topic.describe(), committed, requested_at)
+        read = resolve(retention.topic, committed)
         if replay_from is not None:
-            read = replay(topic, upkeep.topic, read, committed, replay_from)
-        if committed is not None and read.is_empty and not upkeep.note_is_due:
-            tell(f"{job}: nothing new")
+            read = replay(topic, retention.topic, read, committed, replay_from)
+        if committed is not None and read.is_empty and not retention.commit_is_due:
+            progress(f"{job}: {NOTHING_NEW}")
             return outcome_of(job, read, Status.UNCHANGED, started, Totals())
-        upkeep.check(read)
-        totals = _apply_all(job, table, topic, upkeep, read, tell, max_records, on_batch)
-        if upkeep.missed(read):
-            totals.written = totals.written.plus(_settle(job, table, topic, upkeep, tell))
-        if upkeep.forgotten is not None:
-            table.expire_ledger(upkeep.forgotten)
+        retention.check(read)
+        totals = _apply_all(job, table, topic, retention, read, progress, max_records, on_batch)
+        if retention.missed(read):
+            totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, progress))
+        if retention.expire_before is not None:
+            table.expire_ledger(retention.expire_before)
     changed = committed is None or not read.is_empty or totals.written != Written()
     outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
-    tell(_summary(job, outcome))
+    progress(_summary(job, outcome))
     if outcome.quarantined:
-        tell(_quarantine_warning(outcome))
+        progress(_quarantine_warning(outcome))
     return outcome
 
 
 def _summary(job: MaterializeJob, outcome: Outcome) -> str:
     if outcome.status is Status.UNCHANGED:
-        return f"{job}: nothing new"
+        return f"{job}: {NOTHING_NEW}"
     return (
         f"{job}: {outcome.records} records, {outcome.upserts} upserts, {outcome.deletes} deletes, "
         f"{outcome.seconds:.1f} s"
@@ -78,31 +79,30 @@ def _summary(job: MaterializeJob, outcome: Outcome) -> str:
 
 
 def _quarantine_warning(outcome: Outcome) -> str:
-    """What a person is told when records were set apart."""
-    count = outcome.quarantined
-    records = "1 record" if count == 1 else f"{count} records"
-    place = f"{outcome.target}.{outcome.table}__quarantine"
+    records = "1 record" if outcome.quarantined == 1 else f"{outcome.quarantined} records"
     return (
-        f"warning: {outcome.topic}: {records} could not be read and went to {place}; "
-        "their keys show an older state until a newer record arrives"
+        f"warning: {outcome.topic}: {records} could not be read and went to {outcome.target}.{outcome.table}"
+        "__quarantine; their keys show an older state until a newer record arrives"
     )
 
 
-def _settle(job: MaterializeJob, table: TargetTable, topic: Topic, upkeep: Upkeep, tell: Progress) -> Written:
-    """Remove the rows whose tombstones may have been missed."""
+def _remove_zombies(
+    job: MaterializeJob, table: TargetTable, topic: Topic, retention: Retention, progress: Progress
+) -> Written:
+    """Compare the table with the topic and delete the rows whose tombstones were missed."""
     if job.options.missed_tombstones is MissedTombstones.REFUSE:
-        # The run itself took longer than the retention: what it has read is in the table.
-        upkeep.refuse()
-    tell(f"warning: {upkeep.warning()}; comparing the table with the topic")
+        # The run itself took longer than the retention; what it has read is committed.
+        retention.refuse()
+    progress(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
         registry = stack.enter_context(topic.registry())
-        found = compare(job, table, topic, registry, stack)
-        mended = mend(table, found, (Kind.ZOMBIE,), current_at=upkeep.asked_at)
-    gone = found.counts[Kind.ZOMBIE]
-    tell(f"{job}: {gone} rows whose tombstones were missed, {mended.deletes} of them removed")
-    if found.counts[Kind.UNPROVEN]:
-        tell(f"warning: {job}: {found.words}; the next run looks again")
-    return mended
+        comparison = compare(job, table, topic, registry, stack)
+        written = repair_table(table, comparison, (Kind.ZOMBIE,), current_at=retention.requested_at)
+    zombies = comparison.counts[Kind.ZOMBIE]
+    progress(f"{job}: {zombies} rows whose tombstones were missed, {written.deletes} of them removed")
+    if comparison.counts[Kind.UNPROVEN]:
+        progress(f"warning: {job}: {comparison.scan}; the next run compares again")
+    return written
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Totals:
     written: Written = field(default_factory=Written)
 
     def add(self, applied: Applied) -> None:
-        """Count one more batch. Keys that occur in two batches count twice."""
+        """Add one batch. Keys that occur in two batches count twice."""
         self.batches += 1
         self.records += applied.records
         self.keys += applied.keys
@@ -126,32 +126,32 @@ def _apply_all(
     job: MaterializeJob,
     table: TargetTable,
     topic: Topic,
-    upkeep: Upkeep,
+    retention: Retention,
     read: ReadRange,
-    tell: Progress,
+    progress: Progress,
     max_records: int,
     on_batch: OnBatch | None,
 ) -> Totals:
-    committed, totals, batches = upkeep.previous, Totals(), Batches(read, max_records)
+    committed, totals, batches = retention.previous, Totals(), Batches(read, max_records)
     started = time.monotonic()
     with topic.registry() as registry:
-        # An empty topic, too, makes a table.
+        # An empty batch creates the table of an empty topic.
         batch: ReadRange | None = batches.next_batch() or read
         while batch is not None:
-            progress = partial(upkeep.stamped, read=read, last=not batches.remaining)
-            applied = apply(job, table, committed, batch, topic, registry, progress)
+            advance = partial(retention.advance, read=read, last=not batches.remaining)
+            applied = apply(job, table, committed, batch, topic, registry, advance)
             committed = applied.committed
             totals.add(applied)
             batches.held(applied.records)
             if on_batch is not None:
                 on_batch(job, applied, batch, batches.remaining)
             if batches.remaining:
-                tell(_progress(job, totals, batches.share_done, time.monotonic() - started))
+                progress(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()
     return totals
 
 
-def _progress(job: MaterializeJob, totals: Totals, share: float, seconds: float) -> str:
+def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: float) -> str:
     rate = totals.records / max(seconds, 0.001)
     left = seconds / share - seconds if share > 0 else 0.0
     return (
@@ -161,7 +161,7 @@ def _progress(job: MaterializeJob, totals: Totals, share: float, seconds: float)
 
 
 def outcome_of(job: MaterializeJob, read: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
-    """The result of a run that did not fail."""
+    """Return the outcome of a run that did not fail; `started` is a time.monotonic()."""
     return Outcome(
         aggregate=job.aggregate,
         topic=job.topic,
@@ -170,10 +170,7 @@ def outcome_of(job: MaterializeJob, read: ReadRange, status: Status, started: fl
         status=status,
         records=totals.records,
         keys=totals.keys,
-        upserts=totals.written.upserts,
-        deletes=totals.written.deletes,
-        tombstones=totals.written.tombstones,
-        quarantined=totals.written.quarantined,
+        **asdict(totals.written),
         batches=totals.batches,
         seconds=round(time.monotonic() - started, 3),
         offsets_from=read.start,

@@ -1,4 +1,4 @@
-"""The newest record of every key, on raw bytes: before anything is decoded, which is 2 to 3 times as fast."""
+"""Reduces records to the newest of every key, on raw bytes: 2 to 3 times as fast as after decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_spark.decoding.framing import schema_guid, schema_id
 from outbox_spark.decoding.record_keys import key_text
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, Format, MaterializeJob, Ordering, ReadRange
-from outbox_spark.kafka.newest_reader import COLUMNS, extracted
+from outbox_spark.kafka.newest_reader import COLUMNS, select_columns
 from outbox_spark.kafka.ordering import (
     GOOD_SEQUENCE,
     MALFORMED_SEQUENCE,
@@ -25,8 +25,8 @@ from outbox_spark.kafka.ordering import (
     sequence_of,
 )
 from outbox_spark.kafka.topic import Topic
-from outbox_spark.session.expression_cache import reused
-from outbox_spark.session.persisted import counts_of_rows
+from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.session.persisted import count_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
 
 LATEST_COLUMNS = [
@@ -35,36 +35,36 @@ LATEST_COLUMNS = [
 ]  # fmt: skip
 
 SUMMARIZED = ("_records", "_kinds", "schema_id", "schema_guid")
-"""What a summary is made of, beside the timestamp that rows have too."""
+"""Columns that a summary is computed from, in addition to the timestamp, which rows have too."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is in a range, counted while it was reduced."""
+    """Counts of a range, computed while it is reduced."""
 
     records: int
     keys: int
     kinds: int
-    """Bits of the kinds of sequence that occur, see order.py."""
+    """Bits of the kinds of sequence that occur, see kafka/ordering.py."""
     newest: datetime | None
     """Kafka timestamp of the newest record."""
 
 
 @dataclass(frozen=True)
 class Schemas:
-    """Which schemas the newest records of a range name."""
+    """Schemas that the newest records of a range refer to."""
 
     ids: frozenset[int]
     guids: frozenset[str]
-    """Where a frame has one instead of an id."""
+    """Of values that have a GUID instead of an id."""
 
 
 def newest_of(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
-    """The newest record of each key of a range, see newest_per_key."""
+    """Return the newest record of each key of a range, see newest_per_key."""
     key_format = job.options.key_format
-    # A reader that leaves records out goes by the bytes of a key. Two keys of other formats that cannot be read are
-    # two records for the quarantine, even where their bytes are the same.
-    records = topic.newest(read) if key_format is Format.TEXT else extracted(topic.records(read))
+    # A reader that leaves out superseded records compares the bytes of keys. In other formats two unreadable keys are
+    # two records for the quarantine, even if their bytes are equal.
+    records = topic.newest(read) if key_format is Format.TEXT else select_columns(topic.records(read))
     return newest_per_key(records, read.partition_epoch, key_format=key_format)
 
 
@@ -73,9 +73,9 @@ def newest_per_key(
 ) -> DataFrame:
     """Reduce records (newest_records.COLUMNS) to a row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
 
-    A record without a key is a row of its own: there is nothing that it could replace. With `every_version` one
-    row is left for each version of each key: of the copies that a connector sends after a restart, which have the
-    same source_sequence, the last. A key that cannot be read is NULL, and its bytes are in `raw_key`.
+    A record without a key is a row of its own, because it replaces nothing. With `every_version` there is a row for
+    each version of each key: of copies with the same source_sequence, which a connector sends after a restart, the
+    last. An unreadable key is NULL, and its bytes are in `raw_key`.
     """
     prepared = records.select(*_keyed(key_format)).select(*_prepared())
     if every_version:
@@ -85,19 +85,19 @@ def newest_per_key(
     return grouped.agg(*_newest()).select(*_results(partition_epoch))
 
 
-@reused
+@cached_expressions
 def _keyed(key_format: Format) -> list[Column]:
     key = key_text(F.col("key"), F.col("key_id_header"), key_format)
-    # Text is carried once: whoever needs the bytes has them in `key`.
+    # Text keys have their bytes in `key`.
     raw_key = F.lit(None).cast("binary") if key_format is Format.TEXT else F.col("key")
     others = [F.col(name) for name in COLUMNS if name not in ("key", "key_id_header")]
     return [key.alias("key"), raw_key.alias("raw_key"), *others]
 
 
-@reused
+@cached_expressions
 def _prepared() -> list[Column]:
     return [
-        # Grouping by a hash first sorts on a cheap prefix instead of on the key: a quarter less time.
+        # Grouping by a hash first sorts by a cheap prefix instead of the key: a quarter less time.
         F.when(F.col("key").isNull(), _position()).otherwise(F.xxhash64("key")).alias("hash"),
         F.col("raw_key"),
         *[F.col(name) for name in COLUMNS if name != "key_id_header"],
@@ -105,23 +105,23 @@ def _prepared() -> list[Column]:
 
 
 def _position() -> Column:
-    """Partition and offset as one number: what tells records without a key apart."""
+    """Return partition and offset as one number, which identifies a record without a key."""
     return F.shiftleft(F.col("partition").cast("long"), 48) + F.col("offset")
 
 
-@reused
+@cached_expressions
 def _version() -> Column:
     return F.coalesce(F.col("sequence"), _position().cast("string").cast("binary")).alias("version")
 
 
-@reused
+@cached_expressions
 def _newest() -> list[Column]:
     # The order of the struct's fields is the ordering rule; the partition epoch is one per run.
     record = F.struct("sequence", "offset", "partition", "timestamp", "value", "id_header", "raw_key")
     return [F.max(record).alias("newest"), F.sum("_records").alias("_records"), F.bit_or("_kinds").alias("_kinds")]
 
 
-@reused
+@cached_expressions
 def _results(partition_epoch: int) -> list[Column]:
     value, header = F.col("newest.value"), F.col("newest.id_header")
     return [
@@ -142,42 +142,42 @@ def _results(partition_epoch: int) -> list[Column]:
 
 
 def summarize(latest: DataFrame, *, observed: bool) -> tuple[Summary, Schemas]:
-    """Count what `newest_per_key` reduced: the action that fills what is kept of it."""
+    """Count the result of `newest_per_key`: the action that persists it."""
     row = aggregated(latest, [*_counts(), *_schemas()], observed=observed)
-    return summary_in(row), Schemas(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
+    return summary_from(row), Schemas(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
-def aggregated(frame: DataFrame, sums: Sequence[Column], *, observed: bool) -> dict[str, Any]:
-    """These sums of a frame, with `records` and `keys` among them: the action that fills what is kept of it."""
-    counts = frame.agg(*sums)
-    # Observed on the one row of the sums: for whoever listens to Spark's queries, at no cost per record.
+def aggregated(frame: DataFrame, metrics: Sequence[Column], *, observed: bool) -> dict[str, Any]:
+    """Return the metrics of a frame, among them `records` and `keys`: the action that persists it."""
+    counts = frame.agg(*metrics)
+    # Observed on the one row of the metrics, for listeners of Spark's queries: no cost per record.
     if observed:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
     return counts.collect()[0].asDict()
 
 
-def sums_of(expected: Iterable[int | str]) -> list[Column]:
-    """What summary_in, counts_in and are_expected read, of decoded rows that carry SUMMARIZED.
+def summary_metrics(expected: Iterable[int | str]) -> list[Column]:
+    """Return the aggregates over decoded rows with SUMMARIZED that summary_from, counts_from and are_expected read.
 
-    `expected` are the ids and GUIDs of the schemas that they were decoded with.
+    `expected` are the ids and GUIDs of the schemas that the rows were decoded with.
     """
     ids = tuple(sorted(key for key in expected if isinstance(key, int)))
     guids = tuple(sorted(key for key in expected if isinstance(key, str)))
-    return [*_counts(), *counts_of_rows(), _unexpected(ids, guids)]
+    return [*_counts(), *count_expressions(), _unexpected(ids, guids)]
 
 
-def are_expected(sums: Mapping[str, Any]) -> bool:
-    """Whether no record named another schema."""
-    return bool(sums["unexpected"] == 0)
+def are_expected(metrics: Mapping[str, Any]) -> bool:
+    """Whether no record has another schema."""
+    return bool(metrics["unexpected"] == 0)
 
 
-def summary_in(sums: Mapping[str, Any]) -> Summary:
-    """The summary in these sums."""
-    newest = None if sums["newest"] is None else datetime.fromtimestamp(sums["newest"] / 1_000_000, UTC)
-    return Summary(sums["records"], sums["keys"], sums["kinds"], newest)
+def summary_from(metrics: Mapping[str, Any]) -> Summary:
+    """Return the summary from the values of summary_metrics."""
+    newest = None if metrics["newest"] is None else datetime.fromtimestamp(metrics["newest"] / 1_000_000, UTC)
+    return Summary(metrics["records"], metrics["keys"], metrics["kinds"], newest)
 
 
-@reused
+@cached_expressions
 def _counts() -> list[Column]:
     return [
         F.coalesce(F.sum("_records"), F.lit(0)).alias("records"),
@@ -187,7 +187,7 @@ def _counts() -> list[Column]:
     ]
 
 
-@reused
+@cached_expressions
 def _schemas() -> list[Column]:
     return [
         F.collect_set("schema_id").alias("schema_ids"),
@@ -195,7 +195,7 @@ def _schemas() -> list[Column]:
     ]
 
 
-@reused
+@cached_expressions
 def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
     # A tombstone has neither.
     of_id = F.col("schema_id").isNotNull() & ~F.col("schema_id").isin(*ids)
@@ -206,10 +206,10 @@ def _unexpected(ids: tuple[int, ...], guids: tuple[str, ...]) -> Column:
 def ordering_of(
     job: MaterializeJob, summary: Summary, committed: Committed | None, records: Callable[[], DataFrame]
 ) -> Ordering | None:
-    """The ordering of the table after this range; None while no record was ever read.
+    """Return the ordering of the table after this range; None while no record has been read.
 
-    Raises RefusedError when records with and without source_sequence would be mixed in one table: which
-    of two such records is newer is not known. Only then `records` is asked for, and read for an example.
+    Raises RefusedError when records with and without source_sequence would be mixed in one table, because their order
+    is undefined. Only then `records` is called, to find an example.
     """
     known = committed.ordering if committed else None
     if summary.kinds == 0:
@@ -221,8 +221,8 @@ def ordering_of(
     expected = known or (Ordering.SEQUENCE if summary.kinds & GOOD_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
         f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
-        "find who else produces to the topic; a topic is either the kit's, with the header on every record, "
-        "or another's, with it on none. The way out is in docs/materialization.md, Errors",
+        "find the other producer of the topic: either all of its records have the header or none; "
+        "see docs/materialization.md, Errors",
     )
 
 
@@ -235,12 +235,16 @@ def _mixture(kinds: int, expected: Ordering) -> str:
 
 
 def _example(records: DataFrame, expected: Ordering) -> str:
-    good = GOOD_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
+    valid = GOOD_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
     row = (
         records.select("partition", "offset", sequence_kind(sequence_of(F.col("headers"))).alias("kind"))
-        .where(F.col("kind") != good)
+        .where(F.col("kind") != valid)
         .orderBy("partition", "offset")
         .first()
     )
-    # Compaction may have taken it away between the two reads.
-    return f"first at partition {row['partition']}, offset {row['offset']}" if row else "its position is gone"
+    # Compaction may have removed it between the two reads.
+    return (
+        f"first at partition {row['partition']}, offset {row['offset']}"
+        if row
+        else "the record has been compacted away"
+    )

@@ -1,4 +1,4 @@
-"""Writes what compare() found to be wrong, through the guarded write of every batch. Moves no offset."""
+"""Writes the differences of a comparison through the guarded write of every batch. Does not change offsets."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.jobs.model import Committed, Written
-from outbox_spark.runs.compare_topic import DIFFERENCES, Found, Kind
-from outbox_spark.session.persisted import Counts, counted
+from outbox_spark.jobs.model import Written
+from outbox_spark.runs.compare_topic import DIFFERENCES, Comparison, Kind
+from outbox_spark.session.persisted import count_rows
 from outbox_spark.sinks import Batch, TargetTable
 
 
-def mend(
+def repair_table(
     table: TargetTable,
-    found: Found,
+    comparison: Comparison,
     kinds: Collection[Kind] = DIFFERENCES,
     current_at: datetime | None = None,
 ) -> Written:
-    """Write the newest records of keys that are missing or stale, delete the zombies.
+    """Write the newest records of missing and stale keys, and delete the zombies.
 
-    `current_at` is committed as the time from which on unread tombstones were written, unless something is left
-    unproven; without it that time stays. Nothing to write and no such time: no commit.
+    `current_at` is committed as the time after which unread tombstones were written, unless keys are unproven; without
+    it that time does not change. Without rows and without such a time there is no commit.
     """
-    wanted = F.col("_kind").isin(*[kind.value for kind in kinds])
-    written, committed = Written(), found.committed
-    newest = found.newest.where(wanted & F.col("_reason").isNull()).drop("_kind")
-    absent = _tombstones(found.absent.where(wanted), found.newest.drop("_kind"))
-    # Two batches: a synthetic tombstone may have the position of another key's record.
-    proven = current_at is not None and not found.counts[Kind.UNPROVEN]
-    for rows, last in ((newest, False), (absent, True)):
-        counts = counted(rows)
+    selected = F.col("_kind").isin(*[kind.value for kind in kinds])
+    written, committed = Written(), comparison.committed
+    newest = comparison.newest.where(selected & F.col("_reason").isNull()).drop("_kind")
+    deletions = _tombstones(comparison.absent.where(selected), comparison.newest.drop("_kind"))
+    proven = current_at is not None and not comparison.counts[Kind.UNPROVEN]
+    # Two batches: a synthetic tombstone may have the partition and offset of another key's record.
+    for rows, last in ((newest, False), (deletions, True)):
+        counts = count_rows(rows)
         if not counts.rows and not (last and proven):
             continue
         progress = replace(
@@ -42,37 +42,24 @@ def mend(
             run=committed.run + 1,
             committed_at=current_at if last and proven else committed.committed_at,
         )
-        written = written.plus(_write(table, found, rows, counts, committed, progress))
+        batch = Batch(rows, counts, comparison.columns, comparison.reader, committed, progress)
+        written = written.plus(table.write(batch))
         committed = progress
     return written
 
 
-def _write(
-    table: TargetTable, found: Found, rows: DataFrame, counts: Counts, previous: Committed, committed: Committed
-) -> Written:
-    batch = Batch(
-        rows=rows,
-        counts=counts,
-        columns=found.columns,
-        reader=found.reader,
-        previous=previous,
-        committed=committed,
-    )
-    return table.write(batch)
-
-
 def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
-    """Deletions that the topic holds no record of any more, as decode() would have yielded them.
+    """Return deletions that the topic has no record of any more, as decode() would return them.
 
-    The version is that of the row, one offset on: (its `_sequence`, its epoch, its offset + 1).
-    - Strictly newer than the row, so the row goes.
-    - Not newer than any record that is still to be read. With a sequence, a later event has a greater one. Without,
-      the key's next record has a greater offset: compare() has found no record of the key between the row's offset
-      and the end of the topic, and that end is at least the row's offset + 2, because the record that replaced the
-      row's own was between the two. So whatever comes later wins over this tombstone.
-    - Unlike the end of the topic as offset, which would do as well, it gives each key a position of its own, and the
-      count of positions is how PostgreSQL knows that its staging is complete.
-    The time is now: when the key was deleted is not known, and the ledger is to hold the entry for its whole time.
+    The version is that of the row with the next offset: (its `_sequence`, its epoch, its offset + 1).
+    - It is newer than the row, so the row is deleted.
+    - It is not newer than any unread record. With a sequence, a later event has a greater one. Without, the key's next
+      record has a greater offset: compare() has found no record of the key between the row's offset and the end of the
+      topic, and that end is at least the row's offset + 2, because the record that replaced the row's was in between.
+      So every later record wins over this tombstone.
+    - Unlike the end offset of the topic, which would be correct too, each key has its own offset, and PostgreSQL
+      detects incomplete staging by counting offsets.
+    The time is now: the time of the deletion is unknown, and the ledger must retain the entry for its whole TTL.
     """
     known: dict[str, Column] = {
         KEY_COLUMN: F.col(KEY_COLUMN),
@@ -88,13 +75,13 @@ def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
     )
 
 
-def not_mended(table: TargetTable, found: Found) -> dict[Kind, int]:
-    """How many keys of each kind are still as found, after mend(): the guard knew something newer."""
-    now = table.current_versions().select(KEY_COLUMN)
-    newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (found.newest, found.absent))
-    missing = newest.where(F.col("_kind") == Kind.MISSING.value).join(now, on=KEY_COLUMN, how="left_anti")
+def count_unrepaired(table: TargetTable, comparison: Comparison) -> dict[Kind, int]:
+    """Return the number of keys of each kind that repair_table() left as they are, because the table was newer."""
+    current = table.current_versions().select(KEY_COLUMN)
+    newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (comparison.newest, comparison.absent))
+    missing = newest.where(F.col("_kind") == Kind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")
     zombies = newest.unionByName(absent).where(F.col("_kind") == Kind.ZOMBIE.value)
     return {
         Kind.MISSING: missing.count(),
-        Kind.ZOMBIE: zombies.join(now, on=KEY_COLUMN, how="left_semi").count(),
+        Kind.ZOMBIE: zombies.join(current, on=KEY_COLUMN, how="left_semi").count(),
     }

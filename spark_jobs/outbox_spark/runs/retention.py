@@ -1,16 +1,15 @@
-"""What a run owes its table beside the records: the time it is up to date as of, missed tombstones, the ledger's end.
+"""Retention of deletions: missed tombstones of the topic, and expired entries of the ledger.
 
-Missed tombstones. Compaction removes a tombstone `delete.retention.ms` after it was written. Whoever read the row
-before, and comes for the tombstone later than that, keeps the row for ever; no offset tells. So the progress holds
-`committed_at`: a time from which on every unread tombstone was written. It is when a run asked for the end that it has
-reached. Batches before that end leave it as it was: what is still unread is older than the run. A run that comes, or
-ends, later than `committed_at` and the retention commits no time with its last batch, compares the table with the
-topic, and only then sets it again: a crash in between leaves the duty to the next run.
+Compaction removes a tombstone `delete.retention.ms` after it was written. A table that has the row and reads later than
+that never reads the tombstone and keeps the row; offsets do not show this. The progress therefore contains
+`committed_at`: every unread tombstone was written after it. It is the time at which a run requested the end offsets
+that it has reached. Batches before that end do not change it, because unread records may be older than the run. A run
+that reads, or ends, later than `committed_at` plus the retention commits no time with its last batch, compares the
+table with the topic, and commits the time after that: after a crash in between the next run compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
@@ -19,92 +18,90 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, MissedTombstones, ReadRange
 from outbox_spark.kafka.ranges import TopicState
 
-FORGET_EVERY = timedelta(hours=1)
-_MANY_HOURS = 72
+EXPIRE_EVERY = timedelta(hours=1)
+_MAX_HOURS = 72
+"""Longer durations are shown in days."""
 _HINT = (
-    "outbox-reconcile --repair makes this run, compares the table with the topic and removes such rows; "
-    "outbox-rebuild makes the table anew"
+    "run `outbox-reconcile --repair`, which reads the topic, compares the table with it and removes such rows, "
+    "or `outbox-rebuild`"
 )
 
 
 def now() -> datetime:
-    """The driver's clock."""
+    """Return the time of the driver's clock."""
     return datetime.now(UTC)
 
 
 @dataclass
-class Upkeep:
-    """Of one run: made when the topic was asked for its ends."""
+class Retention:
+    """The state of one run, created when the end offsets of the topic are read."""
 
     job: MaterializeJob
     topic: TopicState
     previous: Committed | None
-    asked_at: datetime = field(default_factory=now)
-    forgotten: datetime | None = None
-    """Set once the progress says that older deletions are forgotten, and the ledger may still have them."""
+    requested_at: datetime = field(default_factory=now)
+    expire_before: datetime | None = None
+    """Set when the progress has a new `ledger_since`, and the ledger may have older entries."""
 
     @property
     def since(self) -> datetime | None:
-        """Unread tombstones are not older than this; None: not known (layout 1 did not store it)."""
-        return self.asked_at if self.previous is None else self.previous.committed_at
+        """Time after which all unread tombstones were written; None: unknown (layout 1)."""
+        return self.requested_at if self.previous is None else self.previous.committed_at
 
     @property
-    def note_is_due(self) -> bool:
-        """Whether a run without records has something to commit: what an earlier run owes, or that it was there.
+    def commit_is_due(self) -> bool:
+        """Whether a run without records commits its time, or compares on behalf of an earlier run.
 
-        Else a topic that is quiet for longer than the retention would count as missed with its next record.
+        Otherwise the next record of a topic without records for longer than the retention would count as missed.
         """
         half = self.topic.delete_retention / 2
-        return self.since is None or (half > timedelta(0) and self.asked_at - self.since > half)
+        return self.since is None or (half > timedelta(0) and self.requested_at - self.since > half)
 
     def missed(self, read: ReadRange) -> bool:
-        """Whether tombstones may have been removed before `read` came by them, as of now."""
+        """Whether tombstones may have been removed before `read` is read."""
         if self.since is None:
             return True
         return not read.is_empty and now() - self.since > self.topic.delete_retention
 
     def warning(self) -> str:
-        """What a person is told of it."""
-        kept = f"the topic keeps tombstones for {_hours(self.topic.delete_retention)} (delete.retention.ms)"
+        """Return the warning that tombstones may have been missed."""
+        retention = f"the topic retains tombstones for {_duration(self.topic.delete_retention)} (delete.retention.ms)"
         if self.since is None:
-            return f"{self.job}: it is not known when the table was last up to date, and {kept}: some may be missed"
-        past = _hours(now() - self.since)
-        return f"{self.job}: the table was last up to date {past} ago, and {kept}: some may be missed"
+            return f"{self.job}: the time of the table's last update is unknown and {retention}: some may be missed"
+        past = _duration(now() - self.since)
+        return f"{self.job}: the table was last up to date {past} ago and {retention}: some may be missed"
 
     def check(self, read: ReadRange) -> None:
-        """Raise RefusedError when the job says so of missed tombstones."""
+        """Raise RefusedError if tombstones may be missed and the job does not reconcile."""
         if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.missed(read):
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        """For jobs whose missed_tombstones is `refuse`."""
+        """Raise the RefusedError of jobs with `missed_tombstones: refuse`."""
         raise RefusedError(self.warning(), _HINT)
 
-    def stamped(self, reached: Committed, *, read: ReadRange, last: bool) -> Committed:
-        """The progress of one batch of `read`; `last` when it ends where the topic ended."""
+    def advance(self, reached: Committed, *, read: ReadRange, last: bool) -> Committed:
+        """Return the progress to commit with a batch of `read`; `last` if it ends at the end offsets of the topic."""
         time = self.since
         if last:
-            time = None if self.missed(read) else self.asked_at
-        stamped = replace(reached, committed_at=time)
+            time = None if self.missed(read) else self.requested_at
+        progress = replace(reached, committed_at=time)
         if self.previous is not None:
-            # A replay begins before what was reached, and may be stopped there.
-            stamped = replace(stamped, offsets=_furthest(self.previous.offsets, reached.offsets))
+            # A replay starts before the committed offsets and may be stopped there.
+            offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in reached.offsets.items()}
+            progress = replace(progress, offsets=offsets)
         if not last:
-            return stamped
-        before = self.asked_at - timedelta(seconds=self.job.options.tombstone_ttl)
+            return progress
+        before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Old tombstones that the topic still had are forgotten with the first that grow old: looking costs a query.
-            return replace(stamped, ledger_since=before)
-        if stamped.ledger_since is None or before - stamped.ledger_since >= FORGET_EVERY:
-            self.forgotten = before
-            return replace(stamped, ledger_since=before)
-        return stamped
+            # Entries that are old already expire with the first later ones: the ledger is not queried for them.
+            return replace(progress, ledger_since=before)
+        if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
+            self.expire_before = before
+            return replace(progress, ledger_since=before)
+        return progress
 
 
-def _furthest(before: Mapping[int, int], reached: Mapping[int, int]) -> dict[int, int]:
-    return {partition: max(before.get(partition, 0), offset) for partition, offset in reached.items()}
-
-
-def _hours(duration: timedelta) -> str:
+def _duration(duration: timedelta) -> str:
     hours = duration / timedelta(hours=1)
-    return f"{hours / 24:.0f} days" if hours > _MANY_HOURS else f"{hours:.1f} h"
+    return f"{hours / 24:.0f} days" if hours > _MAX_HOURS else f"{hours:.1f} h"

@@ -1,4 +1,4 @@
-"""What is on the driver's class path. Executors are given the same jars."""
+"""Classes on the driver's class path. Executors have the same jars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the driver has a class. False without a JVM of this process, as with Spark Connect."""
+    """Whether the driver has a class. False without a JVM in this process, as with Spark Connect."""
     jvm = spark.sparkContext._jvm
     return jvm is not None and _loads(jvm, name)
 

@@ -1,4 +1,4 @@
-"""A choice between a fast way, which needs a class of our jar, and a plain one that always works."""
+"""Choice between a fast implementation in a class of our jar and a plain one that is always available."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ W = TypeVar("W", bound=StrEnum)
 
 
 @dataclass(frozen=True)
-class Choice(Generic[W]):
-    """Of a setting of Spark, or else a variable of the environment: `fast`, `plain`, or auto, which is the default."""
+class JarFallback(Generic[W]):
+    """A Spark setting, or else an environment variable, with the values `fast`, `plain` and auto, the default."""
 
     setting: str
     variable: str
     fast: W
     plain: W
-    needs: str
-    """Class without which `fast` cannot be."""
+    required_class: str
+    """Class that `fast` needs."""
 
-    def made(self, spark: SparkSession) -> W:
-        """The fast way where its class is, unless something else is said.
+    def choose(self, spark: SparkSession) -> W:
+        """Return the setting's value; for auto `fast` if its class is available, else `plain`.
 
-        Raises ConfigurationError when the fast one is asked for and cannot be, or what is said is none of the three.
+        Raises ConfigurationError for another value, and for `fast` without its class.
         """
-        ways = type(self.fast)
-        said = spark.conf.get(self.setting, None) or os.environ.get(self.variable) or AUTO
-        if said not in list(ways):
-            raise ConfigurationError(f"{self.setting} ({self.variable}) is {said}", f"one of {', '.join(ways)}")
-        if said == self.plain:
+        values = type(self.fast)
+        value = spark.conf.get(self.setting, None) or os.environ.get(self.variable) or AUTO
+        if value not in list(values):
+            raise ConfigurationError(f"{self.setting} ({self.variable}) is {value}", f"set one of {', '.join(values)}")
+        if value == self.plain:
             return self.plain
-        if has_class(spark, self.needs):
+        if has_class(spark, self.required_class):
             return self.fast
-        if said == self.fast:
-            message = f"{self.setting} is {said}, but class {self.needs} is not on Spark's class path"
-            raise ConfigurationError(message, "give spark-submit outbox-spark.jar, or set it to auto")
+        if value == self.fast:
+            message = f"{self.setting} is {value}, but class {self.required_class} is not on Spark's class path"
+            raise ConfigurationError(message, "add outbox-spark.jar to spark-submit, or set it to auto")
         return self.plain

@@ -1,4 +1,4 @@
-"""Keeps Spark's optimizer from copying an expression into every place that uses its column."""
+"""Prevents Spark's optimizer from copying an expression into every use of its column."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 
-def once(expression: Column) -> Column:
-    """The same value, computed where it stands.
+def no_inline(expression: Column) -> Column:
+    """Return an expression with the same value that is evaluated in its own projection.
 
-    A filter on a column that is made of others is pushed down below them all, and on its way every name is replaced
-    by what it stands for: a decoded record is decoded again for each of its fields, and JSON, which is made in three
-    steps, grows to plans that take minutes. What is not deterministic is left where it is.
+    The optimizer pushes a filter on a derived column down and replaces column names by their expressions: a decoded
+    record would be decoded again for each of its fields, and JSON, which is parsed in three steps, would become plans
+    that take minutes. Expressions that are not deterministic are not moved.
     """
-    # With a seed of its own each time the compiled code would differ by it, and be compiled again.
+    # Without a fixed seed the generated code would differ each time and be compiled again.
     return F.when(F.rand(0) >= 0, expression)

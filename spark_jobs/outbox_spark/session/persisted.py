@@ -1,4 +1,4 @@
-"""Rows that are read more than once: kept, counted once, and never taken from the topic a second time."""
+"""Rows that are read more than once: persisted, counted once, and never read from the topic a second time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.session.expression_cache import reused
+from outbox_spark.session.expression_cache import cached_expressions
 
-KEPT_ONLY = "outbox.kept.only"
-"""KeptRows.PROPERTY of our jar: jobs that have it may not read topics."""
+PERSISTED_ONLY = "outbox.kept.only"
+"""Local property of Spark (KeptRows.PROPERTY of our jar): jobs that have it may not read topics."""
 
-_SUMS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
+_COUNTS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of decoded rows."""
+    """Numbers of decoded rows."""
 
     rows: int
     quarantined: int
@@ -30,58 +30,58 @@ class Counts:
     """Readable ones."""
 
 
-def kept(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    """`frame`, held from its first use until `stack` is left.
+def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    """Return `frame`, persisted on its first use until `stack` is closed.
 
-    On disk, which mostly means in the system's cache of it: a batch whose keys are all different would fill the heap.
+    On disk, which usually means in the page cache: a batch whose keys are all different would fill the heap.
     """
     frame = frame.persist(StorageLevel.DISK_ONLY)
     stack.callback(frame.unpersist)
     return frame
 
 
-def keep_to_kept(stack: ExitStack, spark: SparkSession) -> None:
-    """Until `stack` is left, jobs of this thread fail rather than read a topic again, outside of `reading`.
+def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
+    """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
-    An executor that dies takes kept rows along. Spark would make them again, from a log that may have been compacted
-    since: of two records of a key the one that this batch counted can be gone, and the one that replaced it be beyond
-    the batch. Needs our jar on the class path.
+    An executor that is lost takes its persisted rows along. Spark would recompute them from a log that may have been
+    compacted since: of two records of a key the counted one can be gone, and the newer one be beyond the batch.
+    Requires our jar on the class path.
     """
-    stack.enter_context(_kept_only(spark, "true"))
+    stack.enter_context(_persisted_only(spark, "true"))
 
 
-def reading(spark: SparkSession) -> AbstractContextManager[None]:
-    """For the action that fills what is kept with what a topic holds."""
-    return _kept_only(spark, None)
+def allow_topic_reads(spark: SparkSession) -> AbstractContextManager[None]:
+    """Allow the action that persists what a topic contains."""
+    return _persisted_only(spark, None)
 
 
 @contextmanager
-def _kept_only(spark: SparkSession, value: str | None) -> Iterator[None]:
-    """KEPT_ONLY with this value, None for without; afterwards as it was."""
+def _persisted_only(spark: SparkSession, value: str | None) -> Iterator[None]:
+    """Set PERSISTED_ONLY (None removes it), and restore it afterwards."""
     context = spark.sparkContext
-    before = context.getLocalProperty(KEPT_ONLY)
-    context.setLocalProperty(KEPT_ONLY, value)  # type: ignore[arg-type]  # None removes it
+    previous = context.getLocalProperty(PERSISTED_ONLY)
+    context.setLocalProperty(PERSISTED_ONLY, value)  # type: ignore[arg-type]  # None removes it
     try:
         yield
     finally:
-        # Of a Spark that is gone there is nothing to restore, and what ended it is what must be told.
+        # If the JVM has ended, the error that ended it must be reported instead of this one.
         with suppress(Py4JError):
-            context.setLocalProperty(KEPT_ONLY, before)  # type: ignore[arg-type]  # as it was: str or None
+            context.setLocalProperty(PERSISTED_ONLY, previous)  # type: ignore[arg-type]  # str or None
 
 
-def counted(rows: DataFrame) -> Counts:
-    """Count rows as decode() yields them. Reads all of them: the action that fills a frame that is kept."""
-    return counts_in(rows.agg(*counts_of_rows()).collect()[0])
+def count_rows(rows: DataFrame) -> Counts:
+    """Count rows of decode(). Reads all of them: the action that persists a frame."""
+    return counts_from(rows.agg(*count_expressions()).collect()[0])
 
 
-@reused
-def counts_of_rows() -> list[Column]:
-    """Sums over decoded rows, for counts_in."""
+@cached_expressions
+def count_expressions() -> list[Column]:
+    """Return the aggregates over decoded rows that counts_from reads."""
     readable = F.col("_reason").isNull()
-    sums = [F.count(F.lit(1)), F.count("_reason"), F.count_if(readable & F.col("_deleted"))]
-    return [each.alias(name) for each, name in zip(sums, _SUMS, strict=True)]
+    counts = [F.count(F.lit(1)), F.count("_reason"), F.count_if(readable & F.col("_deleted"))]
+    return [count.alias(name) for count, name in zip(counts, _COUNTS, strict=True)]
 
 
-def counts_in(row: Row | Mapping[str, Any]) -> Counts:
-    """The counts among sums with counts_of_rows."""
-    return Counts(*(row[name] for name in _SUMS))
+def counts_from(row: Row | Mapping[str, Any]) -> Counts:
+    """Return the counts from the values of count_expressions."""
+    return Counts(*(row[name] for name in _COUNTS))

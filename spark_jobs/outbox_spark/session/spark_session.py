@@ -1,4 +1,4 @@
-"""The Spark session: the settings that correctness and start-up time depend on, and where the jars are."""
+"""Starts the Spark session: settings for correctness and start-up time, and the location of the jars."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ JARS_VARIABLE = "OUTBOX_SPARK_JARS"
 _DEFAULT_JARS = Path("build/runtime/spark/jars")
 _DEFAULT_MASTER = "local[*]"
 _DRIVER_MEMORY = "1g"
-# Of a JVM that does nothing but batches: by throughput, the parallel collector reads a topic a third faster than G1.
-# Half of the heap is for what lives as long as a row: with the default, a third, it is collected twice as often.
+# The JVM runs batches only: with the parallel collector, throughput is a third higher than with G1. With half the heap
+# for short-lived objects instead of the default, a third, it is collected half as often.
 _JAVA_OPTIONS = "-XX:+UseParallelGC -XX:NewRatio=1"
 
-# Take effect when a session starts, and are set again on one that is already there.
+# Set when a session starts, and again on an existing session.
 RUNTIME_SETTINGS: Mapping[str, str] = {
-    # Timestamps become text in this zone, with the offset written beside it.
+    # Timestamps are formatted in this zone, with its offset.
     "spark.sql.session.timeZone": "UTC",
-    # Wrong values raise instead of turning into NULL. The default, made sure of.
+    # Invalid values raise instead of becoming NULL. The default, set explicitly.
     "spark.sql.ansi.enabled": "true",
-    # Without kafka in this list the Kafka source is read through DSv2, where headers cost a tenth as much.
+    # Without kafka in this list the Kafka source uses DSv2, where headers cost a tenth as much.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # A small batch that is kept is kept in few partitions: every task on it costs the same again.
+    # A small persisted batch has few partitions: each one is a task for every use.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # What is kept is read once or twice: finding out how its columns compress takes longer than writing them.
+    # Persisted rows are read once or twice: choosing a compression of the columns takes longer than writing them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Every commit puts the log together by so many tasks: the default of 50 is for tables of many thousands of files.
+    # Number of tasks that read the log at every commit: the default of 50 is for tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {
@@ -44,31 +44,31 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    # What event log and UI hide: Spark's own default, and what Iceberg catalogs ask for.
+    # Hidden in event log and UI: Spark's default, and credentials of Iceberg catalogs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|authorization",
-    # Compiled code, by its text. One Delta MERGE fills the default of 100, and everything is compiled again
-    # in the next run: with room for all, the second and later tables of a session take a third less time.
+    # Cache of compiled code. One Delta MERGE fills the default of 100, and the next run would compile everything again:
+    # with more entries the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # Spark keeps the consumers of a query, and the records of their last polls, for five minutes in case the same
-    # query goes on. A batch never does: each would hold its hundreds of MB until long after the next ones.
+    # Spark keeps the consumers of a query, and the records of their last polls, for five minutes for the same query.
+    # Every batch is another query: each would keep its hundreds of MB.
     **{
         f"spark.kafka.consumer.{pool}.{name}": "1s"
         for pool in ("cache", "fetchedData.cache")
         for name in ("timeout", "evictorThreadRunInterval")
     },
 }
-# Only for a Spark inside this process: a cluster has its own values for these.
+# Only for Spark in this process: a cluster has its own values.
 _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # The reader's tables and Kafka's buffers are beside what Spark counts.
+    # The reader's tables and Kafka's buffers are outside of the memory that Spark manages.
     "spark.memory.fraction": "0.4",
-    # Adaptive execution joins small partitions; this bounds the number of tasks that it starts from.
+    # Adaptive execution merges small partitions; this is the number of partitions before.
     "spark.sql.shuffle.partitions": "16",
 }
 
-# One of each jar that the jobs need.
+# One class of each required jar.
 _CLASSES = (
     "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "org.apache.spark.sql.avro.AvroDataToCatalyst",
@@ -80,12 +80,11 @@ _CLASSES = (
 
 
 def start_session(name: str = "outbox-materialize") -> SparkSession:
-    """Start Spark, or take the session that spark-submit's driver already has.
+    """Start Spark, or return the session of spark-submit's driver.
 
-    Without spark-submit the master is local[*] unless the environment says otherwise, and the jars are those
-    in the folder that OUTBOX_SPARK_JARS names, or build/runtime/spark/jars of the project.
-    Raises ConfigurationError when the jars are missing, a version is none of versions.SUPPORTED, or the master is a
-    cluster.
+    Without spark-submit the master is SPARK_MASTER or local[*], and the jars are those in the folder OUTBOX_SPARK_JARS
+    or build/runtime/spark/jars of the project. Raises ConfigurationError when jars are missing, a version is not in
+    version_check.SUPPORTED, or the master is a cluster.
     """
     version_check.check_pyspark()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -102,7 +101,7 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise version_check.not_started() from error
         raise
-    _keep_java_off_stdout(session)
+    _redirect_java_stdout(session)
     _check_jars(session)
     version_check.check_session(session, _CLASSES)
     for key, value in RUNTIME_SETTINGS.items():
@@ -110,43 +109,43 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     return session
 
 
-def _keep_java_off_stdout(session: SparkSession) -> None:
-    """stdout is for the result: Delta's VACUUM, for one, prints what it has removed."""
+def _redirect_java_stdout(session: SparkSession) -> None:
+    """Redirect Java's stdout to stderr: Delta's VACUUM, for example, prints to stdout, which is for the result."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
 
 def _own_master() -> str:
     master = os.environ.get("SPARK_MASTER", _DEFAULT_MASTER)
-    # The jars are on this process's class path alone, and the driver listens on this machine alone.
+    # The jars are on the class path of this process only, and the driver listens on the loopback address.
     if not master.startswith("local"):
-        message = f"SPARK_MASTER is {master}: a cluster's executors would have neither the jars nor a way back"
+        message = f"SPARK_MASTER is {master}: executors of a cluster would have no jars and could not reach the driver"
         raise ConfigurationError(message, "use spark-submit, see docs/materialization.md")
     return master
 
 
 def _own_settings() -> dict[str, str]:
-    """What spark-submit would have been given."""
-    # Python on executors, which are this process: the packages that the driver has are there too.
+    """Return the settings that spark-submit would receive as options."""
+    # Executors are in this process and need the same Python packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # glibc gives every thread's allocations a region of its own, and each keeps what it once took.
+    # glibc has a memory arena per thread, and arenas do not return freed memory.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = {
-        # The class path of the driver, which is the executor too: nothing is copied, as spark.jars would.
+        # The driver is the executor too. Unlike with spark.jars, nothing is copied.
         "spark.driver.extraClassPath": f"{_jars_folder()}/*",
         "spark.driver.memory": os.environ.get("OUTBOX_SPARK_MEMORY", _DRIVER_MEMORY),
         **_LOCAL_SETTINGS,
     }
     logging = Path(__file__).parents[1] / "log4j2.properties"
-    options = [] if _has_collector() else [_JAVA_OPTIONS]
+    options = [] if _sets_collector() else [_JAVA_OPTIONS]
     if logging.exists():  # not inside a zip
         options.append(f"-Dlog4j2.configurationFile={logging.as_uri()}")
     settings["spark.driver.extraJavaOptions"] = " ".join(options)
     return settings
 
 
-def _has_collector() -> bool:
-    """Whether the environment chooses one: Java refuses to start with two."""
+def _sets_collector() -> bool:
+    """Whether the environment chooses a garbage collector: Java does not start with two."""
     given = " ".join(
         os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
     )
@@ -160,14 +159,13 @@ def _jars_folder() -> Path:
     for folder in candidates:
         if any(folder.glob("*.jar")):
             return folder.resolve()
-    looked = ", ".join(str(folder) for folder in candidates)
-    message = f"no jars for Spark: looked in {looked}"
-    raise ConfigurationError(message, f"run `make setup`, or set {JARS_VARIABLE} to a folder that has them")
+    message = f"no jars for Spark in {', '.join(map(str, candidates))}"
+    raise ConfigurationError(message, f"run `make setup`, or set {JARS_VARIABLE} to the folder of the jars")
 
 
 def _check_jars(session: SparkSession) -> None:
-    """Fail at once, and in words, when a job was submitted without its jars."""
+    """Raise ConfigurationError when a job was submitted without its jars."""
     for name in _CLASSES:
         if not has_class(session, name):
             message = f"class {name} is not on Spark's class path"
-            raise ConfigurationError(message, "give spark-submit the jars, see docs/materialization.md")
+            raise ConfigurationError(message, "add the jars to spark-submit, see docs/materialization.md")

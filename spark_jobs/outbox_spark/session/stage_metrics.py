@@ -1,12 +1,12 @@
-"""What Spark itself knows of a batch: names for its own tools, and the figures of the stages that just ran.
+"""Job descriptions for Spark's UI, and the figures of the stages that have run.
 
-The figures are read from Spark's status store, which is what its UI and REST API show: it is there without a UI,
-and nothing has to be called back from the JVM.
+The figures come from Spark's status store, the source of its UI and REST API. It exists without a UI, and needs no
+callback from the JVM.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from outbox_spark.jobs.model import MaterializeJob
 
 OBSERVATION = "outbox_materialize"
-"""Name under which listeners of queries get a batch's records and keys (`observedMetrics`)."""
+"""Name of the observed metrics with a batch's records and keys (`observedMetrics` of query listeners)."""
 GROUP_PREFIX = "outbox-materialize "
 
 _LISTENER_MILLIS = 5_000
-"""How long to wait until Spark's own listeners have seen what ran. They are milliseconds behind."""
+"""Time limit for Spark's listeners to process the events of finished stages; they are milliseconds behind."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Sums over the stages that ran; `peak_execution_memory_bytes` is that of the greatest stage, all its tasks."""
+    """Sums over stages; `peak_execution_memory_bytes` is the sum over the tasks of the largest stage."""
 
     tasks: int = 0
     failed_tasks: int = 0
@@ -35,19 +35,15 @@ class Figures:
     disk_spilled_bytes: int = 0
     peak_execution_memory_bytes: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        """By name."""
-        return asdict(self)
-
 
 def label(spark: SparkSession, job: MaterializeJob, step: str) -> None:
-    """Name what runs next: UI, history server and listeners show the table as job group, the step as description."""
-    # Interruptible, as queries are without a group: where one task fails the others are not wanted any more.
+    """Set table and step as job group and description of the next jobs, for UI, history server and listeners."""
+    # Interruptible, as queries without a group are: if one task fails, the others are cancelled.
     spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
 
 
-class SparkWork:
-    """Figures of what ran in a session since the last look."""
+class StageMetrics:
+    """Figures of the stages of a session since the last call."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext._jsc
@@ -57,9 +53,9 @@ class SparkWork:
         self.since_last()
 
     def since_last(self) -> Figures:
-        """Stages that are new since the last call. One batch at a time runs, so that all of them are its own."""
+        """Return the figures of new stages. Batches run one at a time, so all stages belong to the last one."""
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_MILLIS)
-        found = []
+        figures = []
         stages = self._stages()
         last = self._last_stage
         for index in range(stages.size()):  # newest first
@@ -68,9 +64,9 @@ class SparkWork:
             if number <= self._last_stage:
                 break
             last = max(last, number)
-            found.append(_figures(stage))
+            figures.append(_figures(stage))
         self._last_stage = last
-        return _sum(found)
+        return _sum(figures)
 
     def _stages(self) -> Any:  # noqa: ANN401 - a Scala Seq of StageData
         none = self._gateway.jvm.java.util.ArrayList()
@@ -93,7 +89,6 @@ def _figures(stage: Any) -> Figures:  # noqa: ANN401 - org.apache.spark.status.a
 
 
 def _sum(stages: list[Figures]) -> Figures:
-    rows = [stage.to_dict() for stage in stages]
-    sums = {name: sum(row[name] for row in rows) for name in Figures().to_dict()}
+    sums = {entry.name: sum(getattr(stage, entry.name) for stage in stages) for entry in fields(Figures)}
     peak = max((stage.peak_execution_memory_bytes for stage in stages), default=0)
     return Figures(**{**sums, "peak_execution_memory_bytes": peak})

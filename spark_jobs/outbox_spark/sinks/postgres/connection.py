@@ -9,7 +9,7 @@ from psycopg.rows import TupleRow
 
 from outbox_spark.errors import OverlapError, UnreachableError
 from outbox_spark.jobs.model import PostgresTarget, Source
-from outbox_spark.session.error_redaction import postgres_words
+from outbox_spark.session.error_redaction import postgres_message
 
 APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
@@ -101,7 +101,7 @@ def connect(target: PostgresTarget) -> Connection:
 
 def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableError:
     """Return the error for a server that cannot be connected to."""
-    message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_words(error)}"
+    message = f"PostgreSQL at {target.host}:{target.port}/{target.database}: {postgres_message(error)}"
     return UnreachableError(message, "check the target in the environment or job file")
 
 

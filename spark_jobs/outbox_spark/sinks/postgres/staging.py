@@ -23,7 +23,7 @@ from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.session.expression_cache import reused
+from outbox_spark.session.expression_cache import cached_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.connection import LOCK_TIMEOUT, Connection, jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, typed
@@ -111,7 +111,7 @@ def copy_rows(
         raise OutboxKitError(message, "nothing was changed; see the server's log") from error
 
 
-@reused
+@cached_expressions
 def _text_columns(columns: tuple[Column, ...]) -> list[Expression]:
     values = [copied_value(column).alias(column.name) for column in columns]
     return [F.col(KEY_COLUMN), *values, *map(F.col, [*METADATA_COLUMNS, *OUTCOME_COLUMNS])]
@@ -130,7 +130,7 @@ def copied_value(column: Column) -> Expression:
     return value.cast("string")
 
 
-@reused
+@cached_expressions
 def copy_line(columns: tuple[Column, ...]) -> Expression:
     """Return a staging row as one line of COPY's text format, in bytes."""
     text = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]

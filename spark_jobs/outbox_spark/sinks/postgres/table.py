@@ -32,7 +32,7 @@ from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import widens
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
 from outbox_spark.jobs.model import Committed, Mode, PostgresTarget, Written
-from outbox_spark.session.error_redaction import postgres_words
+from outbox_spark.session.error_redaction import postgres_message
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import column_types, comments, relation_exists, schema_exists
 from outbox_spark.sinks.postgres.connection import (
@@ -355,5 +355,5 @@ class PostgresTable:
         try:
             yield
         except psycopg.Error as error:
-            message = f"PostgreSQL failed to write {self._tables.label}: {postgres_words(error)}"
+            message = f"PostgreSQL failed to write {self._tables.label}: {postgres_message(error)}"
             raise OutboxKitError(message, "nothing was changed; correct the cause and run again") from error

@@ -1,0 +1,100 @@
+"""Exit codes of the Spark commands, and the one place where their errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+from outbox_spark.errors import OutboxKitError
+from outbox_spark.jobs.model import Progress
+
+
+class Exit(IntEnum):
+    """Exit codes, the same for all commands, with their description for `--help`."""
+
+    description: str
+
+    def __new__(cls, code: int, description: str) -> Exit:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.description = description
+        return member
+
+    DONE = 0, "success: outbox-materialize has read every selected topic to its end"
+    FAILED = 1, "at least one table failed, all failures are retryable: let the scheduler retry"
+    USAGE = 2, "the command line is invalid"
+    FOUND = 3, "--dry-run: there are records to read; outbox-reconcile: there are differences"
+    REFUSED = 4, "at least one failure is not retryable: alert, do not retry"
+    INTERRUPTED = 130, "interrupted: every table is at its last committed batch"
+
+
+EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for code in Exit)
+
+
+def exit_code(retryable: Iterable[bool | None], *, found: bool = False) -> Exit:
+    """Return the exit code of a command: `retryable` of each failure, `found` as in Exit.FOUND."""
+    failures = list(retryable)
+    if failures:
+        return Exit.FAILED if all(failures) else Exit.REFUSED
+    return Exit.FOUND if found else Exit.DONE
+
+
+def print_message(text: str) -> None:
+    """Print a progress message to stderr; stdout is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def report_error(error: OutboxKitError, progress: Progress, subject: str = "") -> None:
+    """Report the message, with its subject, and the hint."""
+    progress(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
+    if error.hint:
+        progress(f"hint: {error.hint}")
+
+
+def run_command(body: Callable[[], int], *, debug: bool) -> int:
+    """Run the body of a command and return its exit code; report expected errors and Ctrl-C as messages."""
+    if not debug:
+        logging.getLogger().addFilter(_is_no_interrupted_call)
+    try:
+        return body()
+    except OutboxKitError as error:
+        if debug:
+            traceback.print_exc()
+        report_error(error, print_message)
+        return exit_code([error.transient])
+    except (Exception, KeyboardInterrupt) as error:
+        if not was_interrupted(error):
+            raise
+        if debug:
+            traceback.print_exc()
+        print_message("interrupted: every table is at its last committed batch; the next run continues from there")
+        return Exit.INTERRUPTED
+    finally:
+        logging.getLogger().removeFilter(_is_no_interrupted_call)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is the error or its cause: Py4J raises its own errors while the interrupt unwinds."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def restore_interrupt_handler() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt and do nothing else. Call it after Spark has started.
+
+    Spark's handler cancels all jobs over the Py4J connection that is in use. The resulting error is one of that
+    connection and looks like a failure of the table, so the next table would be started.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_no_interrupted_call(record: logging.LogRecord) -> bool:
+    """Filter out the tracebacks that Py4J logs for calls interrupted by Ctrl-C."""
+    return not record.getMessage().startswith("KeyboardInterrupt while sending")
