@@ -91,7 +91,7 @@ _ELSEWHERE = frozenset({"postgres"})
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves the sockets that results come through to the garbage collector."""
     for item in items:
-        if item.path.parent != Path(__file__).parent:
+        if Path(__file__).parent not in item.path.parents:
             continue
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}

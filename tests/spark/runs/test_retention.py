@@ -6,21 +6,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from kafka_log import START, Log, Schemas, framed, sequence
+from kafka_log import START, Log
 from live_topic import LiveTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
+from things import SCHEMAS, delete, put
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
 from outbox_spark.kafka.ranges import TopicState
-from outbox_spark.runs import retention
-from outbox_spark.runs.materialize_table import materialize, materialize_table
-from outbox_spark.runs.retention import Upkeep
+from outbox_spark.runs import materialize_table, retention
+from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.retention import Retention
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
 DAY = timedelta(days=1)
 DAY_SECONDS = 86400
 Clock = Callable[[timedelta], None]
@@ -40,10 +39,6 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return move
 
 
-def put(log: Log, key: str, commit: int) -> None:
-    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
-
-
 def two_rows(spark: SparkSession) -> LiveTopic:
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
@@ -61,7 +56,7 @@ def run(
 
 def lose_tombstone(live: LiveTopic) -> None:
     """`a` is deleted, and so is every trace of it."""
-    live.log.append("a", None, sequence(3))
+    delete(live.log, "a", 3)
     put(live.log, "c", 4)
     live.compact("a")
 
@@ -119,12 +114,12 @@ def test_a_job_can_refuse_instead(spark: SparkSession, delta_target: Target, lat
 
 def test_entries_of_the_ledger_end_and_the_progress_says_so(spark: SparkSession, target: Target, later: Clock) -> None:
     live = two_rows(spark)
-    live.log.append("a", None, sequence(3))
+    delete(live.log, "a", 3)
     put(live.log, "c", 4)
     run(target, live, tombstone_ttl=DAY_SECONDS // 2)
     assert [row["aggregate_id"] for row in target.rows("__tombstones")] == ["a"]
     later(DAY * 3 / 4)
-    live.log.append("b", None, sequence(5))
+    delete(live.log, "b", 5)
     live.delete_retention = DAY * 9
     run(target, live, tombstone_ttl=DAY_SECONDS // 2)
     # Both records are older than the clock of the test by more than the time to live.
@@ -144,8 +139,8 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
     return Committed("test.thing", "id", 0, Ordering.SEQUENCE, {0: offset}, 3, at, since)
 
 
-def owed(target: Target, previous: Committed | None, **options: object) -> Upkeep:
-    return Upkeep(structs.replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
+def owed(target: Target, previous: Committed | None, **options: object) -> Retention:
+    return Retention(structs.replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -157,14 +152,14 @@ def noon(later: Clock) -> datetime:
 def test_only_the_batch_that_reaches_the_end_moves_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
     due = owed(delta_target, progress(at))
-    assert due.stamped(progress(noon), read=SOME, last=False).committed_at == at
-    assert due.stamped(progress(noon), read=SOME, last=True).committed_at == noon
+    assert due.advance(progress(noon), read=SOME, last=False).committed_at == at
+    assert due.advance(progress(noon), read=SOME, last=True).committed_at == noon
     late = owed(delta_target, progress(noon - 2 * DAY))
-    assert late.stamped(progress(noon), read=SOME, last=True).committed_at is None
+    assert late.advance(progress(noon), read=SOME, last=True).committed_at is None
     unknown = owed(delta_target, progress(None))
-    assert unknown.stamped(progress(noon), read=NOTHING, last=True).committed_at is None
+    assert unknown.advance(progress(noon), read=NOTHING, last=True).committed_at is None
     assert unknown.missed(NOTHING)
-    assert unknown.note_is_due
+    assert unknown.commit_is_due
 
 
 def test_a_first_run_that_takes_longer_than_the_retention_compares(
@@ -174,9 +169,9 @@ def test_a_first_run_that_takes_longer_than_the_retention_compares(
     assert not first.missed(SOME)
     later(2 * DAY)
     assert first.missed(SOME)
-    assert first.stamped(progress(noon), read=SOME, last=True).committed_at is None
+    assert first.advance(progress(noon), read=SOME, last=True).committed_at is None
     # Stopped half-way it counts from its beginning.
-    assert first.stamped(progress(None), read=SOME, last=False).committed_at == noon
+    assert first.advance(progress(None), read=SOME, last=False).committed_at == noon
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
@@ -184,22 +179,22 @@ def test_a_quiet_topic_is_noted_before_it_looks_like_a_missed_one(
     delta_target: Target, noon: datetime, age: timedelta, due: bool
 ) -> None:
     quiet = owed(delta_target, progress(noon - age))
-    assert quiet.note_is_due is due
+    assert quiet.commit_is_due is due
     assert not quiet.missed(NOTHING)
-    assert quiet.stamped(progress(noon), read=NOTHING, last=True).committed_at == noon
+    assert quiet.advance(progress(noon), read=NOTHING, last=True).committed_at == noon
 
 
 def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: datetime) -> None:
     first = owed(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
-    assert first.stamped(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
-    assert first.forgotten is None
+    assert first.advance(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
+    assert first.expire_before is None
     recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
-    assert recent.stamped(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since
-    assert recent.forgotten is None
+    assert recent.advance(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since
+    assert recent.expire_before is None
     old = progress(noon, noon - 30 * DAY - timedelta(minutes=61))
-    assert recent.stamped(old, read=SOME, last=False).ledger_since == old.ledger_since
-    assert recent.stamped(old, read=SOME, last=True).ledger_since == noon - 30 * DAY == recent.forgotten
+    assert recent.advance(old, read=SOME, last=False).ledger_since == old.ledger_since
+    assert recent.advance(old, read=SOME, last=True).ledger_since == noon - 30 * DAY == recent.expire_before
 
 
 def test_times_are_kept_with_their_zone(noon: datetime) -> None:

@@ -16,6 +16,7 @@ from kafka_log import START, Log, Schemas, framed, sequence
 from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
+from things import SCHEMAS, THING, CrashError, poison, put, two_part_log
 
 from outbox_spark.commands.export import export
 from outbox_spark.decoding.columns import columns_of
@@ -27,30 +28,6 @@ from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
-
-
-class CrashError(Exception):
-    """Stands for the death of the driver."""
-
-
-def put(log: Log, key: str, commit: int) -> None:
-    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
-
-
-def two_parts() -> tuple[Log, dict[int, int]]:
-    """A log and the end of its first part."""
-    log = Log("test.thing")
-    put(log, "a", 1)
-    put(log, "b", 2)
-    first = log.end()
-    log.append("a", None, sequence(3))
-    put(log, "b", 4)
-    put(log, "c", 5)
-    log.append("bad", b"bad", sequence(6))
-    return log, first
-
 
 def iceberg(target: Target) -> IcebergTable:
     table = target.open()
@@ -61,7 +38,7 @@ def iceberg(target: Target) -> IcebergTable:
 def test_a_crash_before_the_branch_becomes_the_table_leaves_iceberg_as_it_was(
     iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    log, first = two_parts()
+    log, first = two_part_log()
     iceberg_target.run(log, SCHEMAS, first)
     before = (iceberg_target.rows(), iceberg_target.committed())
     branch = IcebergTable._branch
@@ -93,7 +70,7 @@ def test_a_first_run_that_was_overtaken_makes_no_iceberg_table(
     iceberg_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
-    log, first = two_parts()
+    log, first = two_part_log()
     with iceberg_target.open() as slow:
         assert slow.committed() is None
         iceberg_target.run(log, SCHEMAS, first)
@@ -106,7 +83,7 @@ def test_a_first_run_that_was_overtaken_makes_no_iceberg_table(
 def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
     iceberg_target: Target, spark: SparkSession
 ) -> None:
-    log, first = two_parts()
+    log, first = two_part_log()
     iceberg_target.run(log, SCHEMAS, first)
     table = iceberg(iceberg_target)
     old = table._storage.load().currentSnapshot().snapshotId()
@@ -136,9 +113,9 @@ def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
 
 
 def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Target) -> None:
-    log, first = two_parts()
+    log, first = two_part_log()
     iceberg_target.run(log, SCHEMAS, first)
-    log.append("late", b"bad", sequence(7))
+    poison(log, "late", 7)
     wider = {**THING, "fields": [{"name": "n", "type": "long"}]}
     shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
     log.append("d", framed(wider, 2, {"n": 2**40}), sequence(8))
@@ -165,7 +142,7 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
 
 @pytest.mark.long
 def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) -> None:
-    log, first = two_parts()
+    log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
     shadow.run(log, SCHEMAS, first)

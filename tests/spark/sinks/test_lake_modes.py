@@ -9,15 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kafka_log import START, Log, Record, Schemas, framed, sequence
+from kafka_log import START, Log, Record, sequence
 from msgspec import structs
 from tables import Target
+from things import SCHEMAS, delete, poison, put
 
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Mode, Options
-
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -30,18 +28,6 @@ def in_mode(target: Target, mode: Mode) -> Target:
     return replace(target, job=structs.replace(target.job, options=Options(mode=mode)))
 
 
-def put(log: Log, key: str, commit: int) -> Record:
-    return log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
-
-
-def bad(log: Log, key: str, commit: int) -> None:
-    log.append(key, b"bad", sequence(commit))
-
-
-def gone(log: Log, key: str, commit: int) -> Record:
-    return log.append(key, None, sequence(commit))
-
-
 def shown(target: Target) -> dict[str, tuple[int, bool]]:
     return {row["aggregate_id"]: (row["n"], row["_stale"]) for row in target.rows()}
 
@@ -50,13 +36,13 @@ def test_a_row_is_stale_while_the_quarantine_holds_something_newer(lake: Target)
     log = Log("test.thing")
     for key, commit in (("a", 1), ("b", 2), ("d", 3), ("e", 5)):
         put(log, key, commit)
-    bad(log, "c", 4)
-    bad(log, "e", 6)
+    poison(log, "c", 4)
+    poison(log, "e", 6)
     lake.run(log, SCHEMAS)
     assert shown(lake) == {"a": (1, False), "b": (2, False), "d": (3, False), "e": (5, True)}
-    bad(log, "a", 10)
-    bad(log, "d", 11)
-    gone(log, "d", 12)  # newer than what could not be read
+    poison(log, "a", 10)
+    poison(log, "d", 11)
+    delete(log, "d", 12)  # newer than what could not be read
     put(log, "c", 3)  # older: the row is stale from its first day
     second = lake.run(log, SCHEMAS)
     assert shown(lake) == {"a": (1, True), "b": (2, False), "c": (3, True), "e": (5, True)}
@@ -76,8 +62,8 @@ def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
     old = [put(log, "a", 1), put(log, "b", 2)]
     soft.run(log, SCHEMAS)
     assert {row["_deleted_at"] for row in soft.rows()} == {None}
-    deletion = gone(log, "a", 3)
-    gone(log, "never", 4)
+    deletion = delete(log, "a", 3)
+    delete(log, "never", 4)
     second = soft.run(log, SCHEMAS)
     states = soft.state("n", "_deleted_at", "_sequence")
     assert set(states) == {"a", "b"}
@@ -88,14 +74,14 @@ def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
         log.append(record.key, record.value, record.sequence, partition=record.partition)
     put(log, "never", 3)
     put(log, "a", 7)  # a newer record does
-    gone(log, "b", 8)
+    delete(log, "b", 8)
     third = soft.run(log, SCHEMAS)
     states = soft.state("n", "_deleted_at")
     assert states["a"] == {"n": 7, "_deleted_at": None}
     assert set(states) == {"a", "b"}
     assert states["b"]["_deleted_at"] is not None
     assert (third.upserts, third.deletes) == (1, 1)
-    log.append("a", None, sequence(9))
+    delete(log, "a", 9)
     with pytest.raises(SchemaError, match="created with mode soft-delete; the pipeline file has mode hard-delete"):
         lake.run(log, SCHEMAS)
 
@@ -151,7 +137,7 @@ def random_log(seed: int, count: int) -> Log:
     for commit in commits:
         key = f"k{rng.randrange(6)}"
         if rng.random() < 0.25:
-            gone(log, key, commit)
+            delete(log, key, commit)
         else:
             put(log, key, commit)
         if rng.random() < 0.15:
@@ -188,17 +174,17 @@ def test_history_tells_the_current_version_stale_until_a_newer_one(delta_target:
     put(log, "a", 1)
     put(log, "a", 2)
     put(log, "b", 1)
-    bad(log, "a", 5)
+    poison(log, "a", 5)
     first = target.run(log, SCHEMAS)
     flags: dict[tuple[Any, Any], bool] = {("a", 1): False, ("a", 2): True, ("b", 1): False}
     assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
-    bad(log, "b", 3)
+    poison(log, "b", 3)
     put(log, "a", 4)  # fits in before what could not be read
     second = target.run(log, SCHEMAS)
     flags = {("a", 1): False, ("a", 2): False, ("a", 4): True, ("b", 1): True}
     assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags
     put(log, "a", 6)
-    gone(log, "b", 6)
+    delete(log, "b", 6)
     third = target.run(log, SCHEMAS)
     flags = {("a", 1): False, ("a", 2): False, ("a", 4): False, ("a", 6): False, ("b", 1): False}
     assert {(row["aggregate_id"], row["n"]): row["_stale"] for row in target.rows()} == flags

@@ -5,26 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
+from kafka_log import Log
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from tables import Target
+from things import SCHEMAS, put
 
 from outbox_spark.kafka import newest_reader
-from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.runs import apply_batch
-from outbox_spark.session.error_redaction import explained
-from outbox_spark.session.persisted import keep_to_kept, kept, reading
+from outbox_spark.session.error_redaction import redacted
+from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import PostgresTable
-
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
 
 
 def log_of(*commits: int) -> Log:
     log = Log("test.thing")
     for commit in commits:
-        log.append("a", framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
+        put(log, "a", commit)
     return log
 
 
@@ -46,24 +44,24 @@ def test_a_batch_whose_rows_are_lost_changes_nothing(
         patch.setattr(apply_batch, "kept", lost)
         with pytest.raises(Py4JJavaError) as caught:
             target.run(log, SCHEMAS)
-    assert "rows that a batch kept were lost" in str(explained(caught.value))
+    assert "rows that a batch kept were lost" in str(redacted(caught.value))
     assert (target.rows(), target.committed()) == before
     target.run(log, SCHEMAS)
     assert target.state("n") == {"a": {"n": 2}}
 
 
 def test_only_reading_reads(spark: SparkSession) -> None:
-    records = extracted(log_of(1, 2).read(spark, log_of(1, 2).range_from(None)))
+    records = select_columns(log_of(1, 2).read(spark, log_of(1, 2).range_from(None)))
     with ExitStack() as stack:
-        keep_to_kept(stack, spark)
+        forbid_topic_reads(stack, spark)
         with pytest.raises(Py4JJavaError, match="LostException"):
             records.count()
-        with reading(spark):
+        with allow_topic_reads(spark):
             assert records.count() == 2
         with pytest.raises(Py4JJavaError, match="LostException"):
             records.count()
-        frame = kept(stack, records)
-        with reading(spark):
+        frame = persist(stack, records)
+        with allow_topic_reads(spark):
             frame.count()
         assert frame.count() == 2
     assert records.count() == 2
@@ -71,7 +69,7 @@ def test_only_reading_reads(spark: SparkSession) -> None:
 
 def test_a_spark_without_the_jar_reads_as_it_always_did(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_reader, "CHECKED_CLASS", "io.outboxkit.spark.NotThere")
-    records = extracted(log_of(1).read(spark, log_of(1).range_from(None)))
+    records = select_columns(log_of(1).read(spark, log_of(1).range_from(None)))
     with ExitStack() as stack:
-        keep_to_kept(stack, spark)
+        forbid_topic_reads(stack, spark)
         assert records.count() == 1

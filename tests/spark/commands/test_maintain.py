@@ -9,24 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
+from kafka_log import Log
 from msgspec import structs
 from pyspark.sql import SparkSession
 from tables import Target
+from things import SCHEMAS, delete, put
 
 from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each
+from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.maintain import Maintained, failed, main, maintain
-from outbox_spark.commands.options import Exit
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob
 from outbox_spark.sinks import DeltaTable, IcebergTable
 
-PROJECT = Path(__file__).resolve().parents[2]
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
+PROJECT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = """
 name: testing
 source:
@@ -49,10 +48,6 @@ def pipeline(tmp_path: Path) -> Path:
     return tmp_path / "connectors/library.yaml"
 
 
-def put(log: Log, key: str, commit: int) -> None:
-    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
 def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
@@ -63,7 +58,7 @@ def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, 
     put(log, "b", 2)
     target.run(log, SCHEMAS)
     put(log, "a", 3)
-    log.append("b", None, sequence(4))
+    delete(log, "b", 4)
     put(log, "c", 5)
     target.run(log, SCHEMAS)
     before = target.committed()

@@ -13,6 +13,7 @@ from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from tables import Target
+from things import THING, CrashError, crash, delete, poison, put
 
 from outbox_spark.commands import rebuild as rebuild_module
 from outbox_spark.commands.rebuild import rebuild, shadow_of
@@ -22,26 +23,17 @@ from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.sinks import PostgresTable
 from outbox_spark.sinks.iceberg.catalog import table_name
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
 SCHEMAS = Schemas({1: THING, 2: WIDER}, newest=1)
 BESIDE = {"thing__tombstones", "thing__quarantine"}
-
-
-class CrashError(Exception):
-    """Stands for the death of the driver."""
-
-
-def put(log: Log, key: str, commit: int) -> None:
-    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
 
 
 def history() -> Log:
     log = Log("test.thing")
     for commit, key in enumerate(("a", "b", "c", "gone"), start=1):
         put(log, key, commit)
-    log.append("gone", None, sequence(5))
-    log.append("poison", b"poison", sequence(6))
+    delete(log, "gone", 5)
+    poison(log, "poison", 6)
     put(log, "d", 7)
     return log
 
@@ -87,7 +79,7 @@ def test_a_table_is_made_anew_with_ledger_quarantine_and_progress(spark: SparkSe
         put(old, "a", 9)
         target.run(old, SCHEMAS)
     live = LiveTopic(spark, log, SCHEMAS)
-    with pytest.raises(RefusedError, match="deleted and made again") as refused:
+    with pytest.raises(RefusedError, match="deleted and recreated") as refused:
         materialize(spark, target.job, print, topic=live.topic())
     assert "outbox-rebuild" in refused.value.hint
     outcome = rebuilt(target, live)
@@ -116,10 +108,10 @@ def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: 
 
 def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> None:
     log = history()
-    log.append("a", b"poison", sequence(8))
+    poison(log, "a", 8)
     rebuilt(target, LiveTopic(spark, log, SCHEMAS))
     put(log, "b", 9)
-    log.append("c", b"poison", sequence(10))  # so that every target looks at its flags again
+    poison(log, "c", 10)  # so that every target looks at its flags again
     target.run(log, SCHEMAS)
     assert {key: row["_stale"] for key, row in target.state("_stale").items()} == {
         "a": True,
@@ -136,9 +128,6 @@ def test_a_rebuild_that_was_stopped_continues(
     postgres_target.run(log, SCHEMAS)
     before = postgres_target.rows()
     live = LiveTopic(spark, log, SCHEMAS)
-
-    def crash(*_: object) -> None:
-        raise CrashError
 
     with monkeypatch.context() as patch:
         patch.setattr(PostgresTable, "replace_by", crash)

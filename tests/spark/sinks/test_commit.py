@@ -8,11 +8,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import Log, Schemas, framed, sequence
+from kafka_log import Log, sequence
 from msgspec import structs
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from tables import Target, staging_tables
+from things import SCHEMAS, CrashError, crash, put, two_part_log
 
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import ConfigurationError, OutboxKitError, RefusedError, UnreachableError
@@ -21,40 +22,12 @@ from outbox_spark.sinks import DeltaTable, PostgresTable, StagedRows
 from outbox_spark.sinks.iceberg.catalog import table_name
 from outbox_spark.sinks.lake.lease import Lease
 
-THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
-SCHEMAS = Schemas({1: THING}, newest=1)
-
-
-class CrashError(Exception):
-    """Stands for the death of the driver."""
-
-
-def put(log: Log, key: str, commit: int) -> None:
-    log.append(key, framed(THING, 1, {"n": commit}), sequence(commit), {"n": commit})
-
-
-def changes() -> tuple[Log, dict[int, int]]:
-    """A log and the end of its first part; the second deletes, changes, adds and poisons."""
-    log = Log("test.thing")
-    put(log, "a", 1)
-    put(log, "b", 2)
-    first = log.end()
-    log.append("a", None, sequence(3))
-    put(log, "b", 4)
-    put(log, "c", 5)
-    log.append("bad", b"bad", sequence(6))
-    return log, first
-
-
-def crash(*_: object) -> None:
-    raise CrashError
-
 
 @pytest.mark.parametrize("method", ["_prepare_tables", "_merge"])
 def test_a_crash_before_the_commit_leaves_postgres_as_it_was(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     before = (postgres_target.rows(), postgres_target.committed())
     with monkeypatch.context() as patch:
@@ -71,7 +44,7 @@ def test_a_crash_before_the_commit_leaves_postgres_as_it_was(
 def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     before = (postgres_target.rows(), postgres_target.committed())
     merge = PostgresTable._merge
@@ -89,7 +62,7 @@ def test_a_crash_inside_the_transaction_leaves_postgres_as_it_was(
 def test_a_crash_before_the_commit_leaves_delta_as_it_was(
     delta_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     before = (delta_target.rows(), delta_target.committed())
     with monkeypatch.context() as patch:
@@ -107,7 +80,7 @@ def test_a_crash_before_the_commit_leaves_delta_as_it_was(
 def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     copy = PostgresTable._copy
 
@@ -125,7 +98,7 @@ def test_staged_rows_that_the_server_lost_are_not_committed(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that restarts after a crash empties unlogged tables."""
-    log, first = changes()
+    log, first = two_part_log()
     log.append(None, b"no key", sequence(7))
     postgres_target.run(log, SCHEMAS, first)
     before = (postgres_target.rows(), postgres_target.committed())
@@ -184,7 +157,7 @@ def test_only_staging_tables_of_the_job_are_dropped(postgres_target: Target) -> 
 
 
 def test_a_delta_table_that_was_restored_is_refused(delta_target: Target, spark: SparkSession) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     delta_target.run(log, SCHEMAS)
     assert isinstance(delta_target.job.target, DeltaTarget)
@@ -216,7 +189,7 @@ def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: p
     """What holds when a lock does not: a pooled connection, a lease that ended under a run that stood still."""
     monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
-    log, first = changes()
+    log, first = two_part_log()
     target.run(log, SCHEMAS, first)
     with target.open() as slow:
         committed = slow.committed()
@@ -231,7 +204,7 @@ def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(
     delta_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
-    log, _ = changes()
+    log, _ = two_part_log()
     with delta_target.open() as slow:
         assert slow.committed() is None
         delta_target.run(log, SCHEMAS)
@@ -243,7 +216,7 @@ def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(
 
 
 def test_a_rebuilt_delta_table_does_not_heed_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     delta_target.run(log, SCHEMAS)
     drop(delta_target, spark)
     delta_target.run(log, SCHEMAS, first)  # as after a broker that lost the end of its log
@@ -252,7 +225,7 @@ def test_a_rebuilt_delta_table_does_not_heed_its_old_ledger(delta_target: Target
 
 
 def test_a_dropped_table_is_rebuilt_from_the_beginning(target: Target, spark: SparkSession) -> None:
-    log, _ = changes()
+    log, _ = two_part_log()
     target.run(log, SCHEMAS)
     drop(target, spark)
     assert target.committed() is None
@@ -267,7 +240,7 @@ def test_a_table_that_the_job_did_not_make_is_left_alone(target: Target, spark: 
 
 
 def test_a_newer_layout_is_refused(postgres_target: Target) -> None:
-    log, _ = changes()
+    log, _ = two_part_log()
     postgres_target.run(log, SCHEMAS)
     execute(postgres_target, """update {}.outbox_offsets set progress = progress || '{"layout": 99}'""")
     with pytest.raises(RefusedError, match="layout 99"):
@@ -275,7 +248,7 @@ def test_a_newer_layout_is_refused(postgres_target: Target) -> None:
 
 
 def test_a_failing_statement_is_explained(postgres_target: Target) -> None:
-    log, first = changes()
+    log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     execute(postgres_target, "alter table {}.thing add check (n < 3)")
     with pytest.raises(OutboxKitError, match=r"failed to write.*violates check constraint"):
