@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How long an event takes from its commit to a read_committed consumer, for OutboxRouter and for EventRouter.
+"""Time from the commit of an event to a read_committed consumer, for OutboxRouter and EventRouter.
 
-See docs/performance.md, "The source connector", for what is measured and how. ROUNDS, SECONDS (per rate and round)
-and TRY (settings of one more OutboxRouter, see variants.tried) can be set.
+See docs/performance.md, "From commit to consumer". ROUNDS, SECONDS (per rate and round) and TRY (settings of further
+OutboxRouters, see variants.tried) can be set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from tests.benchmarks import backlog, variants
 from tests.benchmarks.latency_reader import READY, read
 from tests.benchmarks.latency_writer import Written, write
-from tests.benchmarks.report import Bound, bound_table, machine, markdown, publish
+from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish
 from tests.benchmarks.stage import PARTITIONS, Stage, say, stage, worker_without_exactly_once
 from tests.benchmarks.variants import Variant
 
@@ -33,35 +33,45 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SECONDS = float(os.environ.get("SECONDS", "10"))
 RATES = (200, 1000)
 WARM_UP_SECONDS = 3.0
-# At each rate of a first round that is not counted: a worker's first connectors run in an interpreter.
+# At each rate of the warm-up round, because a worker's first connectors run interpreted code.
 FIRST_SECONDS = min(SECONDS, 5.0)
 ARRIVE_SECONDS = 60
 VARIANTS: dict[str, Variant] = {
-    "OutboxRouter": variants.outbox_router,
-    "EventRouter": variants.event_router,
-    "EventRouter, Debezium's defaults": variants.event_router_defaults,
+    "router": variants.outbox_router,
+    "eventrouter": variants.event_router,
+    "eventrouter_defaults": variants.event_router_defaults,
     **variants.tried(os.environ.get("TRY", "")),
 }
-BOUNDS = (("EventRouter, Debezium's defaults", 0.2, 0.2), ("EventRouter", 1.0, 1.0))
+LABELS = {
+    "router": "OutboxRouter",
+    "eventrouter": "EventRouter",
+    "eventrouter_defaults": "EventRouter, Debezium's defaults",
+}
+BOUNDS = (("eventrouter", 1.0, 1.0), ("eventrouter_defaults", 0.2, 0.2))
 BOUND_RATE = 200
 SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not survive a fork
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One line of the result."""
+    """A variant at one rate, with or without exactly-once support."""
 
     rate: int
     exactly_once: bool
     variant: str
 
     def __str__(self) -> str:
-        return f"{self.variant}, exactly once {'on' if self.exactly_once else 'off'}, {self.rate} tx/s"
+        return f"{self.variant}_{self.rate}{self.suffix}"
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of names of figures without exactly-once support."""
+        return "" if self.exactly_once else "_without_eos"
 
 
 @dataclass
 class Samples:
-    """Milliseconds of one cell by round, and how late the writer was."""
+    """Latencies of one cell by round, and delays of the writer, in milliseconds."""
 
     rounds: list[list[float]] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
@@ -71,7 +81,7 @@ class Samples:
         return sorted(value for each in self.rounds for value in each)
 
     def percentiles(self, share: float) -> list[float]:
-        """One of each round."""
+        """Return the percentile of each round."""
         return [percentile(sorted(each), share) for each in self.rounds]
 
     def add(self, written: list[Written], arrived: dict[str, int]) -> None:
@@ -80,7 +90,7 @@ class Samples:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that `share` of the sorted values do not exceed."""
+    """Return the value that `share` of the sorted values do not exceed."""
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
@@ -91,7 +101,7 @@ class Run:
     variant: str
     exactly_once: bool
     client: ConnectClient
-    """Of the worker that runs it: exactly once is the worker's to decide."""
+    """Client of the worker that runs it, because exactly-once support is a setting of the worker."""
 
 
 def main() -> int:
@@ -105,7 +115,7 @@ def main() -> int:
         runs = [Run(name, exactly_once, client) for name in VARIANTS for exactly_once, client in workers]
         for number in range(ROUNDS + 1):
             kept, seconds = (samples, SECONDS) if number else (defaultdict(Samples), FIRST_SECONDS)
-            # There and back, so that what grows from run to run meets all variants alike.
+            # In alternating order, so that a trend from run to run affects all variants equally.
             for position, run in enumerate(runs if number % 2 else reversed(runs)):
                 measure(place, writers, f"bench-{number}-{position}", run, seconds, kept)
     report(samples, before)
@@ -118,7 +128,7 @@ def measure(place: Stage, writers: Pool, name: str, run: Run, seconds: float, sa
     with place.topic(f"bench.{unique}") as topic, place.slot(unique) as lsn:
         config = {**VARIANTS[run.variant](place, topic), "slot.name": unique}
         if not run.exactly_once:
-            config["exactly.once.support"] = "requested"  # what a connector has by default: as the worker can
+            config["exactly.once.support"] = "requested"  # a connector's default
         with reading(place, topic) as reader, place.connector(name, config, lsn, client=run.client):
             for rate in RATES:
                 writers.apply(write, (place.state.postgres, rate, WARM_UP_SECONDS))
@@ -135,7 +145,7 @@ def measure(place: Stage, writers: Pool, name: str, run: Run, seconds: float, sa
 
 
 class Reader:
-    """The consumer's process, seen from here."""
+    """The consumer in its own process."""
 
     def __init__(self, place: Stage, topic: str) -> None:
         self.results, self.seen, self.ended = SPAWN.Queue(), SPAWN.Value("q", 0), SPAWN.Event()
@@ -147,7 +157,7 @@ class Reader:
         )
 
     def wait(self, events: int) -> None:
-        """Wait until so many events arrived since the start. Raises WaitTimeoutError: some are lost or late."""
+        """Wait until `events` events have arrived since the start. Raises WaitTimeoutError."""
         self.expected = events
 
         def look() -> Seen[bool]:
@@ -172,51 +182,60 @@ def reading(place: Stage, topic: str) -> Iterator[Reader]:
 
 
 def report(samples: dict[Cell, Samples], before: dict[str, object]) -> None:
-    """The median of the rounds, each percentile by itself; how the rounds differ is in the file."""
-    measures: dict[Cell, dict[str, Any]] = {
-        cell: {
-            "p50_ms": statistics.median(found.percentiles(0.5)),
-            "p99_ms": statistics.median(found.percentiles(0.99)),
-            "max_ms": found.all[-1],
-            "events": len(found.all),
-            "written_late_p99_ms": percentile(sorted(found.late), 0.99),
-            "round_p50_ms": found.percentiles(0.5),
-            "round_p99_ms": found.percentiles(0.99),
-        }
-        for cell, found in sorted(samples.items())
-    }
+    """Publish the median of the rounds' percentiles."""
+    measures = {cell: measured(cell_samples) for cell, cell_samples in sorted(samples.items())}
     bounds = [
         Bound(
-            f"OutboxRouter / {name}, {figure[:3]}, exactly once {'on' if exactly_once else 'off'}",
-            measures[Cell(BOUND_RATE, exactly_once, "OutboxRouter")][figure]
-            / measures[Cell(BOUND_RATE, exactly_once, name)][figure],
+            f"latency_{figure}_vs_{name}{cell.suffix}",
+            measures[cell][f"{figure}_ms"] / measures[Cell(BOUND_RATE, cell.exactly_once, name)][f"{figure}_ms"],
             must,
             goal,
             at_most=True,
         )
         for name, must, goal in BOUNDS
-        for exactly_once in (True, False)
-        for figure in ("p50_ms", "p99_ms")
+        for cell in (Cell(BOUND_RATE, True, "router"), Cell(BOUND_RATE, False, "router"))
+        for figure in ("p50", "p99")
     ]
-    rows = [
-        [
-            f"{cell.rate:,}",
-            "on" if cell.exactly_once else "off",
-            cell.variant,
-            *(f"{found[figure]:.1f}" for figure in ("p50_ms", "p99_ms", "max_ms")),
-        ]
-        for cell, found in measures.items()
-    ]
+    content = document(
+        machine=before,
+        samples={str(cell): samples[cell].rounds for cell in measures},
+        measures={str(cell): measure for cell, measure in measures.items()},
+        ratios={bound.name: bound.ratio for bound in bounds},
+        values={
+            f"latency{cell.rate}_{figure}_ms{cell.suffix}": measure[f"{figure}_ms"]
+            for cell, measure in measures.items()
+            if cell.variant == "router"
+            for figure in ("p50", "p99")
+        },
+        rounds=ROUNDS,
+        seconds=SECONDS,
+    )
     heading = ("tx/s", "exactly once", "variant", "p50 ms", "p99 ms", "max ms")
-    tables = markdown(heading, rows) + bound_table(bounds)
-    document = {
-        "machine": before,
-        "rounds": ROUNDS,
-        "seconds": SECONDS,
-        "measures": {str(cell): found for cell, found in measures.items()},
-        "ratios": {bound.name: bound.ratio for bound in bounds},
+    rows = [table_row(cell, measure) for cell, measure in measures.items()]
+    publish("latency", content, markdown(heading, rows) + bound_table(bounds))
+
+
+def measured(samples: Samples) -> dict[str, Any]:
+    """Return the figures of one cell, in milliseconds."""
+    return {
+        "p50_ms": statistics.median(samples.percentiles(0.5)),
+        "p99_ms": statistics.median(samples.percentiles(0.99)),
+        "max_ms": samples.all[-1],
+        "events": len(samples.all),
+        "written_late_p99_ms": percentile(sorted(samples.late), 0.99),
+        "round_p50_ms": samples.percentiles(0.5),
+        "round_p99_ms": samples.percentiles(0.99),
     }
-    publish("latency", document, tables)
+
+
+def table_row(cell: Cell, measure: dict[str, Any]) -> list[str]:
+    """Return one line of the table."""
+    return [
+        f"{cell.rate:,}",
+        "on" if cell.exactly_once else "off",
+        LABELS.get(cell.variant, cell.variant),
+        *(f"{measure[figure]:.1f}" for figure in ("p50_ms", "p99_ms", "max_ms")),
+    ]
 
 
 if __name__ == "__main__":

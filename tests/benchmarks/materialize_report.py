@@ -1,4 +1,4 @@
-"""The samples of the materialization's benchmark, and what is said of them."""
+"""Samples and report of the materialization benchmark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.benchmarks.materialize_memory import Peak
-from tests.benchmarks.report import Bound, bound_table, markdown, publish
+from tests.benchmarks.report import Bound, bound_table, document, markdown, publish
 
 # (ratio, variant, reference, must, goal)
 RATES = (
@@ -28,7 +28,7 @@ MEMORY_GB = 2.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: seconds of the clock, and of the processor in Spark's JVM (0: not measured)."""
+    """One run: wall-clock seconds, and CPU seconds of Spark's JVM (0: not measured)."""
 
     seconds: float
     processor: float
@@ -36,14 +36,14 @@ class Sample:
 
 @dataclass
 class Results:
-    """What was measured."""
+    """Everything that was measured."""
 
     machine: dict[str, Any]
     events: int
     rounds: int
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    """By variant: rows of the table it made. All must be the same."""
+    """Rows of the table by variant; all must be equal."""
     batches: dict[str, list[float]] = field(default_factory=dict)
     peaks: list[Peak] = field(default_factory=list)
 
@@ -51,18 +51,18 @@ class Results:
         self.samples.setdefault(name, []).append(sample)
 
     def agree(self, name: str, rows: int) -> None:
-        """Raises RuntimeError where two variants made different tables of one topic."""
+        """Record the rows of a table. Raises RuntimeError if the tables of two variants differ."""
         self.rows[name] = rows
         if len(set(self.rows.values())) > 1:
             raise RuntimeError(f"the tables differ in their rows: {self.rows}")
 
     def rate(self, name: str) -> float:
-        """Events per second: of the median run."""
+        """Return the events per second of the median run."""
         return self.events / statistics.median(sample.seconds for sample in self.samples[name])
 
     @property
     def bounds(self) -> list[Bound]:
-        """Ratios of rates, of those variants that were run."""
+        """Return the ratios of rates between the variants that were run."""
         return [
             Bound(name, self.rate(variant) / self.rate(reference), must, goal)
             for name, variant, reference, must, goal in RATES
@@ -71,42 +71,42 @@ class Results:
 
     @property
     def limits(self) -> list[Bound]:
-        """Seconds of a batch and GB of memory, as bounds from above."""
-        found = [
+        """Return seconds of a batch and GB of memory as upper bounds."""
+        limits = [
             Bound(f"{name}_s", statistics.median(self.batches[name]), must, goal, at_most=True)
             for name, must, goal in SECONDS
             if name in self.batches
         ]
         if self.peaks:
             largest = max(self.peaks, key=lambda peak: peak.records)
-            found.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))
-        return found
+            limits.append(Bound("driver_peak_gb", largest.gb, MEMORY_GB, MEMORY_GB, at_most=True))
+        return limits
 
 
 def publish_results(results: Results) -> None:
     """Print the tables and write build/bench/materialize.json."""
-    document = {
-        "machine": results.machine,
-        "events": results.events,
-        "rounds": results.rounds,
-        "rows": max(results.rows.values(), default=0),
-        "samples": {
-            **{name: [asdict(sample) for sample in found] for name, found in results.samples.items()},
+    content = document(
+        machine=results.machine,
+        samples={
+            **{name: [asdict(sample) for sample in samples] for name, samples in results.samples.items()},
             **results.batches,
         },
-        "measures": {name: _measure(results, name) for name in results.samples},
-        "ratios": {bound.name: round(bound.ratio, 3) for bound in results.bounds},
-        "values": {
-            **{f"{name}_s": round(statistics.median(found), 3) for name, found in results.batches.items()},
-            **{bound.name: round(bound.ratio, 3) for bound in results.limits},
+        measures={name: _measure(results, name) for name in results.samples},
+        ratios={bound.name: bound.ratio for bound in results.bounds},
+        values={
+            **{f"{name}_s": statistics.median(seconds) for name, seconds in results.batches.items()},
+            **{bound.name: bound.ratio for bound in results.limits},
         },
-        "peaks": [asdict(peak) for peak in results.peaks],
-    }
-    publish("materialize", document, tables(results))
+        events=results.events,
+        rounds=results.rounds,
+        rows=max(results.rows.values(), default=0),
+        peaks=[asdict(peak) for peak in results.peaks],
+    )
+    publish("materialize", content, tables(results))
 
 
 def tables(results: Results) -> str:
-    """The figures for people."""
+    """Return the tables for the terminal and the documentation."""
     parts = [_rate_table(results)] if results.samples else []
     if results.batches:
         parts.append(_batch_table(results))
@@ -136,7 +136,7 @@ def _rate_table(results: Results) -> str:
         processor = f"{measure['processor_s'] * 1e6 / results.events:.2f}" if measure["processor_s"] else ""
         seconds = [f"{measure[column]:.2f}" for column in ("median_s", "min_s", "max_s")]
         rows.append([name, f"{measure['events_per_s']:,.0f}", share, *seconds, processor])
-    return markdown(("variant", "events/s", "of read", "median s", "least", "most", "JVM s/M events"), rows)
+    return markdown(("variant", "events/s", "of read", "median s", "min", "max", "JVM s/M events"), rows)
 
 
 def _batch_table(results: Results) -> str:
@@ -144,7 +144,7 @@ def _batch_table(results: Results) -> str:
         [name, f"{statistics.median(found):.2f}", f"{min(found):.2f}", f"{max(found):.2f}"]
         for name, found in results.batches.items()
     ]
-    return markdown(("batch of 10,000 events", "median s", "least", "most"), rows)
+    return markdown(("batch of 10,000 events", "median s", "min", "max"), rows)
 
 
 def _peak_table(results: Results) -> str:

@@ -48,7 +48,7 @@ def read(here: Place, job: MaterializeJob) -> None:
 def reduce(here: Place, job: MaterializeJob) -> None:
     """The newest record of each key, to nowhere."""
     topic = topic_of(here.spark, job)
-    _nowhere(newest_of(job, topic, resolve(topic.ends(), None)))
+    _nowhere(newest_of(job, topic, resolve(topic.describe(), None)))
 
 
 def materialize(here: Place, job: MaterializeJob) -> Outcome:

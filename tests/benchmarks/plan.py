@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""How long a plan without changes takes, as a process of its own, against Python's start alone.
+"""Duration of a plan without changes, compared with the start of Python.
 
-Starts an embedded stack of its own, applies the worked example, and runs `outbox plan` and `outbox --version` in turn.
-Prints a table and writes build/bench/plan.json; see docs/performance.md. Seconds of the processor are given besides
-those of the clock: a busy machine changes them far less.
+Starts an embedded stack, applies the worked example, and runs `outbox plan` and `outbox --version` in turn; see
+docs/performance.md. ROUNDS can be set.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -19,8 +16,10 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.conftest import REPOSITORY, make_project
+from tests.benchmarks.report import document, machine, markdown, publish, spread
+from tests.conftest import make_project
 
 from outbox_kit.stack import Stack
 
@@ -30,6 +29,7 @@ COMMANDS = {"version": ["--version"], "plan": ["plan"], "plan_database": ["plan"
 
 def main() -> int:
     """Measure, print, write."""
+    before = machine()
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project)
@@ -39,17 +39,17 @@ def main() -> int:
             samples = _measure(project)
         finally:
             stack.down(_say, purge=True)
-    _report(samples)
+    _report(samples, before)
     return 0
 
 
-def _say(words: str) -> None:
-    sys.stderr.write(words + "\n")
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds that a command took: by the clock, and of the processor."""
+    """Wall-clock and CPU seconds of a command."""
 
     clock: float
     processor: float
@@ -61,7 +61,7 @@ def _processor() -> float:
 
 
 def _run(project: Path, arguments: list[str]) -> Sample:
-    """Run a command. Raises CalledProcessError where it fails: a pending change is exit code 3."""
+    """Run a command. Raises CalledProcessError unless its exit code is 0."""
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", *arguments]
     started, used = time.perf_counter(), _processor()
     subprocess.run(command, cwd=project, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=120)
@@ -69,7 +69,7 @@ def _run(project: Path, arguments: list[str]) -> Sample:
 
 
 def _measure(project: Path) -> dict[str, list[Sample]]:
-    """Commands in turn, so that a change of the machine's load meets all of them; the first round warms up."""
+    """Run the commands in turn, so that a change of the load affects all of them, after one warm-up round."""
     samples: dict[str, list[Sample]] = {name: [] for name in COMMANDS}
     for number in range(ROUNDS + 1):
         for name, arguments in COMMANDS.items():
@@ -79,38 +79,27 @@ def _measure(project: Path) -> dict[str, list[Sample]]:
     return samples
 
 
-def _report(samples: dict[str, list[Sample]]) -> None:
-    measures = {}
-    for name, values in samples.items():
-        clock = [value.clock for value in values]
-        processor = statistics.median(value.processor for value in values)
-        measures[name] = {
-            "median_s": statistics.median(clock),
-            "min_s": min(clock),
-            "max_s": max(clock),
-            "processor_s": processor,
+def _report(samples: dict[str, list[Sample]], before: dict[str, Any]) -> None:
+    measures = {
+        name: {
+            "clock_s": spread(sample.clock for sample in rounds),
+            "cpu_s": statistics.median(sample.processor for sample in rounds),
         }
-    ratios = {
-        f"{name}_vs_version": round(found["median_s"] / measures["version"]["median_s"], 2)
-        for name, found in measures.items()
+        for name, rounds in samples.items()
     }
-    machine = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()}
-    document = {
-        "machine": machine,
-        "samples": {name: [asdict(value) for value in values] for name, values in samples.items()},
-        "measures": measures,
-        "ratios": ratios,
-        "values": {"plan_s": measures["plan"]["median_s"]},
-    }
-    target = REPOSITORY / "build" / "bench" / "plan.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    print(f"{'command':<15}{'median s':>10}{'min':>8}{'max':>8}{'ratio':>8}{'processor':>11}")
-    for name, found in measures.items():
-        ratio = ratios[f"{name}_vs_version"]
-        seconds = f"{found['median_s']:>10.2f}{found['min_s']:>8.2f}{found['max_s']:>8.2f}"
-        print(f"{name:<15}{seconds}{ratio:>8.2f}{found['processor_s']:>11.2f}")
-    print(f"raw samples: {target.relative_to(REPOSITORY)}")
+    medians = {name: measure["clock_s"]["median"] for name, measure in measures.items()}
+    content = document(
+        machine=before,
+        samples={name: [asdict(sample) for sample in rounds] for name, rounds in samples.items()},
+        measures=measures,
+        ratios={f"{name}_vs_version": median / medians["version"] for name, median in medians.items()},
+        values={f"{name}_s": median for name, median in medians.items()},
+    )
+    rows = [
+        [name, *(f"{measure['clock_s'][figure]:.2f}" for figure in ("median", "min", "max")), f"{measure['cpu_s']:.2f}"]
+        for name, measure in measures.items()
+    ]
+    publish("plan", content, markdown(("command", "median s", "min", "max", "CPU s"), rows))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,28 @@
-"""Where results go: build/bench/NAME.json, and with DOCS=1 a table between markers in docs/performance.md."""
+"""Reports of the benchmarks: build/bench/NAME.json in one form, and tables between markers in docs/performance.md.
+
+The JSON has `machine`, `samples` (by variant, a list with one entry per round), `measures` (by variant), `ratios` and
+`values` (numbers by name), and what is specific to a benchmark under further keys.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.conftest import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
+BOUND_HEADING = ("ratio", "measured", "must", "goal", "reached")
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A ratio that is to be at least (or at most) so much: what must be, and what is wished for."""
+    """A measured ratio with its limits, from below or (`at_most`) from above."""
 
     name: str
     ratio: float
@@ -29,34 +35,61 @@ class Bound:
 
     def row(self) -> list[str]:
         sign = "≤" if self.at_most else "≥"
-        met = "goal" if self.holds(self.goal) else "must" if self.holds(self.must) else "missed"
-        return [self.name, f"{self.ratio:.2f}", f"{sign} {self.must:.2f}", f"{sign} {self.goal:.2f}", met]
-
-
-BOUND_HEADING = ("ratio", "measured", "must", "goal", "reached")
+        reached = "goal" if self.holds(self.goal) else "must" if self.holds(self.must) else "missed"
+        return [self.name, f"{self.ratio:.2f}", f"{sign} {self.must:.2f}", f"{sign} {self.goal:.2f}", reached]
 
 
 def markdown(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def bound_table(bounds: Sequence[Bound]) -> str:
-    """The bounds below another table; nothing where none was measured."""
+    """Return the table of bounds that follows another table; empty without bounds."""
     return "\n\n" + markdown(BOUND_HEADING, [bound.row() for bound in bounds]) if bounds else ""
 
 
+def spread(values: Iterable[float], digits: int = 3) -> dict[str, float]:
+    """Return median, minimum and maximum, rounded."""
+    known = list(values)
+    return {
+        "median": round(statistics.median(known), digits),
+        "min": round(min(known), digits),
+        "max": round(max(known), digits),
+    }
+
+
 def machine() -> dict[str, Any]:
-    """What it ran on; `load` is what else ran before."""
+    """Return the machine's description; `load` is the load average before the benchmark."""
     return {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()}
 
 
-def publish(name: str, document: dict[str, Any], tables: str) -> None:
-    """Write build/bench/NAME.json, print the tables, and put them into the documentation where DOCS=1."""
+def document(
+    *,
+    machine: Mapping[str, object],
+    samples: Mapping[str, Sequence[object]],
+    measures: Mapping[str, Mapping[str, object]],
+    ratios: Mapping[str, float],
+    values: Mapping[str, float],
+    **details: object,
+) -> dict[str, Any]:
+    """Return the JSON document of a benchmark."""
+    return {
+        "machine": dict(machine),
+        "samples": {name: list(rounds) for name, rounds in samples.items()},
+        "measures": {name: dict(measure) for name, measure in measures.items()},
+        "ratios": {name: round(ratio, 3) for name, ratio in ratios.items()},
+        "values": {name: round(value, 3) for name, value in values.items()},
+        **details,
+    }
+
+
+def publish(name: str, content: Mapping[str, Any], tables: str) -> None:
+    """Write build/bench/NAME.json and print the tables; with DOCS=1 also put them into the documentation."""
     target = REPOSITORY / "build" / "bench" / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(tables)
     print(f"raw samples: {target.relative_to(REPOSITORY)}")
     if os.environ.get("DOCS") == "1":
@@ -64,10 +97,10 @@ def publish(name: str, document: dict[str, Any], tables: str) -> None:
 
 
 def between_markers(text: str, name: str, tables: str) -> str:
-    """`text` with what stands between the markers of `name` replaced."""
+    """Replace the text between the markers of `name`. Raises ValueError if they are missing."""
     begin, end = f"<!-- bench-{name}: written by DOCS=1 make bench-{name} -->\n", f"<!-- end of bench-{name} -->"
-    before, found, rest = text.partition(begin)
+    before, begun, rest = text.partition(begin)
     _, ended, after = rest.partition(end)
-    if not found or not ended:
+    if not begun or not ended:
         raise ValueError(f"{DOCUMENT.name} lacks the markers of bench-{name}: {begin.strip()} ... {end}")
     return f"{before}{begin}{tables}\n{end}{after}"

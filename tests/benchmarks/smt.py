@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""What a record costs in OutboxRouter, and in what others publish for the same job, by JMH.
+"""Cost of a record in OutboxRouter and in alternatives, by JMH.
 
-Renders the connector configs, lets smt/bench measure the transforms and the value converter of each, prints a table and
-the ratios, and writes build/bench/smt.json; see docs/performance.md, whose tables it replaces with `--write-docs`.
-Every round is one fork of every case in turn, so that a change of the machine's load meets all of them; ratios are of
-the processor's time, which that load changes far less than the clock's.
+Renders the connector configs and lets smt/bench measure the transforms and the value converter of each; see
+docs/performance.md, "The transforms". Every round is one fork of every case in turn, so that a change of the machine's
+load affects all of them. Ratios are of CPU time, which the load changes far less than wall-clock time. ROUNDS, QUICK
+and ONLY (part of a case's connector/payload) can be set.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish, spread
 from tests.conftest import REPOSITORY
 
 from outbox_kit.pipeline import Environment, Lock, LockedSchema, Pipeline, render_connector
@@ -32,8 +32,7 @@ ONLY = os.environ.get("ONLY", "")
 
 BENCH = REPOSITORY / "build" / "bench"
 CONFIGS = BENCH / "smt-connectors"
-DOCS = REPOSITORY / "docs" / "performance.md"
-# The transforms before the stack's jars: where both have a library, it is the newer one that all share.
+# The transforms come first: of a library that both have, their newer version is used.
 CLASS_PATH = [
     "smt/bench/target/classes",
     "smt/bench/target/lib/*",
@@ -42,7 +41,7 @@ CLASS_PATH = [
     "build/runtime/connect-plugins/debezium-connector-postgres/*",
     "build/runtime/kafka/libs/*",
 ]
-# The compiler is waited for: on a busy machine warm-up takes longer, instead of measuring the interpreter.
+# Without background compilation a busy machine prolongs the warm-up instead of measuring the interpreter.
 JVM = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:-BackgroundCompilation"]
 SCHEMAS = {
     "loan": REPOSITORY / "tests" / "benchmarks" / "schemas" / "loan.avsc",
@@ -54,64 +53,54 @@ SIZES = {"LOAN": "100 B", "BOOK": "300 B", "ORDER": "2 KB", "TOMBSTONE": "tombst
 
 @dataclass(frozen=True)
 class Case:
-    """A connector config on a kind of payload."""
+    """A connector config with one payload; `name` is its key in the JSON."""
 
+    name: str
     connector: str
     payload: str
-    words: str
+    label: str
 
     @property
     def run(self) -> str:
-        """The value of the benchmark's parameter."""
+        """Return the value of the benchmark's parameter."""
         return f"{self.connector}/{self.payload}"
 
 
 ROUTER, STRING, EXPANDED = "outbox-router", "event-router", "event-router-expanded"
+SIZE_NAMES = {"100": "LOAN", "300": "BOOK", "2000": "ORDER"}
 CASES = [
-    *(Case(ROUTER, kind, "OutboxRouter, JSON to Avro") for kind in ("LOAN", "BOOK", "ORDER")),
-    Case(ROUTER, "TOMBSTONE", "OutboxRouter"),
-    *(Case(STRING, kind, "EventRouter, string passed through") for kind in ("LOAN", "BOOK", "ORDER")),
-    Case(STRING, "TOMBSTONE", "EventRouter"),
-    Case("event-router-least", "BOOK", "EventRouter, string, no header but the id"),
-    *(Case(EXPANDED, kind, "EventRouter, expansion, Avro converter") for kind in ("LOAN", "BOOK", "ORDER")),
-    Case("event-router-bare", "BOOK", "EventRouter, expansion, bare Avro conversion"),
-    Case("chain", "BOOK", "chain of transforms, Avro converter"),
-    Case("chain", "TOMBSTONE", "chain of transforms"),
-    Case("set-partition", "BOOK", "SetPartition alone"),
-    Case("partition-routing", "BOOK", "PartitionRouting alone"),
+    *(Case(f"router_avro{size}", ROUTER, kind, "OutboxRouter, JSON to Avro") for size, kind in SIZE_NAMES.items()),
+    Case("router_tombstone", ROUTER, "TOMBSTONE", "OutboxRouter"),
+    *(
+        Case(f"eventrouter_string{size}", STRING, kind, "EventRouter, string passed through")
+        for size, kind in SIZE_NAMES.items()
+    ),
+    Case("eventrouter_tombstone", STRING, "TOMBSTONE", "EventRouter"),
+    Case("eventrouter_string300_one_header", "event-router-least", "BOOK", "EventRouter, string, no header but the id"),
+    *(
+        Case(f"eventrouter_avro{size}", EXPANDED, kind, "EventRouter, expansion, Avro converter")
+        for size, kind in SIZE_NAMES.items()
+    ),
+    Case("eventrouter_bare_avro300", "event-router-bare", "BOOK", "EventRouter, expansion, bare Avro conversion"),
+    Case("chain_avro300", "chain", "BOOK", "chain of transforms, Avro converter"),
+    Case("chain_tombstone", "chain", "TOMBSTONE", "chain of transforms"),
+    Case("set_partition", "set-partition", "BOOK", "SetPartition alone"),
+    Case("partition_routing", "partition-routing", "BOOK", "PartitionRouting alone"),
 ]
+# Ratio name, variant compared with router_avro300, must, goal.
+BOUNDS = (
+    ("avro300_time_vs_eventrouter_avro", "eventrouter_avro300", 0.5, 0.33),
+    ("avro300_time_vs_eventrouter_bare_avro", "eventrouter_bare_avro300", 0.5, 0.33),
+    ("avro300_time_vs_eventrouter_string", "eventrouter_string300", 3.0, 2.0),
+    ("avro300_time_vs_eventrouter_one_header", "eventrouter_string300_one_header", 3.0, 2.0),
+)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A ratio of two cases, and what it is held to."""
-
-    case: str
-    against: str
-    must: float
-    goal: float
-
-
-BOUNDS = [
-    Bound(f"{ROUTER}/BOOK", f"{EXPANDED}/BOOK", 0.5, 0.33),
-    Bound(f"{ROUTER}/BOOK", "event-router-bare/BOOK", 0.5, 0.33),
-    Bound(f"{ROUTER}/BOOK", f"{STRING}/BOOK", 3.0, 2.0),
-    Bound(f"{ROUTER}/BOOK", "event-router-least/BOOK", 3.0, 2.0),
-]
-
-
-def main(arguments: list[str]) -> int:
-    """Measure, print, write; with --write-docs only put what was measured last into the docs."""
-    target = BENCH / "smt.json"
-    if "--write-docs" not in arguments:
-        _write_configs()
-        rounds = [_measure(number) for number in range(ROUNDS)]
-        target.write_text(json.dumps(_document(rounds), indent=2) + "\n", encoding="utf-8")
-    document = json.loads(target.read_text(encoding="utf-8"))
-    if "--write-docs" in arguments:
-        _write_docs(document)
-    _report(document)
-    print(f"raw samples: {target.relative_to(REPOSITORY)}")
+def main() -> int:
+    """Measure, print, write."""
+    before = machine()
+    _write_configs()
+    _report([_measure(number) for number in range(ROUNDS)], before)
     return 0
 
 
@@ -122,7 +111,7 @@ def _write_configs() -> None:
 
 
 def _configs() -> Iterator[tuple[str, dict[str, str]]]:
-    """What is deployed for the same job: our templates, and what EventRouter's documentation says."""
+    """Yield the configs: the kit's templates, and EventRouter as its documentation recommends."""
     string = _rendered("outbox-postgres-eventrouter")
     least = {name: value for name, value in string.items() if not name.endswith("additional.placement")}
     expanded = {**string, "transforms.outbox.table.expand.json.payload": "true"}
@@ -190,7 +179,7 @@ def _rendered(template: str) -> dict[str, str]:
     return render_connector(pipeline, _ENVIRONMENT, lock, REPOSITORY / "connectors" / "templates")
 
 
-# Nothing listens there.
+# No server runs at these addresses.
 _ENVIRONMENT = Environment.model_validate(
     {
         "name": "bench",
@@ -209,7 +198,7 @@ _ENVIRONMENT = Environment.model_validate(
 
 
 def _measure(number: int) -> list[dict[str, Any]]:
-    """One fork of every case; JMH's own results."""
+    """Run one fork of every case and return JMH's results."""
     results = BENCH / "smt-round.json"
     runs = [case.run for case in CASES if ONLY in case.run]
     sys.stderr.write(f"round {number + 1} of {ROUNDS}: {len(runs)} cases\n")
@@ -232,129 +221,91 @@ def _measure(number: int) -> list[dict[str, Any]]:
         ended = subprocess.run(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT, check=False)
     if ended.returncode:
         tail = "\n".join(log.read_text(encoding="utf-8").splitlines()[-30:])
-        raise SystemExit(f"{tail}\nJMH ended with {ended.returncode}; all it printed is in {log}")
-    found: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
+        raise SystemExit(f"{tail}\nJMH ended with {ended.returncode}; its output is in {log}")
+    report: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
     results.unlink()
-    return found
+    return report
 
 
-def _document(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Scores by case and round, and the ratios within each round."""
-    clock: dict[str, list[float]] = {}
-    processor: dict[str, list[float]] = {}
-    allocated: dict[str, list[float]] = {}
-    for results in rounds:
-        for result in results:
-            run, more = result["params"]["run"], result["secondaryMetrics"]
-            clock.setdefault(run, []).append(_of_fork(result["primaryMetric"]))
-            processor.setdefault(run, []).append(_of_fork(more["processorNanos"]))
-            allocated.setdefault(run, []).append(_of_fork(more["gc.alloc.rate.norm"]))
-    cases = [
-        {
-            "case": case.run,
-            "words": case.words,
+@dataclass(frozen=True)
+class Sample:
+    """One fork of a case: nanoseconds of CPU time and of wall-clock time, and bytes allocated, per record."""
+
+    cpu_ns: float
+    clock_ns: float
+    bytes: float
+
+
+def _samples(rounds: list[list[dict[str, Any]]]) -> dict[str, list[Sample]]:
+    """Return one sample per case and round. Each is the median of the fork's iterations."""
+    names = {case.run: case.name for case in CASES}
+    samples: dict[str, list[Sample]] = {}
+    for result in (result for results in rounds for result in results):
+        secondary = result["secondaryMetrics"]
+        metrics = (secondary["processorNanos"], result["primaryMetric"], secondary["gc.alloc.rate.norm"])
+        cpu, clock, allocated = (statistics.median(metric["rawData"][0]) for metric in metrics)
+        samples.setdefault(names[result["params"]["run"]], []).append(Sample(cpu, clock, allocated))
+    return samples
+
+
+def _report(rounds: list[list[dict[str, Any]]], before: dict[str, Any]) -> None:
+    """Publish medians of the forks, and ratios of CPU time within each round."""
+    samples = _samples(rounds)
+    measures: dict[str, dict[str, Any]] = {
+        case.name: {
+            "label": case.label,
             "payload": SIZES[case.payload],
-            "clock_ns": _spread(clock[case.run], 0),
-            "processor_ns": _spread(processor[case.run], 0),
-            "bytes": round(statistics.median(allocated[case.run])),
+            "cpu_ns": spread((sample.cpu_ns for sample in samples[case.name]), 0),
+            "clock_ns": spread((sample.clock_ns for sample in samples[case.name]), 0),
+            "bytes": round(statistics.median(sample.bytes for sample in samples[case.name])),
         }
         for case in CASES
-        if case.run in clock
-    ]
-    ratios = [
-        {
-            "case": bound.case,
-            "against": bound.against,
-            "ratio": _spread(_ratios(processor[bound.case], processor[bound.against]), 3),
-            "clock_ratio": _spread(_ratios(clock[bound.case], clock[bound.against]), 3),
-            "must": bound.must,
-            "goal": bound.goal,
-        }
-        for bound in BOUNDS
-        if bound.case in clock and bound.against in clock
-    ]
-    machine = {
-        "cpus": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "jvm": rounds[0][0]["vmName"] + " " + rounds[0][0]["vmVersion"],
-        "platform": platform.platform(),
+        if case.name in samples
     }
-    return {"machine": machine, "quick": QUICK, "rounds": ROUNDS, "cases": cases, "ratios": ratios, "jmh": rounds}
-
-
-def _of_fork(metric: dict[str, Any]) -> float:
-    iterations: list[float] = metric["rawData"][0]
-    return statistics.median(iterations)
-
-
-def _ratios(ours: list[float], theirs: list[float]) -> list[float]:
-    """Of one round each."""
-    return [one / other for one, other in zip(ours, theirs, strict=True)]
-
-
-def _spread(values: list[float], digits: int) -> dict[str, float]:
-    """Median, least and most of the forks: a fork is what is independent of the others, an iteration is not."""
-    return {
-        "median": round(statistics.median(values), digits),
-        "min": round(min(values), digits),
-        "max": round(max(values), digits),
+    ratios = {
+        name: spread(
+            ours.cpu_ns / theirs.cpu_ns for ours, theirs in zip(samples["router_avro300"], samples[other], strict=True)
+        )
+        for name, other, _, _ in BOUNDS
+        if "router_avro300" in samples and other in samples
     }
-
-
-def _report(document: dict[str, Any]) -> None:
-    print(f"{'ns per record':<46}{'payload':<11}{'processor':>10}{'min':>8}{'max':>8}{'clock':>8}{'bytes':>8}")
-    for case in document["cases"]:
-        ns = case["processor_ns"]
-        print(
-            f"{case['words']:<46}{case['payload']:<11}{ns['median']:>10.0f}{ns['min']:>8.0f}{ns['max']:>8.0f}"
-            f"{case['clock_ns']['median']:>8.0f}{case['bytes']:>8}"
-        )
-    print(f"\n{'ratio':<52}{'processor':>10}{'min':>7}{'max':>7}{'clock':>7}{'must':>6}{'goal':>6}")
-    for found in document["ratios"]:
-        ratio = found["ratio"]
-        print(
-            f"{found['case'] + ' : ' + found['against']:<52}{ratio['median']:>10.2f}{ratio['min']:>7.2f}"
-            f"{ratio['max']:>7.2f}{found['clock_ratio']['median']:>7.2f}{found['must']:>6}{found['goal']:>6}"
-            f"  {_verdict(found)}"
-        )
-
-
-def _verdict(found: dict[str, Any]) -> str:
-    median = found["ratio"]["median"]
-    if median <= found["goal"]:
-        return "goal"
-    return "must" if median <= found["must"] else "missed"
-
-
-def _write_docs(document: dict[str, Any]) -> None:
-    """Replace what stands between the two markers."""
-    words = {case["case"]: case["words"] for case in document["cases"]}
-    lines = [
-        "| ns per record | payload | processor | least to most | clock | bytes allocated |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {case['words']} | {case['payload']} | {case['processor_ns']['median']:,.0f} |"
-            f" {case['processor_ns']['min']:,.0f} to {case['processor_ns']['max']:,.0f} |"
-            f" {case['clock_ns']['median']:,.0f} | {case['bytes']:,} |"
-            for case in document["cases"]
-        ),
-        "",
-        "| OutboxRouter, 300 B JSON to Avro, against | ratio | least to most |",
-        "|---|---|---|",
-        *(
-            f"| {words[found['against']]} | {found['ratio']['median']:.2f} |"
-            f" {found['ratio']['min']:.2f} to {found['ratio']['max']:.2f} |"
-            for found in document["ratios"]
-        ),
+    bounds = [
+        Bound(name, ratios[name]["median"], must, goal, at_most=True)
+        for name, _, must, goal in BOUNDS
+        if name in ratios
     ]
-    begin, end = "<!-- figures of bench-smt: generated, do not edit -->\n", "<!-- end of figures -->"
-    text = DOCS.read_text(encoding="utf-8")
-    before, _, rest = text.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not found_end:
-        raise SystemExit(f"{DOCS} has no {begin.strip()} ... {end}")
-    DOCS.write_text(before + begin + "\n".join(lines) + "\n" + end + after, encoding="utf-8")
+    jvm = rounds[0][0]["vmName"] + " " + rounds[0][0]["vmVersion"]
+    content = document(
+        machine={**before, "jvm": jvm},
+        samples={name: [asdict(sample) for sample in rounds] for name, rounds in samples.items()},
+        measures=measures,
+        ratios={bound.name: bound.ratio for bound in bounds},
+        values={
+            **{f"{name}_ns": measure["cpu_ns"]["median"] for name, measure in measures.items()},
+            **{f"{name}_bytes": measure["bytes"] for name, measure in measures.items()},
+        },
+        ratio_spread=ratios,
+        rounds=ROUNDS,
+        quick=QUICK,
+    )
+    publish("smt", content, _tables(measures) + bound_table(bounds))
+
+
+def _tables(measures: dict[str, dict[str, Any]]) -> str:
+    heading = ("ns per record", "payload", "CPU", "min to max", "clock", "bytes allocated")
+    rows = [
+        [
+            measure["label"],
+            measure["payload"],
+            f"{measure['cpu_ns']['median']:,.0f}",
+            f"{measure['cpu_ns']['min']:,.0f} to {measure['cpu_ns']['max']:,.0f}",
+            f"{measure['clock_ns']['median']:,.0f}",
+            f"{measure['bytes']:,}",
+        ]
+        for measure in measures.values()
+    ]
+    return markdown(heading, rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -26,7 +26,7 @@ from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import seed_offset
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import slot_removal
+from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
 from outbox_kit.stack.health_checks import get
 from outbox_kit.stack.ports import HOST, choose_ports
@@ -87,8 +87,8 @@ class Stage:
             yield row[0]
         finally:
             with postgres_client.connected(self.deployment.environment.source) as connection:
-                slot_removal.wait_given_up(connection, name)
-                slot_removal.drop_slot(connection, name)
+                wait_inactive(connection, name)
+                postgres_client.drop_slot(connection, name)
 
     @contextmanager
     def topic(self, name: str) -> Iterator[str]:
@@ -118,7 +118,7 @@ class Stage:
 
     def refuse_failed(self, name: str, client: ConnectClient | None = None) -> None:
         """Raises FailedError with the cause where the connector or its task FAILED."""
-        connect_lifecycle.refuse_failed(name, (client or self.deployment.connect).status(name))
+        connect_lifecycle.raise_if_failed(name, (client or self.deployment.connect).status(name))
 
 
 @contextmanager

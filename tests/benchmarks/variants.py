@@ -1,4 +1,4 @@
-"""The connectors that are compared: what the kit renders, and what it is compared with under the same settings."""
+"""Connector configs that are compared: the kit's, and alternatives with the same settings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.benchmarks.stage import Stage
 
 EVENT_ROUTER = "outbox-postgres-eventrouter"
 CONSTANT = "io.outboxkit.bench.ConstantRecord"
-# Size of a book of the backlog in Avro with its five bytes of frame.
+# Size of a book of the backlog in Avro, including the frame of five bytes.
 CONSTANT_BYTES = 134
-# As long as those of OutboxRouter, so that the worker has as much to convert, hash and send.
+# As long as those of OutboxRouter, so that the worker converts, hashes and sends as much.
 CONSTANT_HEADERS = (
     "event_id=00000000-0000-0000-0000-000000000000,event_type=book_changed,aggregate_type=book,"
     "event_time=2026-11-20T18:31:38.123456Z,source_sequence=0001_0000000000000000-0000000000000000"
 )
-# What Debezium and Connect have a default for, and the kit sets otherwise.
+# Settings for which the kit overrides a default of Debezium or Connect.
 TUNED = (
     *("poll.interval.ms", "max.batch.size", "max.queue.size", "heartbeat.interval.ms", "heartbeat.action.query"),
     *("extended.headers.enabled", "slot.retry.delay.ms", "slot.max.retries"),
@@ -23,24 +23,24 @@ TUNED = (
 
 
 def outbox_router(place: Stage, topic: str) -> dict[str, str]:
-    """The kit's own connector."""
+    """Return the kit's connector config."""
     return {**place.config("outbox-postgres"), "transforms.outbox.aggregate.book.topic": topic}
 
 
 def event_router(place: Stage, topic: str) -> dict[str, str]:
-    """Debezium's EventRouter, the payload passed on as text, under the kit's settings."""
+    """Return EventRouter with the kit's settings, passing the payload on as text."""
     return {**place.config(EVENT_ROUTER), "transforms.outbox.route.topic.replacement": topic}
 
 
 def event_router_bare(place: Stage, topic: str) -> dict[str, str]:
-    """... with one header, the event's id, instead of those of the contract."""
+    """Return `event_router` with the event id as its only header."""
     config = event_router(place, topic)
     del config["transforms.outbox.table.fields.additional.placement"]
     return config
 
 
 def event_router_avro(place: Stage, topic: str) -> dict[str, str]:
-    """... with the JSON expanded and written as Avro, which is what EventRouter offers to get there."""
+    """Return `event_router` with JSON expansion and Apicurio's Avro converter."""
     converter = {
         key: value
         for key, value in place.config("outbox-postgres-chain").items()
@@ -57,7 +57,7 @@ def event_router_avro(place: Stage, topic: str) -> dict[str, str]:
 
 
 def constant(place: Stage, topic: str) -> dict[str, str]:
-    """A transform that does nothing: the ceiling of the worker."""
+    """Return a config whose transform does nothing: the upper limit of the worker."""
     config = place.config("outbox-postgres")
     kept = {key: value for key, value in config.items() if not key.startswith("transforms.")}
     return {
@@ -71,7 +71,7 @@ def constant(place: Stage, topic: str) -> dict[str, str]:
 
 
 def event_router_defaults(place: Stage, topic: str) -> dict[str, str]:
-    """EventRouter, and Debezium's and Connect's own settings wherever they have some."""
+    """Return EventRouter with the defaults of Debezium and Connect."""
     return {
         key: value
         for key, value in event_router(place, topic).items()
@@ -83,12 +83,10 @@ Variant = Callable[[Stage, str], dict[str, str]]
 
 
 def tried(text: str) -> dict[str, Variant]:
-    """OutboxRouter under other settings: `max.batch.size=8192 max.queue.size=32768; poll.interval.ms=1` is two."""
+    """Return OutboxRouter with other settings; `max.batch.size=8192 linger.ms=0; poll.interval.ms=1` is two."""
 
     def under(settings: dict[str, str]) -> Variant:
         return lambda place, topic: {**outbox_router(place, topic), **settings}
 
     groups = [group.split() for group in text.split(";") if group.strip()]
-    return {
-        f"OutboxRouter, {' '.join(group)}": under(dict(setting.split("=", 1) for setting in group)) for group in groups
-    }
+    return {f"router {' '.join(group)}": under(dict(setting.split("=", 1) for setting in group)) for group in groups}

@@ -107,7 +107,7 @@ def test_a_job_with_a_wrong_password_is_refused(stack: Composed, variable: str, 
     ("setting", "words"),
     [
         ("source.sslrootcert", ("PostgreSQL at 127.0.0.1", "certificate verify failed")),
-        ("connect.ca_file", ("Kafka Connect at https://127.0.0.1", "certificate was not accepted")),
+        ("connect.ca_file", ("Kafka Connect at https://127.0.0.1", "certificate is not trusted")),
         ("kafka.client.ssl.ca.location", ("Kafka at 127.0.0.1", "certificate verify failed")),
     ],
 )

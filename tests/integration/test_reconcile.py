@@ -209,7 +209,7 @@ def test_a_topic_that_was_made_again_is_refused(spark: SparkSession, state: Stac
     second = describe(plain.kafka, plain.topic)
     assert second.topic_id != first.topic_id
     assert (first.latest, second.latest) == ({0: 1}, {0: 2})
-    with pytest.raises(RefusedError, match="was deleted and made again") as refused:
+    with pytest.raises(RefusedError, match="was deleted and recreated") as refused:
         materialize(spark, plain, print)
     assert "outbox-rebuild" in refused.value.hint
     assert rows(state, plain.table) == {"before": 1}

@@ -12,7 +12,7 @@ from kafka_log import START, Log, Schemas
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import ReadRange
-from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.ranges import TopicState
 from outbox_spark.kafka.topic import Topic
 
@@ -33,10 +33,10 @@ class LiveTopic:
 
     def topic(self) -> Topic:
         return Topic(
-            self.ends, self.records, lambda read: extracted(self.records(read)), self.offsets_at, self.registry
+            self.describe, self.records, lambda read: select_columns(self.records(read)), self.offsets_at, self.registry
         )
 
-    def ends(self) -> TopicState:
+    def describe(self) -> TopicState:
         earliest = dict.fromkeys(range(self.log.partitions), self.start)
         return TopicState(
             self.log.topic,

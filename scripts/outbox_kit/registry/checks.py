@@ -1,4 +1,4 @@
-"""What `outbox verify` checks in the schema registry."""
+"""Checks of `outbox verify` on the schema registry."""
 
 from __future__ import annotations
 
@@ -10,66 +10,68 @@ from outbox_kit.rules import Finding, Rule, rule
 
 
 @dataclass(frozen=True)
-class Look:
-    """Everything that the checks of the registry look at."""
+class RegistrySnapshot:
+    """Input of the checks."""
 
     subjects: list[Subject]
     actual: dict[str, ActualSubject]
     lock: Lock | None
 
 
-RULES: list[Rule[Look]] = []
+RULES: list[Rule[RegistrySnapshot]] = []
 
 
 @rule(
     RULES,
     "registry.reachable",
-    guards="the schema registry answers",
+    guards="the schema registry responds",
     remedy="check registry.url in the environment file",
 )
-def _reachable(look: Look) -> Finding:
-    return Finding(True, f"{len(look.actual)} subjects asked for", "an answer")
+def _reachable(snapshot: RegistrySnapshot) -> Finding:
+    return Finding(True, f"{len(snapshot.actual)} subjects requested", "a response")
 
 
 @rule(
     RULES,
     "registry.schemas",
-    guards="the newest version of every subject is the file's schema",
-    remedy="run `outbox apply`; where it says that a registry does not go back, take the newest version's schema",
+    guards="the latest version of every subject is the schema of the file",
+    remedy="run `outbox apply`; if it reports an older version of the schema, use the latest version",
 )
-def _registered(look: Look) -> Finding:
-    wrong = [subject.name for subject in look.subjects if not is_registered(subject, look.actual[subject.name])]
-    expected = f"the newest version of all {len(look.subjects)} subjects is the file's schema"
-    seen = f"not the file's schema: {', '.join(wrong)}" if wrong else f"all {len(look.subjects)}"
-    return Finding(not wrong, seen, expected)
+def _registered(snapshot: RegistrySnapshot) -> Finding:
+    problems = [
+        subject.name for subject in snapshot.subjects if not is_registered(subject, snapshot.actual[subject.name])
+    ]
+    expected = f"the latest version of all {len(snapshot.subjects)} subjects is the schema of the file"
+    actual = f"not the schema of the file: {', '.join(problems)}" if problems else f"all {len(snapshot.subjects)}"
+    return Finding(not problems, actual, expected)
 
 
 @rule(
     RULES,
     "registry.ids",
-    guards="the newest version of every subject has an id that the lock file knows",
-    remedy="run `outbox apply`; if the registry lost its content, restore it: old records carry old ids",
+    guards="the id of the latest version of every subject is in the lock file",
+    remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
-def _ids(look: Look) -> Finding:
-    wrong = []
-    for subject in look.subjects:
-        latest = look.actual[subject.name].latest
-        locked = look.lock.schemas.get(subject.aggregate_type, []) if look.lock else []
+def _ids(snapshot: RegistrySnapshot) -> Finding:
+    problems = []
+    for subject in snapshot.subjects:
+        latest = snapshot.actual[subject.name].latest
+        locked = snapshot.lock.schemas.get(subject.aggregate_type, []) if snapshot.lock else []
         if latest is not None and latest.id not in [entry.id for entry in locked]:
-            wrong.append(f"{subject.name} has id {latest.id}, the lock file {[entry.id for entry in locked]}")
-    return Finding(not wrong, "; ".join(wrong) or "as locked", "as locked")
+            problems.append(f"{subject.name} has id {latest.id}, the lock file {[entry.id for entry in locked]}")
+    return Finding(not problems, "; ".join(problems) or "as locked", "as locked")
 
 
 @rule(
     RULES,
     "registry.compatibility",
-    guards="every subject has the rule that keeps old records readable",
+    guards="every subject has the compatibility level of the pipeline file: old records stay readable",
     remedy="run `outbox apply`",
 )
-def _compatibility(look: Look) -> Finding:
-    wrong = [
-        f"{subject.name} is {look.actual[subject.name].compatibility}, not {subject.compatibility}"
-        for subject in look.subjects
-        if look.actual[subject.name].compatibility != subject.compatibility
+def _compatibility(snapshot: RegistrySnapshot) -> Finding:
+    problems = [
+        f"{subject.name} is {snapshot.actual[subject.name].compatibility}, not {subject.compatibility}"
+        for subject in snapshot.subjects
+        if snapshot.actual[subject.name].compatibility != subject.compatibility
     ]
-    return Finding(not wrong, "; ".join(wrong) or "as declared", "as declared")
+    return Finding(not problems, "; ".join(problems) or "as declared", "as declared")

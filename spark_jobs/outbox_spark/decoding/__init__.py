@@ -1,0 +1,1 @@
+"""Decoding of record keys and values into rows."""

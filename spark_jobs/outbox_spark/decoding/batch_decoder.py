@@ -13,7 +13,7 @@ from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_registry import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import Format, MaterializeJob, ReadRange
-from outbox_spark.kafka.newest_reader import extracted
+from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.topic import Topic
 from outbox_spark.runs.newest_per_key import Schemas, are_expected, newest_of, newest_per_key
 from outbox_spark.sinks import TargetTable
@@ -48,7 +48,7 @@ class Decoding:
         return {key: found[key] for key in sorted(found, key=str) if self._fits(found[key])}
 
     def are_enough(self, sums: Mapping[str, Any]) -> bool:
-        """Whether no other schemas occur than those that these sums (latest.sums_of) expected."""
+        """Whether no other schemas occur than those that these sums (latest.summary_metrics) expected."""
         return not self._is_avro or are_expected(sums)
 
     def writers(self, schemas: Schemas, *, whole: bool = True) -> Writers:
@@ -69,7 +69,7 @@ class Decoding:
         """The newest record of each key, or of each version of each key."""
         if not every_version:
             return newest_of(self._job, topic, read)
-        records, key_format = extracted(topic.records(read)), self._job.options.key_format
+        records, key_format = select_columns(topic.records(read)), self._job.options.key_format
         return newest_per_key(records, read.partition_epoch, every_version=True, key_format=key_format)
 
     def _fits(self, writer: str) -> bool:

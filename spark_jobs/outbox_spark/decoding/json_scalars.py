@@ -1,4 +1,4 @@
-"""From a JSON scalar to a value of an Avro type: NULL where it is none, whatever the reason."""
+"""Conversion of JSON scalars (variants) to values of Avro types; NULL if the value is not valid for the type."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_common.avro_schema import Node, kind_of
-from outbox_spark.decoding.json_text import kind_is
+from outbox_spark.decoding.json_text import has_kind
 
 Convert = Callable[[Column], Column]
 
-# Doubles below it are whole numbers exactly.
+# Doubles represent integers below it exactly.
 _EXACT = 2**53
-_WHOLE = r"^-?[0-9]+$"
+_INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
 _UUID = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _OFFSET = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DAY_SECONDS = 86_400
-# By unit: fraction digits, and the function that makes a timestamp of a number.
+# By unit: fraction digits, and the function that converts a number to a timestamp.
 _UNITS: Mapping[str, tuple[int, Convert]] = {"millis": (3, F.timestamp_millis), "micros": (6, F.timestamp_micros)}
 
 
 def converter(node: Node) -> Convert:
-    """For an Avro type that is no record, array, map or union; a logical type that is not known is ignored."""
+    """Return the conversion for a scalar Avro type; an unknown logical type is ignored."""
     kind, definition = kind_of(node), node if isinstance(node, dict) else {}
     logical = _LOGICAL.get((kind, str(definition.get("logicalType", ""))))
-    made = logical or _PLAIN.get(kind)
-    return made(definition) if made is not None else lambda _: F.lit(None)
+    build = logical or _PLAIN.get(kind)
+    return build(definition) if build is not None else lambda _: F.lit(None)
 
 
-def _string(found: Column) -> Column:
-    return F.when(kind_is(found, "STRING"), F.try_variant_get(found, "$", "string"))
+def _string(json: Column) -> Column:
+    return F.when(has_kind(json, "STRING"), F.try_variant_get(json, "$", "string"))
 
 
-def _boolean(found: Column) -> Column:
-    return F.when(kind_is(found, "BOOLEAN"), F.try_variant_get(found, "$", "boolean"))
+def _boolean(json: Column) -> Column:
+    return F.when(has_kind(json, "BOOLEAN"), F.try_variant_get(json, "$", "boolean"))
 
 
-def _whole(found: Column) -> Column:
-    """A whole number as long: 1, 1.0 and 1e3 are some."""
-    text = F.try_variant_get(found, "$", "string")
-    number = F.try_variant_get(found, "$", "double")
+def _integer(json: Column) -> Column:
+    """Return an integer as long; 1.0 and 1e3 are integers too."""
+    text = F.try_variant_get(json, "$", "string")
+    number = F.try_variant_get(json, "$", "double")
     exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_EXACT))
     return (
-        F.when(kind_is(found, "BIGINT"), F.try_variant_get(found, "$", "long"))
-        .when(kind_is(found, "DECIMAL") & F.rlike(text, F.lit(_WHOLE)), text.try_cast("long"))
-        .when(kind_is(found, "DOUBLE") & exact, number.try_cast("long"))
+        F.when(has_kind(json, "BIGINT"), F.try_variant_get(json, "$", "long"))
+        .when(has_kind(json, "DECIMAL") & F.rlike(text, F.lit(_INTEGER)), text.try_cast("long"))
+        .when(has_kind(json, "DOUBLE") & exact, number.try_cast("long"))
     )
 
 
-def _int(found: Column) -> Column:
-    return _whole(found).try_cast("int")
+def _int(json: Column) -> Column:
+    return _integer(json).try_cast("int")
 
 
 def _real(kind: str) -> Convert:
-    def convert(found: Column) -> Column:
-        is_number = kind_is(found, "BIGINT") | kind_is(found, "D")  # DECIMAL, DOUBLE
-        number = F.try_variant_get(found, "$", "double").cast(kind)
+    def convert(json: Column) -> Column:
+        is_number = has_kind(json, "BIGINT") | has_kind(json, "D")  # DECIMAL, DOUBLE
+        number = F.try_variant_get(json, "$", "double").cast(kind)
         return F.when(is_number & (F.abs(number) < F.lit(float("inf"))), number)
 
     return convert
 
 
 def _decimal(node: Mapping[str, Any]) -> Convert:
-    """A number, or a text that holds one. More digits than there is room for make it none."""
+    """Accept a number or a string that contains one; too many digits make it invalid."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
 
-    def convert(found: Column) -> Column:
-        # In exponent form a number has passed through a double, and only whole ones are still what was written.
+    def convert(json: Column) -> Column:
+        # A number in exponent form is parsed as double, which is exact for integers only.
         text = (
-            F.when(kind_is(found, "DOUBLE"), _whole(found).cast("string"))
-            .when(kind_is(found, "STRING") | kind_is(found, "BIGINT") | kind_is(found, "DECIMAL"),
-                  F.try_variant_get(found, "$", "string"))
+            F.when(has_kind(json, "DOUBLE"), _integer(json).cast("string"))
+            .when(has_kind(json, "STRING") | has_kind(json, "BIGINT") | has_kind(json, "DECIMAL"),
+                  F.try_variant_get(json, "$", "string"))
         )  # fmt: skip
         digits = F.length(F.rtrim(F.regexp_extract(text, r"\.([0-9]+)$", 1), F.lit("0")))
         fits = F.rlike(text, F.lit(_DECIMAL)) & (digits <= F.lit(scale))
@@ -85,9 +85,9 @@ def _decimal(node: Mapping[str, Any]) -> Convert:
     return convert
 
 
-def _bytes(found: Column) -> Column:
-    r"""`\x` and hexadecimal digits, as PostgreSQL writes bytea, or base64."""
-    text = _string(found)
+def _bytes(json: Column) -> Column:
+    r"""Accept `\x` and hexadecimal digits, as in PostgreSQL's bytea, or base64."""
+    text = _string(json)
     is_hex = F.rlike(text, F.lit(r"^\\x([0-9a-fA-F]{2})*$"))
     return F.when(is_hex, F.try_to_binary(F.substring(text, 3, 2**31 - 1), F.lit("hex"))).otherwise(
         F.try_to_binary(text, F.lit("base64"))
@@ -95,45 +95,45 @@ def _bytes(found: Column) -> Column:
 
 
 def _fixed(node: Mapping[str, Any]) -> Convert:
-    def convert(found: Column) -> Column:
-        value = _bytes(found)
+    def convert(json: Column) -> Column:
+        value = _bytes(json)
         return F.when(F.octet_length(value) == F.lit(int(node["size"])), value)
 
     return convert
 
 
 def _enum(node: Mapping[str, Any]) -> Convert:
-    def convert(found: Column) -> Column:
-        text = _string(found)
+    def convert(json: Column) -> Column:
+        text = _string(json)
         return F.when(text.isin(*node["symbols"]), text)
 
     return convert
 
 
-def _uuid(found: Column) -> Column:
-    text = _string(found)
+def _uuid(json: Column) -> Column:
+    text = _string(json)
     return F.when(F.rlike(text, F.lit(_UUID)), text)
 
 
 def _uuid_bytes(node: Mapping[str, Any]) -> Convert:
-    if node["size"] != 16:  # noqa: PLR2004 - the size of a uuid; of another size it is a fixed like any other
+    if node["size"] != 16:  # noqa: PLR2004 - the size of a uuid; any other size is an ordinary fixed
         return _fixed(node)
-    return lambda found: F.unhex(F.replace(_uuid(found), F.lit("-"), F.lit("")))
+    return lambda json: F.unhex(F.replace(_uuid(json), F.lit("-"), F.lit("")))
 
 
-def _date(found: Column) -> Column:
-    """ISO-8601, or days since 1970."""
-    text = _string(found)
+def _date(json: Column) -> Column:
+    """Accept ISO 8601, or days since 1970."""
+    text = _string(json)
     written = F.when(F.rlike(text, F.lit(f"^{_DATE}$")), text.try_cast("date"))
-    return F.coalesce(written, F.date_from_unix_date(_int(found)))
+    return F.coalesce(written, F.date_from_unix_date(_int(json)))
 
 
 def _time(unit: str, kind: str) -> Convert:
-    """`HH:MM:SS` and a fraction, or the number of units since midnight; as that number."""
+    """Accept `HH:MM:SS` with a fraction, or units since midnight; return the latter."""
     digits = _UNITS[unit][0]
 
-    def convert(found: Column) -> Column:
-        text = _string(found)
+    def convert(json: Column) -> Column:
+        text = _string(json)
         seconds = (
             F.substring(text, 1, 2).try_cast("int") * 3600
             + F.substring(text, 4, 2).try_cast("int") * 60
@@ -141,51 +141,51 @@ def _time(unit: str, kind: str) -> Convert:
         )
         fraction = F.rpad(F.substring(text, 10, digits), digits, "0").try_cast("int")
         written = seconds.cast("long") * 10**digits + fraction
-        number = _whole(found)
+        number = _integer(json)
         in_day = number.between(0, _DAY_SECONDS * 10**digits - 1)
-        good = F.rlike(text, F.lit(f"^{_CLOCK}{_fraction(digits)}$"))
-        return F.when(good, written).when(in_day, number).cast(kind)
+        valid = F.rlike(text, F.lit(f"^{_CLOCK}{_fraction(digits)}$"))
+        return F.when(valid, written).when(in_day, number).cast(kind)
 
     return convert
 
 
 def _timestamp(unit: str) -> Convert:
-    """ISO-8601 with offset, or the number of units since 1970."""
+    """Accept ISO 8601 with an offset, or units since 1970."""
     digits, from_number = _UNITS[unit]
 
-    def convert(found: Column) -> Column:
-        text = _string(found)
-        good = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}{_OFFSET}$"))
-        # Spark knows offsets of hours and minutes with a colon only.
+    def convert(json: Column) -> Column:
+        text = _string(json)
+        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}{_OFFSET}$"))
+        # Spark accepts offsets of hours and minutes with a colon only.
         colon = F.regexp_replace(text, "([+-][0-9]{2})([0-9]{2})$", "$1:$2")
         offset = F.regexp_replace(colon, "([T ].*[+-][0-9]{2})$", "$1:00")
-        return F.coalesce(F.when(good, offset.try_cast("timestamp")), _since_1970(found, digits, from_number))
+        return F.coalesce(F.when(valid, offset.try_cast("timestamp")), _since_1970(json, digits, from_number))
 
     return convert
 
 
 def _local_timestamp(unit: str) -> Convert:
-    """ISO-8601 without offset, or the number of units since 1970."""
+    """Accept ISO 8601 without an offset, or units since 1970."""
     digits, from_number = _UNITS[unit]
 
-    def convert(found: Column) -> Column:
-        text = _string(found)
-        good = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}$"))
-        number = _since_1970(found, digits, from_number).cast("timestamp_ntz")  # the session's zone is UTC
-        return F.coalesce(F.when(good, text.try_cast("timestamp_ntz")), number)
+    def convert(json: Column) -> Column:
+        text = _string(json)
+        valid = F.rlike(text, F.lit(f"^{_DATE}[T ]{_CLOCK}{_fraction(digits)}$"))
+        number = _since_1970(json, digits, from_number).cast("timestamp_ntz")  # the session's time zone is UTC
+        return F.coalesce(F.when(valid, text.try_cast("timestamp_ntz")), number)
 
     return convert
 
 
-def _since_1970(found: Column, digits: int, from_number: Convert) -> Column:
-    number = _whole(found)
-    # What does not fit Spark's microseconds raises instead of being NULL.
-    most = (2**63 - 1) // 10 ** (6 - digits)
-    return from_number(F.when(number.between(-most, most), number))
+def _since_1970(json: Column, digits: int, from_number: Convert) -> Column:
+    number = _integer(json)
+    # from_number() raises for values outside the range of Spark's microseconds.
+    limit = (2**63 - 1) // 10 ** (6 - digits)
+    return from_number(F.when(number.between(-limit, limit), number))
 
 
 def _fraction(digits: int) -> str:
-    """Digits beyond the unit are refused, but for zeros."""
+    """Return the pattern of a fraction; digits beyond the unit must be zeros."""
     return rf"(\.[0-9]{{1,{digits}}}0*)?"
 
 
@@ -206,7 +206,7 @@ _PLAIN: Mapping[str, Callable[[Mapping[str, Any]], Convert]] = {
     "string": lambda _: _string,
     "enum": _enum,
     "int": lambda _: _int,
-    "long": lambda _: _whole,
+    "long": lambda _: _integer,
     "float": lambda _: _real("float"),
     "double": lambda _: _real("double"),
     "boolean": lambda _: _boolean,

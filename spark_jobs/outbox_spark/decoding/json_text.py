@@ -1,4 +1,4 @@
-"""JSON in bytes to Spark's variant, strictly: what is not exactly one JSON document is NULL."""
+"""Strict conversion of JSON bytes to Spark's variant: anything but exactly one JSON document is NULL."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Of to_json, for exact text: it cuts timestamps to milliseconds and leaves out nulls unless told otherwise."""
+"""Options of to_json for exact text: by default it truncates timestamps to milliseconds and omits nulls."""
 
 _END = "outbox__end"
-# Half a surrogate pair as an escape, which the parser would turn into a question mark. An escaped backslash before
-# the u makes it text.
-_HALF = (
+# An unpaired surrogate as an escape, which the parser would replace with a question mark. After an escaped backslash
+# the `u` is ordinary text.
+_UNPAIRED_SURROGATE = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 
 
-def parsed(raw: Column) -> Column:
-    """A variant; SQL NULL where the bytes are no JSON document in UTF-8, or repeat a member of an object.
+def parse_json(raw: Column) -> Column:
+    """Return a variant; SQL NULL if the bytes are not a JSON document in UTF-8 or an object repeats a member.
 
-    JSON null is a variant too, and not SQL NULL.
+    JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser stops after the first value, whatever follows: the end that is put behind it must still be found.
-    found = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END}":0}}')))
-    whole = F.try_variant_get(found, f"$.{_END}", "int").isNotNull()
-    good = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_HALF)) & whole
-    return F.when(good, F.try_variant_get(found, "$.v", "variant"))
+    # The parser ignores what follows the first value: therefore an end marker is appended, which must be parsed too.
+    wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END}":0}}')))
+    complete = F.try_variant_get(wrapped, f"$.{_END}", "int").isNotNull()
+    valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & complete
+    return F.when(valid, F.try_variant_get(wrapped, "$.v", "variant"))
 
 
 def payload_of(envelope: Column) -> Column:
-    """`payload` of {"schema": ..., "payload": ...}; SQL NULL where there is no such envelope."""
+    """Return `payload` of {"schema": ..., "payload": ...}; SQL NULL if the document is not such an envelope."""
     has_schema = F.try_variant_get(envelope, "$.schema", "variant").isNotNull()
     return F.when(has_schema, F.try_variant_get(envelope, "$.payload", "variant"))
 
 
-def state_of(found: Column) -> Column:
-    """What a value means: JSON inside of a JSON text counts as that JSON.
+def unwrap_string(document: Column) -> Column:
+    """Return the JSON inside a JSON string; any other document unchanged.
 
-    EventRouter that does not expand payloads, with JsonConverter behind it, writes a jsonb payload as a text.
+    EventRouter without payload expansion writes a jsonb payload as a string if JsonConverter follows.
     """
-    inner = parsed(F.try_variant_get(found, "$", "string"))
-    return F.when(F.schema_of_variant(found) == "STRING", inner).otherwise(found)
+    inner = parse_json(F.try_variant_get(document, "$", "string"))
+    return F.when(F.schema_of_variant(document) == "STRING", inner).otherwise(document)
 
 
-def kind_is(found: Column, kind: str) -> Column:
-    """Whether a variant is an OBJECT, ARRAY, STRING, BIGINT, DECIMAL, DOUBLE, BOOLEAN or (JSON null) VOID."""
-    return F.startswith(F.schema_of_variant(found), F.lit(kind))
+def has_kind(variant: Column, kind: str) -> Column:
+    """Return whether a variant is an OBJECT, ARRAY, STRING, BIGINT, DECIMAL, DOUBLE, BOOLEAN or (JSON null) VOID."""
+    return F.startswith(F.schema_of_variant(variant), F.lit(kind))

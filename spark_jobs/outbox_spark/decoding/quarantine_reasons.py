@@ -1,4 +1,4 @@
-"""Why a record is in quarantine; part of the interface, so the words do not change."""
+"""Reasons why a record is in quarantine. Queries of users compare with them: do not change the values."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from outbox_spark.decoding.columns import KEY_COLUMN
 
 
 class Reason:
-    """Words of the column `reason` of the quarantine."""
+    """Values of the column `reason` of the quarantine table."""
 
     NO_KEY = "no-key"
     KEY_NOT_TEXT = "key-not-utf8"
     KEY_UNREADABLE = "key-unreadable"
-    """Not the JSON that `key_format` says, or JSON that names nothing."""
+    """The key is not valid for `key_format`, or is JSON other than a string or an integer."""
     NOT_WIRE_FORMAT = "not-wire-format"
     UNKNOWN_SCHEMA_ID = "unknown-schema-id"
     UNDECODABLE = "undecodable"
     INVALID = "invalid"
-    """Followed by `:<column>`: decoded, but not a value of the column's type."""
+    """Followed by `:<column>`: decoded, but not a valid value of the column's type."""
 
 
-UNNAMED = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")
-"""Reasons of records that belong to no row: their key is what cannot be read."""
+UNREADABLE_KEY = (Reason.NO_KEY, Reason.KEY_NOT_TEXT, Reason.KEY_UNREADABLE, f"{Reason.INVALID}:{KEY_COLUMN}")
+"""Reasons of records that belong to no row, because their key cannot be read."""

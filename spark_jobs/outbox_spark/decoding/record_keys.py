@@ -1,7 +1,6 @@
-"""The text of a record key, by which records are compared.
+"""Text of a record key, by which records are compared.
 
-Two keys of the same text can differ in bytes: in the id of a schema, in the spelling of JSON. They are one aggregate,
-so all of that goes before keys are compared.
+Keys with the same text can differ in bytes (schema id, spelling of JSON), but belong to the same aggregate.
 """
 
 from __future__ import annotations
@@ -9,21 +8,21 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.json_text import parsed, payload_of
+from outbox_spark.decoding.json_text import parse_json, payload_of
 from outbox_spark.jobs.model import Format
-from outbox_spark.session.no_inline import once
+from outbox_spark.session.no_inline import no_inline
 
 _FRAME_BYTES = 5
 _ALL = 2**31 - 1
-# Bytes of an Avro length, and which lengths take them: a zigzag varint has 7 bits per byte, and one for the sign.
+# Size of an Avro length in bytes, and the lengths of that size: a zigzag varint has 7 bits per byte, and a sign bit.
 _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 << 20) - 1)}
-_WHOLE_NUMBER = "^-?[0-9]+$"
+_INTEGER = "^-?[0-9]+$"
 
 
 def key_text(key: Column, id_header: Column, key_format: Format) -> Column:
-    """The text of a key, binary. `id_header` is the record's __key_schema_id.
+    """Return the text of a key, binary. `id_header` is the record's __key_schema_id.
 
-    NULL for a key that is NULL or, in the JSON formats, no text and no whole number.
+    NULL for a NULL key and, in the JSON formats, for a key that is neither a string nor an integer.
     """
     if key_format is Format.TEXT:
         return _text(key, id_header)
@@ -31,12 +30,12 @@ def key_text(key: Column, id_header: Column, key_format: Format) -> Column:
 
 
 def _text(key: Column, id_header: Column) -> Column:
-    """UTF-8 as it is, or an Avro string: behind a frame, or bare with its schema id in the header.
+    """Return UTF-8 unchanged, and the text of an Avro string: in a frame, or with its schema id in the header.
 
-    A frame is recognised by its first byte, 0x00, which no text in PostgreSQL can begin with, and by a length
-    that is exactly that of the rest; what merely looks like an Avro string stays as it is. NULL stays NULL.
+    A frame is recognized by its first byte, 0x00, with which no text in PostgreSQL can begin, and by a length that
+    matches the remaining bytes. Any other key is unchanged.
     """
-    # Most keys have no frame: they are told by one byte and a missing header, and pay for nothing else.
+    # Most keys have no frame: the first byte and the missing header decide, without further cost.
     return (
         F.when(id_header.isNotNull(), _avro_string(key, 0))
         .when(F.substring(key, 1, 1) == F.lit(b"\x00"), _avro_string(key, _FRAME_BYTES))
@@ -44,33 +43,33 @@ def _text(key: Column, id_header: Column) -> Column:
     )
 
 
-def _avro_string(key: Column, skipped: int) -> Column:
-    """The text of an Avro string behind so many bytes; the whole key where it is none."""
+def _avro_string(key: Column, frame_bytes: int) -> Column:
+    """Return the text of an Avro string after a frame of this size; the whole key if it is none."""
     size = F.octet_length(key)
     text = key
-    for count, (shortest, longest) in _LENGTHS.items():
-        start = skipped + count
+    for count, (minimum, maximum) in _LENGTHS.items():
+        start = frame_bytes + count
         length = size - F.lit(start)
-        fits = length.between(shortest, longest) & (F.substring(key, skipped + 1, count) == _length(length, count))
-        text = F.when(fits, F.substring(key, start + 1, _ALL)).otherwise(text)
+        matches = F.substring(key, frame_bytes + 1, count) == _encoded_length(length, count)
+        text = F.when(length.between(minimum, maximum) & matches, F.substring(key, start + 1, _ALL)).otherwise(text)
     return text
 
 
 def _json_text(key: Column, *, with_schema: bool) -> Column:
-    """A JSON text, or a whole number as it is written; of an envelope the payload."""
-    found = parsed(key)
-    found = payload_of(found) if with_schema else found
-    kind, text = F.schema_of_variant(found), F.try_variant_get(found, "$", "string")
-    # Of other numbers there is more than one spelling; true, null and objects name nothing.
-    whole = F.rlike(text, F.lit(_WHOLE_NUMBER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
-    return once(F.when((kind == "STRING") | whole, text.cast("binary")))
+    """Return a JSON string, or an integer as it is written; of an envelope the payload."""
+    document = parse_json(key)
+    document = payload_of(document) if with_schema else document
+    kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
+    # Other numbers have more than one spelling.
+    integer = F.rlike(text, F.lit(_INTEGER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
+    return no_inline(F.when((kind == "STRING") | integer, text.cast("binary")))
 
 
-def _length(length: Column, count: int) -> Column:
-    """A length as Avro writes it, in just so many bytes: twice the number, 7 bits each, the lowest first."""
-    parts = []
+def _encoded_length(length: Column, count: int) -> Column:
+    """Return a length as Avro encodes it in `count` bytes: doubled, 7 bits per byte, lowest bits first."""
+    digits = []
     for index in range(count):
         bits = F.shiftright(length * 2, 7 * index).bitwiseAND(F.lit(0x7F))
-        more = F.lit(0x80 if index + 1 < count else 0)
-        parts.append(F.lpad(F.hex(bits.bitwiseOR(more).cast("long")), 2, "0"))
-    return F.unhex(F.concat(*parts))
+        continuation = F.lit(0x80 if index + 1 < count else 0)
+        digits.append(F.lpad(F.hex(bits.bitwiseOR(continuation).cast("long")), 2, "0"))
+    return F.unhex(F.concat(*digits))

@@ -1,0 +1,1 @@
+"""Kafka topics: client settings, offsets to read, readers of their records."""

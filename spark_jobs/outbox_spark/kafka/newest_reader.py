@@ -1,8 +1,8 @@
-"""Reads a range without superseded records, by a reader of our own in a jar (spark_jobs/java).
+"""Reader of outbox-spark.jar (spark_jobs/java) that leaves out superseded records of a range.
 
-A topic with ten records a key leaves a tenth, before Spark makes a row of any. It is no reduction by itself and changes
-no result: the aggregation after it decides. So it may be left out, and is where the jar is not on the class path or a
-setting says so; Spark's own reader then reads every record.
+Of a topic with ten records per key it returns a tenth, before Spark creates a row of any. It does not replace the
+aggregation, which decides, and does not change the result. Without the jar, or with the setting below, Spark's own
+reader returns every record.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.framing import KEY_ID_HEADER, VALUE_ID_HEADER, header_of
+from outbox_spark.decoding.framing import KEY_ID_HEADER, VALUE_ID_HEADER, last_header
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import sequence_kind, sequence_of
 from outbox_spark.kafka.range_reader import consumer_settings, read_records
 from outbox_spark.session.class_path import has_class
-from outbox_spark.session.expression_cache import reused
-from outbox_spark.session.jar_fallback import AUTO, Choice
+from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.session.jar_fallback import AUTO, JarFallback
 
 CLASS = "io.outboxkit.spark.NewestRecords"
 CHECKED_CLASS = "io.outboxkit.spark.KeptRows"
 SETTING = "spark.outbox.reader"
 VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
-"""Records that one task keeps before it hands them on. Beside Spark's own memory, so it counts in the heap."""
-PATIENCE_MILLIS = 120_000
-"""How long a task waits for the broker without getting further: as long as Spark's own reader."""
+"""Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
+TIMEOUT_MILLIS = 120_000
+"""How long a task waits for the broker without progress: as long as Spark's reader."""
 
-# It asks the broker for nothing around a poll, so many small ones cost little; what a large one holds is copied by the
-# collector every time that it runs, which took a third of the time.
+# This reader sends no other requests around a poll, so small polls are cheap; garbage collection copies the records of
+# a poll each time that it runs, which took a third of the time with large ones.
 _CONSUMER = {"max.poll.records": "500"}
 
 COLUMNS = [
     "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header", "_records", "_kinds",
 ]  # fmt: skip
-"""What is left of records: the headers that the jobs read, and how many records a row stands for (`_records`), with
-which kinds of sequence (`_kinds`, bits of order.py)."""
+"""Columns of a record: three of its headers, the number of records that the row represents (`_records`), and their
+kinds of sequence (`_kinds`, the bits in ordering.py)."""
 
 
 class Reader(StrEnum):
-    """Who reads records of which the newest of each key are wanted."""
+    """Values of SETTING."""
 
     AUTO = AUTO
     NEWEST = "newest"
-    """The one in the jar."""
+    """The reader in the jar."""
     SPARK = "spark"
 
 
@@ -56,40 +56,40 @@ def read_newest(
     kafka: Mapping[str, str],
     read: ReadRange,
     limit: int = LIMIT_BYTES,
-    patience: int = PATIENCE_MILLIS,
+    timeout: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """COLUMNS of the records of `read`, where possible without those that are older than another of the same key.
+    """Return COLUMNS of the records of `read`, if possible without superseded ones.
 
-    Like source.read_records it fails when the log does not hold the range, and passes what was compacted. `patience`
-    is in ms. Raises ConfigurationError when the setting asks for what is not there.
+    Like read_records it fails if the log starts after the range's start, and accepts offsets that were compacted.
+    `limit` is in bytes per task, `timeout` in ms. Raises ConfigurationError if SETTING requires a missing class.
     """
-    if Choice(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, CLASS).made(spark) is Reader.SPARK:
-        return extracted(read_records(spark, kafka, read))
+    if JarFallback(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, CLASS).choose(spark) is Reader.SPARK:
+        return select_columns(read_records(spark, kafka, read))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
     settings = {**consumer_settings(kafka), **_CONSUMER}
-    frame = jvm.io.outboxkit.spark.NewestRecords.of(spark._jsparkSession, read.topic, ranges, settings, limit, patience)
+    frame = jvm.io.outboxkit.spark.NewestRecords.of(spark._jsparkSession, read.topic, ranges, settings, limit, timeout)
     return DataFrame(frame, spark)
 
 
-def extracted(records: DataFrame) -> DataFrame:
-    """COLUMNS of every record of source.RECORD_COLUMNS."""
-    frame, spark = records.select(*_extracted()), records.sparkSession
+def select_columns(records: DataFrame) -> DataFrame:
+    """Return COLUMNS of every record, from range_reader.RECORD_COLUMNS."""
+    frame, spark = records.select(*_columns()), records.sparkSession
     if not has_class(spark, CHECKED_CLASS):
         return frame
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.KeptRows.checked(frame._jdf), spark)
 
 
-@reused
-def _extracted() -> list[Column]:
+@cached_expressions
+def _columns() -> list[Column]:
     headers, sequence = F.col("headers"), sequence_of(F.col("headers"))
     return [
         *map(F.col, ["key", "value", "partition", "offset", "timestamp"]),
         sequence.alias("sequence"),
-        # NULL where the id is in front of the value; what it says is read after the reduction.
-        header_of(headers, VALUE_ID_HEADER).alias("id_header"),
-        header_of(headers, KEY_ID_HEADER).alias("key_id_header"),
+        # NULL if the id precedes the value; it is decoded after the reduction.
+        last_header(headers, VALUE_ID_HEADER).alias("id_header"),
+        last_header(headers, KEY_ID_HEADER).alias("key_id_header"),
         F.lit(1).cast("long").alias("_records"),
         sequence_kind(sequence).alias("_kinds"),
     ]

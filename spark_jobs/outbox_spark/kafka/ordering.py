@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.framing import header_of
+from outbox_spark.decoding.framing import last_header
 
 SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
@@ -31,7 +31,7 @@ def sequence_of(headers: Column) -> Column:
 
     Of several headers of that name the last counts, as in Kafka's own `Headers.lastHeader`.
     """
-    return header_of(headers, SEQUENCE_HEADER)
+    return last_header(headers, SEQUENCE_HEADER)
 
 
 def sequence_kind(sequence: Column) -> Column:

@@ -1,4 +1,4 @@
-"""Reads one resolved range of a topic, exactly."""
+"""Spark's Kafka reader for one resolved range of a topic."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from outbox_spark.kafka.settings import java_settings
 
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
-# Spark's reader asks the broker twice for offsets around every poll, and Kafka's default of 500 records per poll makes
-# that dominate. With 50,000 the collector does: it copies what a poll holds every time that it runs.
+# Spark's reader requests offsets twice around every poll, which dominates with Kafka's default of 500 records per poll.
+# With 50,000 garbage collection does, because it copies the records of a poll each time that it runs.
 _CONSUMER = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 << 20),
     "fetch.max.bytes": str(64 << 20),
     "receive.buffer.bytes": "-1",
-    # The consumer asks for more as soon as it has something, and behind the end of a topic the broker holds that
-    # request back for this long, and with it the reader's question for offsets: half a second per task by default.
+    # The consumer prefetches, and at the end of a topic the broker delays the response, and with it the response to the
+    # reader's request for offsets, by this time: by default half a second per task.
     "fetch.max.wait.ms": "5",
 }
 
 
 def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Of Kafka's Java consumer: those of librdkafka that are given, and what reading a range wants."""
+    """Return settings of the Java consumer: the given librdkafka settings, and those for reading a range."""
     return {**java_settings(kafka), **_CONSUMER}
 
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], read: ReadRange) -> DataFrame:
-    """The records of `read`: key, value (binary), partition, offset, timestamp, headers (array of key, value).
+    """Return the records of `read`: key, value (binary), partition, offset, timestamp, headers (array of key, value).
 
-    `assign` names the partitions, so that a topic that grows meanwhile does not change the range.
-    `failOnDataLoss` stays true: on a compacted topic missing offsets inside the range are normal and pass,
-    a log start beyond the range fails the run.
+    `assign` names the partitions, so that partitions that are added meanwhile do not change the range. With
+    `failOnDataLoss` the run fails if the log starts after the range's start; offsets that compaction removed within
+    the range are not a data loss.
     """
-    assignment = {read.topic: sorted(read.end)}
     options = {
         **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
-        "assign": json.dumps(assignment),
+        "assign": json.dumps({read.topic: sorted(read.end)}),
         "startingOffsets": _offsets(read.topic, read.start),
         "endingOffsets": _offsets(read.topic, read.end),
         "includeHeaders": "true",

@@ -1,4 +1,4 @@
-"""Reading again what was read: from where, and when that is refused."""
+"""Replay: a range that starts before the committed offsets."""
 
 from __future__ import annotations
 
@@ -14,45 +14,52 @@ from outbox_spark.kafka.topic import Topic
 BEGINNING = "beginning"
 
 
-def replay(topic: Topic, state: TopicState, read: ReadRange, committed: Committed | None, asked: str) -> ReadRange:
-    """`read`, begun at a time (ISO 8601) or at the `beginning`. Raises ConfigurationError, RefusedError."""
-    start = state.earliest if asked == BEGINNING else topic.offsets_at(state, parsed(asked))
+def replay(
+    topic: Topic, state: TopicState, read: ReadRange, committed: Committed | None, replay_from: str
+) -> ReadRange:
+    """Return `read` with the start at a time (ISO 8601) or at the `beginning`.
+
+    Raises ConfigurationError, RefusedError.
+    """
+    start = state.earliest if replay_from == BEGINNING else topic.offsets_at(state, parse_time(replay_from))
     since = committed.ledger_since if committed else None
-    remembered = None if since is None else topic.offsets_at(state, since)
-    return replayed(read, committed, start, remembered, asked)
+    ledger_start = None if since is None else topic.offsets_at(state, since)
+    return replay_range(read, committed, start, ledger_start, replay_from)
 
 
-def parsed(text: str) -> datetime:
-    """A time; UTC unless it says otherwise."""
+def parse_time(text: str) -> datetime:
+    """Parse a time; without an offset it is UTC."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        message = f"--replay-from {text} is no time"
-        raise ConfigurationError(message, f"for instance 2026-01-31T06:00:00Z, or {BEGINNING}") from None
+        message = f"--replay-from {text} is not a time"
+        raise ConfigurationError(
+            message, f"give an ISO 8601 time such as 2026-01-31T06:00:00Z, or {BEGINNING}"
+        ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def replayed(
+def replay_range(
     read: ReadRange,
     committed: Committed | None,
     start: Mapping[int, int],
-    remembered: Mapping[int, int] | None,
-    asked: str,
+    ledger_start: Mapping[int, int] | None,
+    replay_from: str,
 ) -> ReadRange:
-    """`read`, begun earlier: at `start`. Pure.
+    """Return `read` with an earlier start. Pure.
 
-    `remembered` are the offsets from which on the ledger has every deletion, None for all. What is read again below
-    them could bring back a row whose deletion is forgotten: raises RefusedError.
+    `ledger_start` are the offsets from which on the tombstone ledger contains every deletion; None: from the beginning.
+    Raises RefusedError for a start before them, as deleted rows could be resurrected.
     """
     if committed is None:
         return read
     earlier = {partition: min(offset, start.get(partition, offset)) for partition, offset in read.start.items()}
     for partition, offset in sorted(earlier.items()):
-        if remembered is not None and offset < min(remembered[partition], read.start[partition]):
+        if ledger_start is not None and offset < min(ledger_start[partition], read.start[partition]):
             message = (
-                f"topic {read.topic}: a replay from {asked} reads partition {partition} from offset {offset}; "
-                f"deletions from before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
-                f"(offset {remembered[partition]}) are forgotten, and their rows would come back"
+                f"topic {read.topic}: a replay from {replay_from} reads partition {partition} from offset {offset}, but "
+                f"the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
+                f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
             )
-            raise RefusedError(message, "replay from a later time, or make the table anew: outbox-rebuild")
+            raise RefusedError(message, "replay from a later time, or run outbox-rebuild")
     return replace(read, start=earlier)

@@ -1,4 +1,4 @@
-"""One set of Kafka settings for two clients: the driver asks through librdkafka, Spark reads through Java."""
+"""Translation of librdkafka settings, which the driver uses, to settings of the Java consumer, which Spark uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outbox_spark.errors import ConfigurationError
 
-# Same name and same values in both clients.
+# Same name and values in both clients.
 _SHARED = frozenset(
     {
         "bootstrap.servers",
@@ -21,7 +21,7 @@ _SHARED = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-# Translated together, below.
+# Translated below.
 _TRANSLATED = frozenset(
     {
         "sasl.mechanism",
@@ -46,16 +46,15 @@ _LOGIN_MODULES = {
 
 
 def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the Java consumer that mean what the librdkafka `settings` mean.
+    """Return the settings of the Java consumer that are equivalent to the librdkafka `settings`.
 
-    Certificates become inline PEM, so that executors need no files of the driver.
-    Raises ConfigurationError for a setting without a known counterpart: leaving it out could change
-    which cluster is read, or how securely.
+    Certificates become inline PEM, so that executors need no files of the driver. Raises ConfigurationError for a
+    setting without a known counterpart: omitting it could change which cluster is read, or how securely.
     """
     unknown = sorted(set(settings) - _SHARED - _TRANSLATED)
     if unknown:
-        message = f"kafka.client has settings that the Spark reader cannot take over: {', '.join(unknown)}"
-        raise ConfigurationError(message, f"known: {', '.join(sorted(_SHARED | _TRANSLATED))}")
+        message = f"kafka.client has settings that Spark's Kafka reader does not support: {', '.join(unknown)}"
+        raise ConfigurationError(message, f"supported: {', '.join(sorted(_SHARED | _TRANSLATED))}")
     shared = {name: value for name, value in settings.items() if name in _SHARED}
     return {**shared, **_sasl(settings), **_tls(settings)}
 
@@ -68,8 +67,8 @@ def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
     if "sasl.username" in settings:
         module = _LOGIN_MODULES.get(mechanism)
         if module is None:
-            message = f"kafka.client: sasl.mechanism is {mechanism!r}"
-            raise ConfigurationError(message, f"with a user name it can be: {', '.join(sorted(_LOGIN_MODULES))}")
+            message = f"kafka.client: sasl.mechanism {mechanism!r} does not support sasl.username"
+            raise ConfigurationError(message, f"use one of: {', '.join(sorted(_LOGIN_MODULES))}")
         login = f"username={_quoted(settings['sasl.username'])} password={_quoted(settings.get('sasl.password', ''))}"
         translated["sasl.jaas.config"] = f"{module} required {login};"
     return translated
@@ -92,7 +91,7 @@ def _tls(settings: Mapping[str, str]) -> dict[str, str]:
         translated["ssl.key.password"] = settings["ssl.key.password"]
     algorithm = settings.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
-        # librdkafka says "none" where Java has the empty text.
+        # librdkafka's "none" is the empty string in Java.
         translated["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
     return translated
 
@@ -107,7 +106,7 @@ def _pem(settings: Mapping[str, str], prefix: str) -> str | None:
         return Path(location).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         message = f"kafka.client: {prefix}.location: cannot read {location} as PEM: {error}"
-        raise ConfigurationError(message, "name a PEM file that the driver can read") from None
+        raise ConfigurationError(message, f"set {prefix}.location to a PEM file that the driver can read") from None
 
 
 def _quoted(text: str) -> str:

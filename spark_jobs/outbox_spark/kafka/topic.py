@@ -1,4 +1,4 @@
-"""A topic as runs see it: what is there, and its records. One place to put another in for tests."""
+"""Access of a run to its topic; tests substitute the functions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from outbox_spark.kafka.ranges import TopicState, describe, offsets_at
 class Topic:
     """The topic of one job."""
 
-    ends: Callable[[], TopicState]
-    """As it is now; asked anew each time."""
+    describe: Callable[[], TopicState]
+    """Request the current state from the broker."""
     records: Callable[[ReadRange], DataFrame]
-    """The records of a range, with the columns of source.RECORD_COLUMNS."""
+    """Read the records of a range, with range_reader.RECORD_COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
-    """The same, but where it costs nothing without those that are older than another of the same key, with the columns
-    newest_records.COLUMNS."""
+    """Read a range with newest_reader.COLUMNS; may leave out records that a newer one of the same key supersedes."""
     offsets_at: Callable[[TopicState, datetime], Mapping[int, int]]
-    """By partition: the first offset that is not older."""
+    """Return, by partition, the first offset whose record is not older than the time."""
     registry: Callable[[], AbstractContextManager[SchemaRegistry]]
-    """The schemas of its values."""
+    """Open the registry with the schemas of the topic's values."""
 
 
 def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
-    """The topic of a job, in Kafka."""
+    """Return the job's topic in Kafka."""
     return Topic(
-        ends=lambda: describe(job.kafka, job.topic),
+        describe=lambda: describe(job.kafka, job.topic),
         records=lambda read: read_records(spark, job.kafka, read),
         newest=lambda read: read_newest(spark, job.kafka, read),
         offsets_at=lambda state, time: offsets_at(job.kafka, state, time),

@@ -1,4 +1,4 @@
-"""What a change of schema means to records that exist. Logical types in detail: tests/spark/test_compatible.py."""
+"""What a change of schema means to records that exist. Logical types in detail: tests/spark/decoding/test_compatibility.py."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.lifecycle import (
     apply,
     has_failed,
-    is_at_rest,
+    is_paused_or_stopped,
     is_running,
     refuse_invalid,
     refuse_missing_plugins,
@@ -184,10 +184,10 @@ def test_a_valid_config_passes(serve: Serve) -> None:
 
 # --- apply
 
-CREATE = Change("connect", "connector c", "create", "")
-UPDATE = Change("connect", "connector c", "update", "")
-START = Change("connect", "start c", "create", "")
-STATE = Change("connect", "state c", "update", "")
+CREATE = Change("connect", "connector", "c", "create", "")
+UPDATE = Change("connect", "connector", "c", "update", "")
+START = Change("connect", "start", "c", "create", "")
+STATE = Change("connect", "state", "c", "update", "")
 STOPPED = status("STOPPED")
 NO_OFFSET: tuple[int, object] = (200, {"offsets": []})
 OFFSET: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 9}}]})
@@ -365,7 +365,7 @@ def test_stop_waits_until_the_tasks_are_gone(serve: Serve) -> None:
     ],
 )
 def test_is_at_rest(found: ConnectorStatus | None, expected: bool) -> None:
-    assert is_at_rest(found) is expected
+    assert is_paused_or_stopped(found) is expected
 
 
 @pytest.mark.parametrize(("answer", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])

@@ -10,11 +10,11 @@ from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, 
 
 from outbox_kit import __version__
 from outbox_kit.connect import checks
-from outbox_kit.connect.checks import Look
+from outbox_kit.connect.checks import ConnectSnapshot
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.connect.verify_queries import Observed, Worker
-from outbox_kit.rules import Check, Status, judge
+from outbox_kit.rules import Check, Status, evaluate
 
 CONFIG = {**DESIRED, "exactly.once.support": "required"}
 VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}
@@ -27,7 +27,7 @@ OBSERVED = Observed(
     sharing=[],
     validation=Validation({}, []),
 )
-LOOK = Look("c", CONFIG, OBSERVED, "running", "required", "k1")
+SNAPSHOT = ConnectSnapshot("c", CONFIG, OBSERVED, "running", "required", "k1")
 FAILED = ConnectorStatus(
     "RUNNING",
     ("FAILED",),
@@ -36,40 +36,40 @@ FAILED = ConnectorStatus(
 NO_TASK = ConnectorStatus("RUNNING", (), ())
 
 
-def run(look: Look) -> dict[str, Check]:
-    return {check.id: check for check in judge(checks.RULES, look)}
+def run(snapshot: ConnectSnapshot) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(checks.RULES, snapshot)}
 
 
-def not_well(look: Look) -> dict[str, str]:
-    return {check.id: check.seen for check in run(look).values() if check.status is not Status.PASS}
+def not_passed(snapshot: ConnectSnapshot) -> dict[str, str]:
+    return {check.id: check.seen for check in run(snapshot).values() if check.status is not Status.PASS}
 
 
-def observed(**changes: Any) -> Look:  # noqa: ANN401 - fields of Observed
-    return replace(LOOK, observed=replace(OBSERVED, **changes))
+def observed(**changes: Any) -> ConnectSnapshot:  # noqa: ANN401 - fields of Observed
+    return replace(SNAPSHOT, observed=replace(OBSERVED, **changes))
 
 
 def connector(
     config: dict[str, str] | None = CONFIG,
     status: ConnectorStatus | None = RUNNING,
     offsets: list[dict[str, Any]] = MOVED,
-) -> Look:
+) -> ConnectSnapshot:
     return observed(actual=ActualConnector(config, status, offsets))
 
 
 def test_a_deployed_connector_passes() -> None:
-    assert list(run(LOOK)) == [each.id for each in checks.RULES]
-    assert not_well(LOOK) == {}
-    assert all(not check.remedy for check in run(LOOK).values())
+    assert list(run(SNAPSHOT)) == [each.id for each in checks.RULES]
+    assert not_passed(SNAPSHOT) == {}
+    assert all(not check.remedy for check in run(SNAPSHOT).values())
 
 
-CASES: list[tuple[Look, str, str]] = [
+CASES: list[tuple[ConnectSnapshot, str, str]] = [
     (observed(cluster="k2"), "connect.cluster", "k2"),
     (observed(versions=OLD, workers=[Worker("http://a:8083", OLD)]), "connect.smt-version", "0.0.1"),
     (observed(workers=[Worker("http://b:1", {}, error="it is down")]), "connect.workers", "it is down"),
     (
         observed(workers=[Worker("http://b:1", VERSIONS, "k2")]),
         "connect.workers",
-        "http://b:1 works for Kafka cluster k2, not k1",
+        "http://b:1 uses Kafka cluster k2, not k1",
     ),
     (
         observed(workers=[Worker("http://b:1", {PLUGIN: "3.7.0.Final"})]),
@@ -98,7 +98,7 @@ CASES: list[tuple[Look, str, str]] = [
     (connector(status=NO_TASK), "connect.running", "connector RUNNING, tasks: no task yet"),
     (connector(status=None), "connect.running", "no status yet"),
     (connector(status=STOPPED), "connect.running", "connector STOPPED, tasks: no task yet"),
-    (replace(LOOK, wanted_state="stopped"), "connect.running", "connector RUNNING, tasks: RUNNING"),
+    (replace(SNAPSHOT, desired_state="stopped"), "connect.running", "connector RUNNING, tasks: RUNNING"),
     (connector({**CONFIG, "a": "1"}), "connect.config", "differs in a"),
     (
         observed(validation=Validation({"database.user": ["refused"]}, [])),
@@ -111,20 +111,22 @@ CASES: list[tuple[Look, str, str]] = [
         "connect.exactly-once",
         "required; not enabled",
     ),
-    (replace(LOOK, exactly_once="requested"), "connect.exactly-once", "required"),
+    (replace(SNAPSHOT, exactly_once="requested"), "connect.exactly-once", "required"),
     (observed(sharing=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
     (connector(offsets=[]), "connect.offsets", "no offset"),
     (connector(offsets=[{"partition": {}, "offset": {"other": 1}}]), "connect.offsets", "lsn None"),
 ]
 
 
-@pytest.mark.parametrize(("look", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
-def test_each_fault_is_named_by_its_check_alone(look: Look, identifier: str, seen: str) -> None:
+@pytest.mark.parametrize(("snapshot", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
+def test_each_fault_is_named_by_its_check_alone(snapshot: ConnectSnapshot, identifier: str, seen: str) -> None:
     named = {
-        name: words for name, words in not_well(look).items() if name != "connect.workers" or look.observed.workers
+        name: words
+        for name, words in not_passed(snapshot).items()
+        if name != "connect.workers" or snapshot.observed.workers
     }
     assert named == {identifier: seen}
-    assert run(look)[identifier].remedy
+    assert run(snapshot)[identifier].remedy
 
 
 def test_a_missing_plugin() -> None:
@@ -150,8 +152,8 @@ def test_without_a_connector_the_rest_is_unknown() -> None:
 
 
 def test_a_state_that_is_wanted_is_well() -> None:
-    stopped = replace(connector(status=STOPPED), wanted_state="stopped")
-    assert not_well(stopped) == {}
+    stopped = replace(connector(status=STOPPED), desired_state="stopped")
+    assert not_passed(stopped) == {}
 
 
 def test_workers_that_nobody_lists_are_unknown() -> None:
@@ -161,5 +163,5 @@ def test_workers_that_nobody_lists_are_unknown() -> None:
 
 def test_another_template_uses_no_transform_of_ours() -> None:
     desired = {"connector.class": PLUGIN, "exactly.once.support": "required"}
-    look = replace(connector(desired), desired=desired)
-    assert run(look)["connect.smt-version"].status is Status.PASS
+    snapshot = replace(connector(desired), desired=desired)
+    assert run(snapshot)["connect.smt-version"].status is Status.PASS

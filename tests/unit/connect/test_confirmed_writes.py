@@ -34,7 +34,7 @@ RUNS: Answer = (200, {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RU
 OFFSET: Answer = (200, {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]})
 NO_OFFSET: Answer = (200, {"offsets": []})
 DONE: Answer = (202, None)
-CREATE, START = Change("connect", "connector c", "create", ""), Change("connect", "start c", "create", "")
+CREATE, START = Change("connect", "connector", "c", "create", ""), Change("connect", "start", "c", "create", "")
 PUT = Request("PUT", "/connectors/c/config", CONFIG)
 POST = Request("POST", "/connectors", {"name": "c", "config": CONFIG, "initial_state": "STOPPED"})
 
@@ -171,7 +171,7 @@ def test_a_connector_that_does_not_go(serve: Serve) -> None:
 
 def test_apply_removes_the_connector_that_the_change_names(serve: Serve) -> None:
     server = serve([(200, {}), DONE, STOPPED, (204, None), NO_STATUS, ABSENT])
-    change = Change("connect", "connector old name", "delete", "")
+    change = Change("connect", "connector", "old name", "delete", "")
     apply(client(server), "c", CONFIG, [change], start=Start("p", SEED), progress=silent)
     assert writes(server) == ["PUT /connectors/old%20name/stop", "DELETE /connectors/old%20name"]
 

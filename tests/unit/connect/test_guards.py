@@ -8,11 +8,11 @@ import pytest
 from tests.unit.connect.samples import DESIRED, NULL, RUNNING, STOPPED
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_passed, refuse_position
+from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_advanced_slot, refuse_offset
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 
-# --- refuse_position
+# --- refuse_offset
 
 
 def offset(**position: object) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def offset(**position: object) -> list[dict[str, Any]]:
 def test_a_position_that_the_server_has_reached_passes(
     lock: Lock, offsets: list[dict[str, Any]], wal_position: int
 ) -> None:
-    refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
+    refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_position_that_the_server_has_reached_passes(
 )
 def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        refuse_position("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
+        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER
 
@@ -50,30 +50,30 @@ def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dic
 def test_a_slot_at_the_last_commit_is_not_beyond_an_event_of_a_concurrent_transaction() -> None:
     """The event's own lsn is older than the commit that was confirmed before it."""
     actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
-    refuse_passed("c", "s", position(actual), 1608)
+    refuse_advanced_slot("c", "s", position(actual), 1608)
     with pytest.raises(RefusedError, match=r"slot 's' stands at .*1609"):
-        refuse_passed("c", "s", position(actual), 1609)
+        refuse_advanced_slot("c", "s", position(actual), 1609)
 
 
 def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
     offsets = [{"partition": {"server": "before"}, "offset": {"lsn": 9}}, *offset(lsn=5)]
     assert position(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
     assert position(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
-    refuse_position("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
+    refuse_offset("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
 
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
 def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
     """Somebody will resume it."""
     with pytest.raises(RefusedError, match="stands at 9"):
-        refuse_position("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
+        refuse_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
 def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
     found = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
-        refuse_position("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
+        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
     assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
     assert RECOVER in caught.value.hint
@@ -90,7 +90,7 @@ def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock:
     ids=["no connector", "no offset", "no offset any more", "first epoch"],
 )
 def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
-    refuse_position("c", actual, None, 9)
+    refuse_offset("c", actual, None, 9)
 
 
 @pytest.mark.parametrize(

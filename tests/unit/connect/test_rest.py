@@ -287,11 +287,11 @@ def test_a_worker_that_hangs_is_not_waited_for_long(silent_port: int, monkeypatc
     where = f"Kafka Connect at http://127.0.0.1:{silent_port}"
     with pytest.raises(UnreachableError) as caught:
         hanging.all_connectors()
-    assert caught.value.message == f"{where}: GET /connectors: no answer within 0.2 s"
+    assert caught.value.message == f"{where}: GET /connectors: no response within 0.2 s"
     assert "hanging" in caught.value.hint
     with pytest.raises(MaybeDoneError) as maybe:
         hanging.update("c", {"database.password": "s3cret"})
-    assert maybe.value.message == f"{where}: PUT /connectors/c/config: no answer within 0.3 s"
+    assert maybe.value.message == f"{where}: PUT /connectors/c/config: no response within 0.3 s"
 
 
 @pytest.fixture
@@ -307,12 +307,12 @@ def silent_port() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("credentials", "said"),
     [
-        ({}, "sent with no credentials: refused; set connect.username and connect.password, or connect.token"),
+        ({}, "sent with no credentials: rejected; set connect.username and connect.password, or connect.token"),
         (
             {"username": "me", "password": SecretStr("s3cret")},
-            "sent with basic authentication as 'me': refused; look at connect.username and connect.password",
+            "sent with basic authentication as 'me': rejected; check connect.username and connect.password",
         ),
-        ({"token": SecretStr("s3cret")}, "sent with a bearer token: refused; look at connect.token"),
+        ({"token": SecretStr("s3cret")}, "sent with a bearer token: rejected; check connect.token"),
     ],
     ids=["none", "basic", "bearer"],
 )

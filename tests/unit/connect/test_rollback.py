@@ -13,7 +13,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.lifecycle import FailedError, settle, wait_running
-from outbox_kit.connect.rollback import put_back
+from outbox_kit.connect.rollback import roll_back
 from outbox_kit.connect.state import EPOCH_KEY, State
 from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
@@ -47,7 +47,7 @@ def ended(
 ) -> RejectedError:
     client = ConnectClient(HttpService(url=server.url))
     progress = said.append if said is not None else silent
-    return put_back(
+    return roll_back(
         client, "c", FAILURE, config=NEW, last_good=last_good, progress=progress, state=state, stability_seconds=0.05
     )
 

@@ -74,7 +74,7 @@ def test_seed_offset(text: str, lsn: int) -> None:
 
 def test_diff_creates_what_is_not_there() -> None:
     assert diff("c", DESIRED, ActualConnector(None, None, [])) == [
-        Change("connect", "connector c", "create", "reads the slot, writes the topics")
+        Change("connect", "connector", "c", "create", "reads the slot, writes the topics")
     ]
 
 
@@ -158,7 +158,7 @@ def test_the_declared_state_decides(
 ) -> None:
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, offsets), state=state)
     assert [(change.object, change.before, change.after) for change in changes] == planned
-    assert all(change.why for change in changes)
+    assert all(change.reason for change in changes)
 
 
 def test_a_connector_that_is_created_halted_says_so() -> None:

@@ -8,32 +8,32 @@ import pytest
 
 from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.registry import checks
-from outbox_kit.registry.checks import Look
+from outbox_kit.registry.checks import RegistrySnapshot
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
-from outbox_kit.rules import Status, judge
+from outbox_kit.rules import Status, evaluate
 
 BOOK = "library.book-value"
 
 
 @pytest.fixture
-def look(library: Pipeline, lock: Lock) -> Look:
+def snapshot(library: Pipeline, lock: Lock) -> RegistrySnapshot:
     """A registry as apply leaves it."""
     subjects = desired_subjects(library)
     actual = {}
     for subject in subjects:
         newest = lock.schemas[subject.aggregate_type][0]
         actual[subject.name] = ActualSubject(SchemaVersion(newest.version, newest.id, subject.text), "BACKWARD")
-    return Look(subjects, actual, lock)
+    return RegistrySnapshot(subjects, actual, lock)
 
 
-def not_well(look: Look) -> dict[str, str]:
-    return {check.id: check.seen for check in judge(checks.RULES, look) if check.status is not Status.PASS}
+def not_passed(snapshot: RegistrySnapshot) -> dict[str, str]:
+    return {check.id: check.seen for check in evaluate(checks.RULES, snapshot) if check.status is not Status.PASS}
 
 
-def test_a_deployed_registry_passes(look: Look) -> None:
-    assert not_well(look) == {}
-    assert [check.id for check in judge(checks.RULES, look)] == [each.id for each in checks.RULES]
+def test_a_deployed_registry_passes(snapshot: RegistrySnapshot) -> None:
+    assert not_passed(snapshot) == {}
+    assert [check.id for check in evaluate(checks.RULES, snapshot)] == [each.id for each in checks.RULES]
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,24 @@ def test_a_deployed_registry_passes(look: Look) -> None:
     [
         (
             {"latest": SchemaVersion(1, 7, '{"type":"record","name":"Book","fields":[]}')},
-            {"registry.schemas": f"not the file's schema: {BOOK}"},
+            {"registry.schemas": f"not the schema of the file: {BOOK}"},
         ),
-        ({"latest": None}, {"registry.schemas": f"not the file's schema: {BOOK}"}),
+        ({"latest": None}, {"registry.schemas": f"not the schema of the file: {BOOK}"}),
         ({"compatibility": "NONE"}, {"registry.compatibility": f"{BOOK} is NONE, not BACKWARD"}),
         ({"compatibility": None}, {"registry.compatibility": f"{BOOK} is None, not BACKWARD"}),
     ],
 )
 def test_each_fault_is_named_by_its_check_alone(
-    look: Look, changes: dict[str, object], expected: dict[str, str]
+    snapshot: RegistrySnapshot, changes: dict[str, object], expected: dict[str, str]
 ) -> None:
-    actual = {**look.actual, BOOK: replace(look.actual[BOOK], **changes)}  # type: ignore[arg-type]
-    assert not_well(replace(look, actual=actual)) == expected
+    actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], **changes)}  # type: ignore[arg-type]
+    assert not_passed(replace(snapshot, actual=actual)) == expected
 
 
-def test_an_id_that_nobody_locked(look: Look) -> None:
+def test_an_id_that_nobody_locked(snapshot: RegistrySnapshot) -> None:
     """A registry that lost its content gives the same schema another id."""
-    latest = look.actual[BOOK].latest
+    latest = snapshot.actual[BOOK].latest
     assert latest is not None
-    actual = {**look.actual, BOOK: replace(look.actual[BOOK], latest=replace(latest, id=70))}
-    assert not_well(replace(look, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
-    assert "registry.ids" in not_well(replace(look, lock=None))
+    actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], latest=replace(latest, id=70))}
+    assert not_passed(replace(snapshot, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
+    assert "registry.ids" in not_passed(replace(snapshot, lock=None))

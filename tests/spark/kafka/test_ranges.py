@@ -40,26 +40,26 @@ def test_partitions_that_are_new_are_read_from_their_beginning_in_a_new_epoch() 
 @pytest.mark.parametrize(
     ("now", "before", "message"),
     [
-        (topic({0: 0}, {0: 9}, "id-2"), committed({0: 7}), "deleted and made again: its id is id-2"),
+        (topic({0: 0}, {0: 9}, "id-2"), committed({0: 7}), "deleted and recreated: its id is id-2"),
         (
             topic({0: 0}, {0: 9}),
             committed({0: 7, 1: 3}),
-            "has 1 partitions; the table has read 2, also partition 1",
+            "has 1 partitions; the table has offsets of 2, including partition 1",
         ),
         (
             topic({0: 0}, {0: 9}),
             committed({0: 12}),
-            "partition 0 ends at offset 9; .* already read up to 12",
+            "partition 0 ends at offset 9; .* has read up to 12",
         ),
         (
             topic({0: 8}, {0: 9}),
             committed({0: 7}),
-            "partition 0 starts at offset 8; .* between are deleted",
+            "partition 0 starts at offset 8; .* between were deleted",
         ),
         (
             topic({0: 0, 1: 0}, {0: 9, 1: 1}),
             committed({0: 7}, Ordering.OFFSET),
-            "grew from 1 to 2 partitions, and its records carry no source_sequence",
+            "grew from 1 to 2 partitions, and its records have no source_sequence",
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_offsets_that_do_not_fit_the_topic_are_refused(now: TopicState, before: 
 
 def test_another_topic_is_refused() -> None:
     other = TopicState("lib.author", "id-1", {0: 0}, {0: 1})
-    with pytest.raises(RefusedError, match=r"made of topic lib\.book, .* with lib\.author"):
+    with pytest.raises(RefusedError, match=r"written from topic lib\.book, not from lib\.author"):
         resolve(other, committed({0: 0}))
 
 

@@ -14,7 +14,7 @@ from tables import Target
 
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import Committed, Options, Ordering, Outcome, ReadRange
-from outbox_spark.kafka.replay import parsed, replayed
+from outbox_spark.kafka.replay import parse_time, replay_range
 from outbox_spark.runs import materialize_table, retention
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -74,23 +74,27 @@ COMMITTED = Committed("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, S
 
 
 def test_a_replay_begins_earlier_and_never_later() -> None:
-    assert replayed(READ, COMMITTED, {0: 3, 1: 9}, None, "x").start == {0: 3, 1: 4}
-    assert replayed(READ, None, {0: 8, 1: 9}, None, "x") == READ
+    assert replay_range(READ, COMMITTED, {0: 3, 1: 9}, None, "x").start == {0: 3, 1: 4}
+    assert replay_range(READ, None, {0: 8, 1: 9}, None, "x") == READ
 
 
 def test_records_whose_deletions_are_forgotten_are_not_read_again() -> None:
     with pytest.raises(
-        RefusedError, match="reads partition 0 from offset 3; deletions from before 2026-01-01T00:00:00Z"
+        RefusedError,
+        match="reads partition 0 from offset 3, but the ledger has no deletions before 2026-01-01T00:00:00Z",
     ):
-        replayed(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
+        replay_range(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
     # Nothing is older than what is remembered, or nothing is read again.
-    assert replayed(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
-    assert replayed(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
+    assert replay_range(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
+    assert replay_range(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert (
-        parsed("2026-01-01T00:00:00") == parsed("2026-01-01T00:00:00Z") == parsed("2026-01-01T02:00:00+02:00") == START
+        parse_time("2026-01-01T00:00:00")
+        == parse_time("2026-01-01T00:00:00Z")
+        == parse_time("2026-01-01T02:00:00+02:00")
+        == START
     )
-    with pytest.raises(ConfigurationError, match="--replay-from yesterday is no time"):
-        parsed("yesterday")
+    with pytest.raises(ConfigurationError, match="--replay-from yesterday is not a time"):
+        parse_time("yesterday")

@@ -1,0 +1,66 @@
+"""Kafka client settings: translation to the Java consumer, and errors of the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outbox_spark.errors import ConfigurationError, UnreachableError
+from outbox_spark.kafka.ranges import describe
+from outbox_spark.kafka.settings import java_settings
+
+
+def test_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outbox_spark.kafka.ranges.REQUEST_SECONDS", 0.5)
+    with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1: topic t: "):
+        describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
+
+
+def test_a_setting_that_the_kafka_client_refuses() -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.such\.setting") as caught:
+        describe({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "s3cret"}, "t")
+    assert "kafka.client" in caught.value.hint
+    assert "s3cret" not in str(caught.value)
+
+
+def test_settings_that_both_clients_share_stay() -> None:
+    settings = {"bootstrap.servers": "a:1,b:2", "security.protocol": "SSL", "client.id": "x"}
+    assert java_settings(settings) == settings
+
+
+def test_a_user_and_password_become_a_login_module() -> None:
+    settings = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": 'p"\\'}
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert java_settings(settings) == {
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": module + ' required username="u" password="p\\"\\\\";',
+    }
+
+
+def test_certificates_travel_inline(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("CA")
+    settings = {"ssl.ca.location": str(authority), "ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY"}
+    settings["ssl.endpoint.identification.algorithm"] = "none"
+    assert java_settings(settings) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "CA",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "CERT",
+        "ssl.keystore.key": "KEY",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sasl.oauthbearer.config": "x"}, r"does not support: sasl\.oauthbearer\.config"),
+        ({"sasl.mechanism": "GSSAPI", "sasl.username": "u"}, r"sasl\.mechanism 'GSSAPI'"),
+        ({"ssl.ca.location": "/nowhere/ca.pem"}, r"cannot read /nowhere/ca\.pem"),
+    ],
+)
+def test_settings_without_a_counterpart_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        java_settings(settings)
