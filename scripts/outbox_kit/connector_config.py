@@ -1,10 +1,10 @@
-"""Reading a rendered connector config: transforms, lists, numbers, placeholders."""
+"""Reader of a connector config: lists, transforms, routes, producer settings. Shared by `lint` and `verify`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 ROUTER = "io.outboxkit.smt.OutboxRouter"
@@ -13,53 +13,93 @@ ROUTE_BY_FIELD = "io.outboxkit.smt.RouteByField"
 SET_PARTITION = "io.outboxkit.smt.SetPartition"
 PARSE_PAYLOAD = "io.outboxkit.smt.ParsePayload"
 REGEX_ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
-MESSAGES = "message.prefix.include.list"  # only in the variant without a table
 VALUE_TO_KEY = "org.apache.kafka.connect.transforms.ValueToKey"
+MESSAGE_PREFIXES = "message.prefix.include.list"  # set only when events are logical messages
 
 # ${provider:path:key} or ${provider:key}, what Connect replaces (ConfigTransformer.DEFAULT_PATTERN).
 PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
+ROUTED_BY = "${routedByValue}"
+GROUP = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
+
+MAX_BLOCK_MS_LIMIT = 600_000  # a producer that waits longer makes no progress while the connector's state is RUNNING
+# Defaults of Kafka's producer (ProducerConfig), or of Connect where it replaces them (Worker.baseProducerProps).
+PRODUCER_DEFAULTS = {
+    "max.request.size": 1_048_576,
+    "buffer.memory": 33_554_432,
+    "batch.size": 16_384,
+    "linger.ms": 0,
+    "request.timeout.ms": 30_000,
+    "delivery.timeout.ms": 2_147_483_647,
+    "max.block.ms": 2**63 - 1,
+}
+MAX_MESSAGE_BYTES = 1_048_576  # of a topic that does not set it
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform of the chain: its alias, class, and settings without the prefix."""
+    """One transform of the chain: its alias, class, and settings without their prefix."""
 
     alias: str
     kind: str
     settings: Mapping[str, str]
 
+    @property
+    def prefix(self) -> str:
+        return f"transforms.{self.alias}."
+
+    @property
+    def aggregates(self) -> list[str]:
+        """Aggregate types that a transform of outbox-kit lists."""
+        return items(self.settings.get("aggregates", ""))
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """One schema version of an aggregate: label, registry id and text; None where the config lacks it."""
+
+    label: str
+    id: str
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Route:
+    """Topic of one aggregate type (empty: of every type); `key` is the setting that decides it."""
+
+    aggregate: str
+    topic: str
+    key: str
+    partitions: str | None = None
+    partition_field: str | None = None
+
 
 def items(text: str) -> list[str]:
-    """A comma separated list of Connect."""
+    """Split a comma-separated list of Connect."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def named(text: str) -> dict[str, str]:
-    """A list of NAME:VALUE, as our transforms take it."""
+def pairs(text: str) -> dict[str, str]:
+    """Split a list of NAME:VALUE."""
     return {name: value for name, _, value in (item.rpartition(":") for item in items(text)) if name}
 
 
 def under(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Settings whose key begins with `prefix`, without it."""
+    """Return the settings whose key begins with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
 
 
-def transforms(config: Mapping[str, str]) -> list[Transform]:
-    """The chain, in its order."""
-    return [
-        Transform(alias, settings.get("type", ""), settings)
-        for alias in items(config.get("transforms", ""))
-        for settings in [under(config, f"transforms.{alias}.")]
-    ]
-
-
-def number(text: str | None, default: int) -> int:
-    """A whole number; `default` where there is none, for Connect itself refuses what is no number."""
+def number(text: str | None, default: int = 0) -> int:
+    """Return a whole number; `default` where it is missing or malformed, which Connect itself rejects."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text.strip()) else default
 
 
+def producer_setting(config: Mapping[str, str], key: str) -> int:
+    """Return a setting of the connector's producer."""
+    return number(config.get(f"producer.override.{key}"), PRODUCER_DEFAULTS[key])
+
+
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Keys whose value is an Avro schema as JSON text."""
+    """Yield keys whose value is an Avro schema as JSON text, with that text."""
     for key, value in config.items():
         if value.startswith(("{", "[")) and '"type"' in value and _is_json(value):
             yield key, value
@@ -71,3 +111,101 @@ def _is_json(text: str) -> bool:
     except json.JSONDecodeError:
         return False
     return True
+
+
+def transforms(config: Mapping[str, str]) -> list[Transform]:
+    """Return the chain of transforms, in order."""
+    return [
+        Transform(alias, settings.get("type", ""), settings)
+        for alias in items(config.get("transforms", ""))
+        for settings in [under(config, f"transforms.{alias}.")]
+    ]
+
+
+def outbox_router(config: Mapping[str, str]) -> Transform | None:
+    """Return the OutboxRouter of the chain, None where there is none."""
+    return next((transform for transform in transforms(config) if transform.kind == ROUTER), None)
+
+
+def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
+    """Return the schema versions of an aggregate, latest first."""
+    prefix = f"aggregate.{aggregate}.schema."
+    settings = transform.settings
+    return [
+        SchemaVersion(label, settings.get(f"{prefix}{label}.id", ""), settings.get(prefix + label))
+        for label in items(settings.get(f"{prefix}versions", ""))
+    ]
+
+
+def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
+    """Return every route of the aggregate types that can be decided from the config alone."""
+    chain = transforms(config)
+    result: list[Route] = []
+    for transform in chain:
+        if transform.kind == ROUTER:
+            result += router_routes(transform)
+        elif transform.kind == EVENT_ROUTER:
+            result += _event_router_routes(transform, aggregates)
+        elif transform.kind == ROUTE_BY_FIELD:
+            result += _field_routes(transform, chain)
+    return result or list(_renamed(config, chain))
+
+
+def router_routes(router: Transform) -> Iterator[Route]:
+    """Yield the routes of OutboxRouter."""
+    for name in router.aggregates:
+        settings = under(router.settings, f"aggregate.{name}.")
+        if "topic" in settings:
+            key = f"{router.prefix}aggregate.{name}"
+            yield Route(name, settings["topic"], key, settings.get("partitions"), settings.get("partition.field"))
+
+
+def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Iterator[Route]:
+    """Yield the routes of Debezium's EventRouter: one topic per aggregate type, by a pattern."""
+    pattern = transform.settings.get("route.topic.regex", "(?<routedByValue>.*)")
+    replacement = transform.settings.get("route.topic.replacement", f"outbox.event.{ROUTED_BY}")
+    for name in aggregates:
+        topic = _replace(pattern, replacement, name)
+        if topic is not None:
+            yield Route(name, topic, f"{transform.prefix}route.topic.replacement")
+
+
+def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Route]:
+    """Yield the routes of RouteByField, with the partitions of SetPartition."""
+    steps = [step.settings for step in chain if step.kind == SET_PARTITION]
+    for name, topic in pairs(transform.settings.get("topics", "")).items():
+        step = next((step for step in steps if topic in pairs(step.get("topic.partitions", ""))), None)
+        step = step or next((step for step in steps if "partitions" in step), {})
+        count = pairs(step.get("topic.partitions", "")).get(topic, step.get("partitions"))
+        field = step.get("field", "key")
+        column = field.removeprefix("value.") if field.startswith("value.") else None
+        yield Route(name, topic, f"{transform.prefix}topics: {name}", count, column)
+
+
+def _renamed(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Route]:
+    """Yield Debezium's own topic of the table, renamed by each RegexRouter of a chain that does not route by type."""
+    routers = [transform for transform in chain if transform.kind == REGEX_ROUTER]
+    topic: str | None = f"{config.get('topic.prefix', '')}.{config.get('table.include.list', '')}"
+    for transform in routers:
+        pattern, replacement = transform.settings.get("regex", ""), transform.settings.get("replacement", "")
+        if topic is not None:
+            topic = _replace(pattern, replacement, topic)
+        if topic is None and "$" not in replacement:
+            topic = replacement
+    if routers and topic is not None:
+        yield Route("", topic, f"{routers[-1].prefix}replacement")
+
+
+def _replace(pattern: str, replacement: str, text: str) -> str | None:
+    """Apply Java's `matches` and `replaceFirst` to `text`; None where Python cannot evaluate the expression."""
+    try:
+        compiled = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
+        if compiled.fullmatch(text) is None:
+            return text
+        return compiled.sub(lambda match: GROUP.sub(lambda group: _group(match, group[1]), replacement), text, count=1)
+    except (re.error, IndexError):
+        return None
+
+
+def _group(match: re.Match[str], name: str) -> str:
+    return match[int(name) if name.isdigit() else name] or ""

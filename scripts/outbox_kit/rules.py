@@ -1,26 +1,26 @@
-"""The result of one check of `outbox verify`: a stable id, what was seen, what was expected, what to do."""
+"""Rule engine of `outbox lint` and `outbox verify`: rules, their findings, and the checks that reports contain."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-L = TypeVar("L")
+T = TypeVar("T")
 
 
 class Status(StrEnum):
-    """Outcome of a check."""
+    """Outcome of a check; `unknown` when the condition could not be evaluated."""
 
     PASS = "pass"  # noqa: S105 - not a password
     WARN = "warn"
     FAIL = "fail"
-    UNKNOWN = "unknown"  # could not be looked at; neither good nor bad
+    UNKNOWN = "unknown"
 
 
 class Severity(StrEnum):
-    """What is at stake: rows (error) or comfort (warning)."""
+    """Severity of a rule: `error` when rows can be lost or the pipeline stops, else `warning`."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check as it came out. `id` never changes its meaning; reports and alerts hang on it."""
+    """Outcome of one rule, as reports contain it. The meaning of an `id` never changes: alerts refer to it."""
 
     id: str
     status: Status
@@ -38,66 +38,62 @@ class Check:
     severity: Severity = Severity.ERROR
 
 
-def check(identifier: str, good: bool, *, seen: str, expected: str, remedy: str) -> Check:
-    """A check that passes or fails; the remedy is kept for when it fails."""
-    if good:
-        return Check(identifier, Status.PASS, seen, expected)
-    return Check(identifier, Status.FAIL, seen, expected, remedy)
-
-
 @dataclass(frozen=True)
 class Finding:
-    """What one look found. `good` is None where it could not be told; `remedy` replaces the rule's own."""
+    """Result of evaluating a rule; `passed` is None when it could not be evaluated.
 
-    good: bool | None
-    seen: str
+    `remedy` and `severity` replace those of the rule.
+    """
+
+    passed: bool | None
+    actual: str
     expected: str
     remedy: str = ""
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True)
-class Rule(Generic[L]):
-    """A check before anybody looked: what it guards, what to do, and how to look at what was read."""
+class Rule(Generic[T]):
+    """Condition on data of type T. `guards` states what holds when it passes, `reason` why it must."""
 
     id: str
     guards: str
-    remedy: str
     severity: Severity
-    look: Callable[[L], Finding]
+    evaluate: Callable[[T], Iterable[Finding]]
+    remedy: str = ""
+    reason: str = ""
+
+    def checks(self, data: T) -> list[Check]:
+        """Return one check per finding."""
+        return [self.check(finding) for finding in self.evaluate(data)]
+
+    def check(self, finding: Finding) -> Check:
+        """Return the check for one finding. A finding that did not pass is a warning if its severity says so."""
+        severity = finding.severity or self.severity
+        if finding.passed:
+            return Check(self.id, Status.PASS, finding.actual, finding.expected, severity=severity)
+        status = Status.FAIL if severity is Severity.ERROR else Status.WARN
+        status = Status.UNKNOWN if finding.passed is None else status
+        return Check(self.id, status, finding.actual, finding.expected, finding.remedy or self.remedy, severity)
 
 
 def rule(
-    rules: list[Rule[L]], identifier: str, *, guards: str, remedy: str, severity: Severity = Severity.ERROR
-) -> Callable[[Callable[[L], Finding]], Callable[[L], Finding]]:
-    """Put a look at the end of `rules`; the order in which they are written is the order of the report."""
+    rules: list[Rule[T]], identifier: str, *, guards: str, remedy: str, severity: Severity = Severity.ERROR
+) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
+    """Append a rule with exactly one finding to `rules`; reports keep the order of definition."""
 
-    def add(look: Callable[[L], Finding]) -> Callable[[L], Finding]:
-        rules.append(Rule(identifier, guards, remedy, severity, look))
-        return look
+    def add(condition: Callable[[T], Finding]) -> Callable[[T], Finding]:
+        rules.append(Rule(identifier, guards, severity, lambda data: [condition(data)], remedy))
+        return condition
 
     return add
 
 
-def judge(rules: Sequence[Rule[L]], seen: L) -> list[Check]:
-    """The outcome of every rule, in their order: what is not good fails, or warns where no row is at stake."""
-    return [_outcome(each, each.look(seen)) for each in rules]
+def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
+    """Return the checks of every rule, in the order of the rules."""
+    return [check for rule in rules for check in rule.checks(data)]
 
 
-def _outcome(each: Rule[L], found: Finding) -> Check:
-    if found.good:
-        return Check(each.id, Status.PASS, found.seen, found.expected, severity=each.severity)
-    status = Status.UNKNOWN if found.good is None else FAILED_AS[each.severity]
-    return Check(each.id, status, found.seen, found.expected, found.remedy or each.remedy, each.severity)
-
-
-def unknown(rules: Sequence[Rule[L]], why: str) -> list[Check]:
-    """Every rule as one that nobody could look at."""
-    return [Check(each.id, Status.UNKNOWN, why, each.guards, each.remedy, each.severity) for each in rules]
-
-
-def failed(each: Rule[L], seen: str, expected: str, remedy: str = "") -> Check:
-    """One rule as failed before its look."""
-    return _outcome(each, Finding(False, seen, expected, remedy))
-
-
-FAILED_AS = {Severity.ERROR: Status.FAIL, Severity.WARNING: Status.WARN}
+def unknown(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
+    """Return every rule as a check that could not be evaluated."""
+    return [rule.check(Finding(None, reason, rule.guards)) for rule in rules]

@@ -72,7 +72,7 @@ def test_a_class_that_no_worker_has(outbox: Outbox, project: Path, make_pipeline
     done = outbox("lint", "--connect", "--output", "json", pipeline="missing")
     assert done.code == 1, done.words
     (check,) = [check for check in json.loads(done.stdout)["checks"] if check["status"] != "pass"]
-    assert check["seen"] == f"predicates.rows.{PREDICATE}z is not on the worker"
+    assert check["seen"] == f"predicates.rows.{PREDICATE}z is not installed"
 
 
 def test_lint_reaches_nothing_without_being_asked(outbox: Outbox) -> None:

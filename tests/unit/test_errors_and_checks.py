@@ -10,7 +10,7 @@ from outbox_kit import errors
 from outbox_kit.changes import Change
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Severity, Status, check
+from outbox_kit.rules import Check, Finding, Rule, Severity, Status, evaluate, rule, unknown
 
 
 def test_the_drawing_names_every_error() -> None:
@@ -30,14 +30,39 @@ def test_errors_carry_message_and_hint(kind: type[OutboxKitError]) -> None:
     assert kind("alone").hint == ""
 
 
-def test_a_check_that_passes_needs_no_remedy() -> None:
-    good = check("a.b", True, seen="1", expected="1", remedy="do this")
-    assert good == Check("a.b", Status.PASS, "1", "1", "", Severity.ERROR)
+def checks_of(finding: Finding, severity: Severity = Severity.ERROR) -> list[Check]:
+    rules: list[Rule[None]] = []
+    rule(rules, "a.b", guards="it holds", remedy="do this", severity=severity)(lambda _: finding)
+    return evaluate(rules, None)
 
 
-def test_a_check_that_fails_keeps_the_remedy() -> None:
-    bad = check("a.b", False, seen="1", expected="2", remedy="do this")
-    assert bad == Check("a.b", Status.FAIL, "1", "2", "do this", Severity.ERROR)
+@pytest.mark.parametrize(
+    ("finding", "severity", "expected"),
+    [
+        (Finding(True, "1", "1"), Severity.ERROR, Check("a.b", Status.PASS, "1", "1")),
+        (Finding(False, "1", "2"), Severity.ERROR, Check("a.b", Status.FAIL, "1", "2", "do this")),
+        (Finding(False, "1", "2", "do that"), Severity.ERROR, Check("a.b", Status.FAIL, "1", "2", "do that")),
+        (Finding(None, "1", "2"), Severity.ERROR, Check("a.b", Status.UNKNOWN, "1", "2", "do this")),
+        (
+            Finding(False, "1", "2"),
+            Severity.WARNING,
+            Check("a.b", Status.WARN, "1", "2", "do this", Severity.WARNING),
+        ),
+        (
+            Finding(False, "1", "2", severity=Severity.WARNING),
+            Severity.ERROR,
+            Check("a.b", Status.WARN, "1", "2", "do this", Severity.WARNING),
+        ),
+    ],
+)
+def test_the_check_of_a_finding(finding: Finding, severity: Severity, expected: Check) -> None:
+    assert checks_of(finding, severity) == [expected]
+
+
+def test_rules_that_cannot_be_evaluated() -> None:
+    rules: list[Rule[None]] = []
+    rule(rules, "a.b", guards="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
+    assert unknown(rules, "down") == [Check("a.b", Status.UNKNOWN, "down", "it holds", "do this")]
 
 
 def test_status_and_severity_are_text_in_reports() -> None:
@@ -45,7 +70,7 @@ def test_status_and_severity_are_text_in_reports() -> None:
 
 
 def test_a_change_is_a_value() -> None:
-    assert Change("kafka", "topic a", "create", "why") == Change("kafka", "topic a", "create", "why", "", "")
+    assert Change("kafka", "topic", "a", "create", "why") == Change("kafka", "topic", "a", "create", "why", "", "")
 
 
 def test_silent_takes_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

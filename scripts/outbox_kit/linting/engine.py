@@ -1,11 +1,12 @@
-"""Applies the rules. No input beyond the targets, but for the schema files that they name."""
+"""Evaluation of all lint rules, in the order of the report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Rule
+from outbox_kit import rules as rule_engine
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.rules import (
     aliases,
     heartbeat,
@@ -22,22 +23,18 @@ from outbox_kit.linting.rules import (
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check
 
-# In the order of the report.
 GROUPS = (schemas, settings, heartbeat, routes, router_options, router_schemas, topics, sizes, secrets, aliases, unique)
-RULES: tuple[Rule, ...] = tuple(rule for group in GROUPS for rule in group.RULES)
-# Of no concern to `apply`: only the jobs use the targets, and who applies need not hold their passwords. Without
-# those the section is empty, which says nothing about the file.
-OF_JOBS = (schemas.known_target,)
+RULES: tuple[LintRule, ...] = tuple(rule for group in GROUPS for rule in group.RULES)
+# Only the jobs use `targets`. Whoever runs `apply` need not have the passwords of that section, and without them it
+# is loaded as empty.
+JOB_RULES = frozenset({"lint.materialization.target"})
 
 
-def lint(targets: Sequence[Target], rules: Iterable[Rule] = RULES) -> list[Check]:
-    """Every rule over every target, in a fixed order: a check for each finding, or one that passed."""
-    return [check for rule in rules for check in rule.checks(targets)]
+def lint(inputs: Sequence[LintInput], rules: Iterable[LintRule] = RULES) -> list[Check]:
+    """Return one check per violation, and one passed check for each rule without a violation."""
+    return rule_engine.evaluate(rules, inputs)
 
 
 def lint_deployment(pipeline: Pipeline, environment: Environment, config: Mapping[str, str]) -> list[Check]:
-    """`lint` of one pipeline whose connector config is rendered already: for `plan` and `apply`.
-
-    `environment.targets` is not looked at: see OF_JOBS.
-    """
-    return lint([Target(pipeline, environment, config)], (rule for rule in RULES if rule not in OF_JOBS))
+    """Lint one pipeline with its rendered connector config, for `plan` and `apply`, without JOB_RULES."""
+    return lint([LintInput(pipeline, environment, config)], (rule for rule in RULES if rule.id not in JOB_RULES))

@@ -1,9 +1,9 @@
-"""`outbox verify`: is what was deployed still so, and does a row arrive?"""
+"""`outbox verify`: live state compared with the lock file and the files. Changes to systems belong in `deployment`."""
 
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit
 from outbox_kit.verification.report import FORMAT, Report, to_json
 from outbox_kit.verification.run import verify
-from outbox_kit.verification.status_changes import Drift
+from outbox_kit.verification.status_changes import StatusChanges
 
-__all__ = ["FORMAT", "Drift", "Report", "to_html", "to_json", "to_junit", "verify"]
+__all__ = ["FORMAT", "Report", "StatusChanges", "to_html", "to_json", "to_junit", "verify"]

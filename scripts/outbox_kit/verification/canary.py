@@ -1,7 +1,7 @@
-"""A row of the canary's own aggregate type through the whole path: outbox table, connector, topic, and back.
+"""Canary: an event of its own aggregate type that passes from the outbox through the connector to its topic.
 
-It arrives after everything that was committed before it (one slot, one task, WAL order), so a delivered
-canary also proves that the connector has caught up with the moment it was written.
+One slot and one task deliver in WAL order. A delivered canary therefore also proves that the connector has processed
+everything committed before it.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from psycopg import sql
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end
+from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion, outbox_table
-from outbox_kit.rules import Check, Finding, Rule, Severity, failed, judge, rule, unknown
-from outbox_kit.verification.canary_contract import FRAME, KEY, Told, headers, key_problems, problems
+from outbox_kit.rules import Check, Finding, Rule, Severity, evaluate, rule, unknown
+from outbox_kit.verification.canary_contract import FRAME, KEY, CanaryContract, key_problems, record_problems
 from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.verification.snapshot import database
 from outbox_kit.waiting import Seen, wait_for
 
-# Debezium polls every few milliseconds; a commit of Kafka and a busy machine come on top.
+# Debezium polls every few milliseconds; the limit leaves room for Kafka's commit and a busy machine.
 LATENCY_S = 5.0
 EMIT = "select pg_logical_emit_message(true, %s::text, %s::text)"
 Payload = dict[str, str | datetime]
-REMEDY = "look at connect.running and postgres.slot above, then at the Connect worker's log"
+REMEDY = "see connect.running and postgres.slot above, then the Connect worker's log"
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One canary record as it came out of the topic, and how long it took."""
+    """One record of the canary, and the seconds since its commit."""
 
     message: Message
     seconds: float
 
 
 @dataclass(frozen=True)
-class Flight:
-    """A canary's state and its tombstone, as they arrived."""
+class Delivery:
+    """State and tombstone of one canary as received."""
 
     topic: str
-    told: Told
+    contract: CanaryContract
     token: str
-    bound: float
+    limit_s: float
     state: Arrival
     tombstone: Arrival
 
 
-RULES: list[Rule[Flight]] = []
+RULES: list[Rule[Delivery]] = []
 
 
 @rule(
@@ -65,111 +65,117 @@ RULES: list[Rule[Flight]] = []
     guards="a row that is committed now arrives on its topic",
     remedy=REMEDY,
 )
-def _delivered(flight: Flight) -> Finding:
-    message = flight.state.message
-    where = f"{flight.topic} partition {message.partition()} offset {message.offset()}"
-    return Finding(True, f"{where}, {flight.state.seconds:.2f} s after its commit", f"within {flight.bound:g} s")
+def _delivered(delivery: Delivery) -> Finding:
+    message = delivery.state.message
+    location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"
+    return Finding(
+        True, f"{location}, {delivery.state.seconds:.2f} s after its commit", f"within {delivery.limit_s:g} s"
+    )
 
 
 @rule(
     RULES,
     "canary.record",
-    guards="it arrives with the key, the headers, the schema id and the payload of the contract",
+    guards="it has the key, the headers, the schema id and the payload of the contract",
     remedy="compare the connector config with `outbox render`; see docs/contract.md",
 )
-def _record(flight: Flight) -> Finding:
-    found = problems(flight.state.message, flight.told, flight.token)
-    expected = "key, headers, schema id and payload as sent" if flight.told.strict else "key and event_id as sent"
-    return Finding(not found, "; ".join(found) or expected, expected)
+def _record(delivery: Delivery) -> Finding:
+    problems = record_problems(delivery.state.message, delivery.contract, delivery.token)
+    strict = delivery.contract.strict
+    expected = "key, headers, schema id and payload as sent" if strict else "key and event_id as sent"
+    return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @rule(
     RULES,
     "canary.partition",
-    guards="it arrives in the partition of its key's murmur2: state and tombstone of a key must meet",
-    remedy="the producer's partitioner was replaced, or the topic has grown: see docs/contract.md",
+    guards="state and tombstone are in the partition of the key's murmur2 hash, so in the same one",
+    remedy="the producer's partitioner was replaced, or partitions were added to the topic: see docs/contract.md",
 )
-def _partition(flight: Flight) -> Finding:
-    seen = {flight.state.message.partition(), flight.tombstone.message.partition()}
-    expected = partition_of(flight.state.message.key() or b"", max(1, flight.told.partitions))
-    return Finding(seen == {expected}, f"partition {', '.join(map(str, sorted(seen, key=str)))}", f"{expected}")
+def _partition(delivery: Delivery) -> Finding:
+    state, tombstone = delivery.state.message, delivery.tombstone.message
+    actual = {state.partition(), tombstone.partition()}
+    expected = partition_of(state.key() or b"", max(1, delivery.contract.partitions))
+    return Finding(actual == {expected}, f"partition {', '.join(map(str, sorted(actual, key=str)))}", f"{expected}")
 
 
 @rule(
     RULES,
     "canary.latency",
-    guards="it does not take long: the connector keeps up",
-    remedy="the connector works off a backlog, or the worker is short of CPU: see postgres.slot-retained",
+    guards="it arrives soon: the connector has no backlog",
+    remedy="the connector has a backlog, or the worker lacks CPU time: see postgres.slot-retained",
     severity=Severity.WARNING,
 )
-def _latency(flight: Flight) -> Finding:
-    return Finding(flight.state.seconds <= LATENCY_S, f"{flight.state.seconds:.2f} s", f"{LATENCY_S:g} s at most")
+def _latency(delivery: Delivery) -> Finding:
+    seconds = delivery.state.seconds
+    return Finding(seconds <= LATENCY_S, f"{seconds:.2f} s", f"{LATENCY_S:g} s at most")
 
 
 @rule(
     RULES,
     "canary.tombstone",
-    guards="a removal arrives as a null value under the same key: compaction then forgets the aggregate",
-    remedy="check the value converter: it must pass null on",
+    guards="a deletion arrives as a null value with the same key, so that compaction removes the aggregate",
+    remedy="check the value converter: it must pass null through",
 )
-def _tombstone(flight: Flight) -> Finding:
-    message = flight.tombstone.message
-    same = not key_problems(message, flight.told) and message.key() == flight.state.message.key()
-    seen = "null value" if message.value() is None else "a value"
-    return Finding(
-        message.value() is None and same, seen if same else f"{seen}, another key", "null value under the same key"
-    )
+def _tombstone(delivery: Delivery) -> Finding:
+    message = delivery.tombstone.message
+    same_key = not key_problems(message, delivery.contract) and message.key() == delivery.state.message.key()
+    value = "null value" if message.value() is None else "a value"
+    passed = message.value() is None and same_key
+    return Finding(passed, value if same_key else f"{value}, another key", "null value under the same key")
 
 
-def check(deployment: Deployment, told: Told, *, seconds: float) -> list[Check]:
-    """Send a state and then its tombstone; each must arrive within `seconds`."""
+def check(deployment: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
+    """Send a state and then its tombstone, and wait up to `seconds` for each."""
     try:
-        return judge(RULES, _fly(deployment, told, seconds))
+        return evaluate(RULES, _deliver(deployment, contract, seconds))
     except OutboxKitError as error:
-        first = failed(RULES[0], error.message, f"within {seconds:g} s", error.hint)
+        first = RULES[0].check(Finding(False, error.message, f"within {seconds:g} s", error.hint))
         return [first, *unknown(RULES[1:], "it did not arrive")]
 
 
-def _fly(deployment: Deployment, told: Told, seconds: float) -> Flight:
+def _deliver(deployment: Deployment, contract: CanaryContract, seconds: float) -> Delivery:
     topic = deployment.pipeline.topic_of(CANARY_AGGREGATE)
     token = uuid.uuid4().hex
     payload: Payload = {"token": token, "written_at": datetime.now(UTC)}
     with reader_at_end(deployment.environment.kafka, topic) as consumer:
-        state = _receive(consumer, send(deployment, told, "canary_sent", payload), seconds)
-        tombstone = _receive(consumer, send(deployment, told, "canary_removed", None), seconds)
-    return Flight(topic, told, token, seconds, state, tombstone)
+        state = _receive(consumer, send(deployment, contract, "canary_sent", payload), seconds)
+        tombstone = _receive(consumer, send(deployment, contract, "canary_removed", None), seconds)
+    return Delivery(topic, contract, token, seconds, state, tombstone)
 
 
-def send(deployment: Deployment, told: Told, event_type: str, payload: Payload | None) -> str:
+def send(deployment: Deployment, contract: CanaryContract, event_type: str, payload: Payload | None) -> str:
     """Commit one event of the canary and return its id. Raises UnreachableError, RejectedError.
 
-    A row is inserted and deleted in one transaction: the insert is in the WAL, the table stays clean.
+    A row is inserted and deleted in one transaction: the WAL contains the insert, the table stays unchanged.
     """
     event = str(uuid.uuid4())
     with database(deployment) as connection, connection.transaction():
-        if not deployment.pipeline.source.uses_table:
+        if deployment.pipeline.source.message_prefix is not None:
             _emit(connection, deployment.pipeline, event, event_type, _json(payload))
         else:
-            stored = _stored(deployment.pipeline, told, payload)
-            _insert_and_delete(connection, deployment.pipeline, event, event_type, stored)
+            column = _column_value(deployment.pipeline, contract, payload)
+            _insert_and_delete(connection, deployment.pipeline, event, event_type, column)
     return event
 
 
 def _json(payload: Payload | None) -> dict[str, str] | None:
-    """As JSON has it: times as ISO-8601."""
+    """Return the payload with times in ISO 8601."""
     if payload is None:
         return None
     return {name: value if isinstance(value, str) else value.isoformat() for name, value in payload.items()}
 
 
-def _stored(pipeline: Pipeline, told: Told, payload: Payload | None) -> str | bytes | None:
-    """As the payload column holds it: JSON, or Avro in Confluent's frame where it is bytea."""
-    if payload is None or pipeline.payload_type != "bytea":
-        return None if payload is None else json.dumps(_json(payload))
-    newest = next(iter(told.schemas))
+def _column_value(pipeline: Pipeline, contract: CanaryContract, payload: Payload | None) -> str | bytes | None:
+    """Return the value of the payload column: JSON, or Avro in Confluent's wire format if the column is bytea."""
+    if payload is None:
+        return None
+    if pipeline.payload_type != "bytea":
+        return json.dumps(_json(payload))
+    latest = next(iter(contract.schemas))
     framed = io.BytesIO()
-    framed.write(FRAME.pack(0, newest))
-    fastavro.schemaless_writer(framed, fastavro.parse_schema(json.loads(told.schemas[newest])), payload)
+    framed.write(FRAME.pack(0, latest))
+    fastavro.schemaless_writer(framed, fastavro.parse_schema(json.loads(contract.schemas[latest])), payload)
     return framed.getvalue()
 
 
@@ -189,35 +195,33 @@ def _emit(
 
 
 def _insert_and_delete(
-    connection: Connection, pipeline: Pipeline, event: str, event_type: str, stored: str | bytes | None
+    connection: Connection, pipeline: Pipeline, event: str, event_type: str, payload: str | bytes | None
 ) -> None:
     source = pipeline.source
-    # Columns that place other aggregates: the table of `apply` demands them of every row. 0 is text and number.
-    named = set(source.columns.model_dump().values())
+    # The table of `apply` requires the partition fields of all aggregates in every row. 0 is valid as text and number.
+    columns = set(source.columns.model_dump().values())
     fields = dict.fromkeys(entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field)
-    further = [field for field in fields if field not in named]
-    values = [event, CANARY_AGGREGATE, KEY, event_type, stored]
-    values += ["0"] * len(further)
-    marks = sql.SQL(", ").join([sql.Placeholder()] * len(values))
-    connection.execute(insertion(source, sql.SQL("values ({})").format(marks), *further), values)
+    extra = [field for field in fields if field not in columns]
+    values = [event, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(extra)]
+    placeholders = sql.SQL(", ").join([sql.Placeholder()] * len(values))
+    connection.execute(insertion(source, sql.SQL("values ({})").format(placeholders), *extra), values)
     removal = sql.SQL("delete from {} where {} = %s").format(outbox_table(source), sql.Identifier(source.columns.id))
     connection.execute(removal, (event,))
 
 
 def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:
     started = time.monotonic()
-    seen = 0
+    skipped = 0
 
-    def look() -> Seen[Arrival]:
-        nonlocal seen
+    def poll() -> Seen[Arrival]:
+        nonlocal skipped
         message = consumer.poll(POLL_S)
-        if message is None:
-            return Seen(None, f"{seen} other records")
-        if message.error():
+        if message is not None and message.error():
             return Seen(None, str(message.error()))
-        if headers(message).get("event_id") == event:
-            return Seen(Arrival(message, time.monotonic() - started), "arrived")
-        seen += 1
-        return Seen(None, f"{seen} other records")
+        if message is not None:
+            if text_headers(message).get("event_id") == event:
+                return Seen(Arrival(message, time.monotonic() - started), "arrived")
+            skipped += 1
+        return Seen(None, f"{skipped} other records")
 
-    return wait_for("the canary to arrive on its topic", look, seconds=seconds, every=0.01, hint=REMEDY)
+    return wait_for("the canary to arrive on its topic", poll, seconds=seconds, every=0.01, hint=REMEDY)

@@ -1,4 +1,4 @@
-"""Is the canary's record what the contract says? Never tells what is in it."""
+"""Comparison of the canary's record with the contract. Messages never contain the payload."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import fastavro
 from confluent_kafka import Message
 
+from outbox_kit.kafka.topic_reader import text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE
 
 KEY = "outbox-canary"
@@ -20,58 +21,51 @@ FRAME = struct.Struct(">bI")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the record must look like, by lock file and live config.
+class CanaryContract:
+    """Expected form of the record, by lock file and live config.
 
-    `strict` is off where another transform than OutboxRouter makes the record: then its framing is that one's.
+    `strict` is False for a transform other than OutboxRouter, which frames records in its own way. `schemas` is by id,
+    latest first.
     """
 
     strict: bool
     partitions: int
     epoch: int
     schemas: dict[int, str]
-    """By id, newest first."""
 
 
-def problems(message: Message, told: Told, token: str) -> list[str]:
-    """What is wrong with the record, in words."""
-    found = key_problems(message, told)
-    if not told.strict:
-        return found
-    given = headers(message)
-    if given.get("aggregate_type") != CANARY_AGGREGATE:
-        found.append("header aggregate_type is missing or wrong")
-    sequence = given.get("source_sequence", "")
+def record_problems(message: Message, contract: CanaryContract, token: str) -> list[str]:
+    """Return how the record differs from the contract."""
+    problems = key_problems(message, contract)
+    if not contract.strict:
+        return problems
+    headers = text_headers(message)
+    if headers.get("aggregate_type") != CANARY_AGGREGATE:
+        problems.append("header aggregate_type is missing or wrong")
+    sequence = headers.get("source_sequence", "")
     if not SEQUENCE.match(sequence):
-        found.append("header source_sequence is missing or malformed")
-    elif int(sequence[:4], 16) != told.epoch:
-        found.append(f"source epoch {int(sequence[:4], 16)}, not {told.epoch}")
+        problems.append("header source_sequence is missing or malformed")
+    elif int(sequence[:4], 16) != contract.epoch:
+        problems.append(f"source epoch {int(sequence[:4], 16)}, not {contract.epoch}")
     value = message.value() or b""
     magic, schema_id = FRAME.unpack_from(bytes(value)) if len(value) > FRAME.size else (-1, -1)
-    if magic != 0 or schema_id not in told.schemas:
-        return [*found, f"schema id {schema_id} is not in the lock file"]
-    if _token(value[FRAME.size :], told.schemas[schema_id]) != token:
-        found.append("the payload decodes to another token, or not at all")
-    return found
+    if magic != 0 or schema_id not in contract.schemas:
+        return [*problems, f"schema id {schema_id} is not in the lock file"]
+    if _token(value[FRAME.size :], contract.schemas[schema_id]) != token:
+        problems.append("the payload decodes to another token, or not at all")
+    return problems
 
 
-def key_problems(message: Message, told: Told) -> list[str]:
-    """Whether the key is the aggregate's; where it is framed, whether it contains it."""
-    key, wanted = message.key() or b"", KEY.encode()
-    return [] if key == wanted or (not told.strict and wanted in key) else ["another key"]
-
-
-def headers(message: Message) -> dict[str, str]:
-    """Headers as text; of a name that comes twice, the last."""
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found
-    return {str(key): value.decode(errors="replace") for key, value in pairs if isinstance(value, bytes)}
+def key_problems(message: Message, contract: CanaryContract) -> list[str]:
+    """Return how the key differs from the aggregate's; a framed key has to contain it."""
+    key, expected = message.key() or b"", KEY.encode()
+    return [] if key == expected or (not contract.strict and expected in key) else ["another key"]
 
 
 def _token(body: bytes, schema: str) -> str | None:
-    """The token in an Avro body; None where the body cannot be read."""
+    """Return the token in an Avro body, None if the body cannot be decoded."""
     try:
-        decoded = fastavro.schemaless_reader(io.BytesIO(body), json.loads(schema), None)
-    except (EOFError, ValueError, IndexError):  # ValueError: also bytes that are no UTF-8
+        record = fastavro.schemaless_reader(io.BytesIO(body), json.loads(schema), None)
+    except (EOFError, ValueError, IndexError):  # UnicodeDecodeError is a ValueError
         return None
-    return str(decoded["token"]) if isinstance(decoded, dict) else None
+    return str(record["token"]) if isinstance(record, dict) else None

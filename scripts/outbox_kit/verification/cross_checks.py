@@ -1,4 +1,4 @@
-"""Checks of two systems against each other: what the connector was told against what it finds there."""
+"""Checks of two systems against each other: the live connector config against topics, registry and database."""
 
 from __future__ import annotations
 
@@ -6,106 +6,114 @@ from collections.abc import Iterator
 
 from fastavro.schema import SchemaParseException, UnknownType
 
-from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.state import stored_lsn
+from outbox_kit.connector_config import (
+    MAX_BLOCK_MS_LIMIT,
+    MAX_MESSAGE_BYTES,
+    PRODUCER_DEFAULTS,
+    SchemaVersion,
+    number,
+    outbox_router,
+    producer_setting,
+    router_routes,
+    schema_versions,
+)
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.rules import Finding, Rule, rule
-from outbox_kit.verification.routes import Route, number, router_prefix, routes
-from outbox_kit.verification.snapshot import World
+from outbox_kit.verification.snapshot import Snapshot
 
-NO_CONNECTOR = "the live connector config is not known"
-# Debezium's and the producer's own defaults.
-STATUS_INTERVAL_MS, MAX_REQUEST_SIZE = 10_000, 1_048_576
-# Not the producer's two minutes: Connect sets it for source connectors (Worker.baseProducerProps).
-DELIVERY_TIMEOUT_MS = 2_147_483_647
-# A producer that waits for longer than this has, for an operator, hung while its state says RUNNING.
-LONGEST_WAIT_MS = 600_000
-ACKNOWLEDGEMENTS = 2
+NO_CONFIG = "the live connector config could not be read"
+NO_ROUTER = "no OutboxRouter"
+STATUS_INTERVAL_MS = 10_000  # Debezium's default
+STATUS_UPDATES_PER_TIMEOUT = 2
 
-RULES: list[Rule[World]] = []
-
-
-def live(world: World) -> dict[str, str] | None:
-    """The connector's config as Connect has it."""
-    return world.connect.look.observed.actual.config if world.connect.look else None
+RULES: list[Rule[Snapshot]] = []
 
 
 @rule(
     RULES,
     "path.partitions",
-    guards="a topic has every partition that the router sends to: one beyond the count blocks the task as RUNNING",
-    remedy="the topic grows before the config: raise the topic's partitions, or run `outbox apply`",
+    guards="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
+    remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
-def _partitions(world: World) -> Finding:
-    config, expected = live(world), "the count that the router was told"
-    if config is None or world.kafka.look is None:
-        return Finding(None, NO_CONNECTOR if config is None else "Kafka does not answer", expected)
-    found, actual = routes(config), world.kafka.look.actual
-    wrong = [
-        f"{route.topic} has {actual[route.topic].partitions}, the router {route.partitions}"
-        for route in found.values()
-        if route.topic in actual and actual[route.topic].partitions != route.partitions
+def _partitions(snapshot: Snapshot) -> Finding:
+    config, expected = snapshot.config, "the partition count of the route"
+    if config is None or snapshot.kafka.value is None:
+        return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
+    router, topics = outbox_router(config), snapshot.kafka.value.actual
+    if router is None:
+        return Finding(True, NO_ROUTER, expected)
+    problems = [
+        f"{route.topic} has {topics[route.topic].partitions}, the route {number(route.partitions)}"
+        for route in router_routes(router)
+        if route.topic in topics and topics[route.topic].partitions != number(route.partitions)
     ]
-    return Finding(not wrong, "; ".join(wrong) or ("the same" if found else "no OutboxRouter"), expected)
+    return Finding(not problems, "; ".join(problems) or "the same", expected)
 
 
 @rule(
     RULES,
     "path.record-size",
-    guards="a record that the router lets pass fits the producer's request, its buffer and the topic",
-    remedy="one number rules the path, connector.max_record_bytes: set it, run `outbox apply`",
+    guards="a record within the router's limit fits the producer's request, its buffer and the topic",
+    remedy="all limits follow from connector.max_record_bytes: set it, run `outbox apply`",
 )
-def _record_size(world: World) -> Finding:
-    config, expected = live(world), "router ≤ producer's request ≤ topic"
-    if config is None or world.kafka.look is None:
-        return Finding(None, NO_CONNECTOR if config is None else "Kafka does not answer", expected)
-    router = number(config.get(f"{router_prefix(config)}max.record.bytes"))
-    request = number(config.get("producer.override.max.request.size"), MAX_REQUEST_SIZE)
-    buffer = number(config.get("producer.override.buffer.memory"), request)
-    limits = [(router, "the router", request, "the producer's max.request.size")]
-    limits += [(request, "a request", buffer, "the producer's buffer.memory")]
-    for route in routes(config).values():
-        topic = world.kafka.look.actual.get(route.topic)
+def _record_size(snapshot: Snapshot) -> Finding:
+    config, expected = snapshot.config, "router ≤ producer's request ≤ topic"
+    if config is None or snapshot.kafka.value is None:
+        return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
+    router = outbox_router(config)
+    record = number(router.settings.get("max.record.bytes")) if router else 0
+    request, buffer = producer_setting(config, "max.request.size"), producer_setting(config, "buffer.memory")
+    limits = [(record, "the router", request, "max.request.size"), (request, "a request", buffer, "buffer.memory")]
+    for route in router_routes(router) if router else ():
+        topic = snapshot.kafka.value.actual.get(route.topic)
         if topic:
-            size = number(topic.config.get("max.message.bytes"), MAX_REQUEST_SIZE)
-            limits.append((router, "the router", size, f"max.message.bytes of {route.topic}"))
-    wrong = [f"{left} ({who}) > {right} ({whose})" for left, who, right, whose in limits if left > right]
-    return Finding(not wrong, "; ".join(wrong) or f"{router} ≤ {request} ≤ topics", expected)
+            size = number(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
+            limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
+    problems = [f"{size} ({of}) > {limit} ({name})" for size, of, limit, name in limits if size > limit]
+    return Finding(not problems, "; ".join(problems) or f"{record} ≤ {request} ≤ topics", expected)
 
 
 @rule(
     RULES,
     "path.schema-ids",
-    guards="every schema id that the router writes is registered, for the very schema that it encodes with",
-    remedy="run `outbox apply`; if the registry lost its content, restore it: records carry the old ids",
+    guards="every schema of the router is registered under the id that the router writes",
+    remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
-def _schema_ids(world: World) -> Finding:
-    config, expected = live(world), "registered under the same id, with the same text"
-    if config is None or world.registry.look is None:
-        return Finding(None, NO_CONNECTOR if config is None else "the registry does not answer", expected)
-    found = routes(config)
-    wrong = [words for kind, route in found.items() for words in _wrong_versions(world, kind, route)]
-    return Finding(not wrong, "; ".join(wrong) or ("all registered" if found else "no OutboxRouter"), expected)
+def _schema_ids(snapshot: Snapshot) -> Finding:
+    config, expected = snapshot.config, "registered under the same id, with the same text"
+    if config is None or snapshot.registry.value is None:
+        return Finding(None, NO_CONFIG if config is None else "the registry does not respond", expected)
+    router = outbox_router(config)
+    if router is None:
+        return Finding(True, NO_ROUTER, expected)
+    problems = [
+        problem
+        for name in router.aggregates
+        for version in schema_versions(router, name)
+        for problem in _version_problems(snapshot, name, version)
+    ]
+    return Finding(not problems, "; ".join(problems) or "all registered", expected)
 
 
-def _wrong_versions(world: World, kind: str, route: Route) -> Iterator[str]:
-    aggregate = world.deployment.pipeline.routed.get(kind)
-    subject = world.deployment.pipeline.subject_of(kind)
-    for version in route.versions:
-        registered = world.later.registered.get((subject, version.number))
-        if registered is None:
-            yield f"{subject} has no version {version.number}"
-        elif registered.id != version.id:
-            yield f"{subject} version {version.number} has id {registered.id}, the router writes {version.id}"
-        # A schema with references is registered in parts, and stands in the config as a whole; without docs.
-        elif not (aggregate and aggregate.references) and not _same(registered.text, version.text):
-            yield f"{subject} version {version.number} is another schema than the router's"
+def _version_problems(snapshot: Snapshot, name: str, version: SchemaVersion) -> Iterator[str]:
+    aggregate = snapshot.deployment.pipeline.routed.get(name)
+    subject = f"{snapshot.deployment.pipeline.subject_of(name)}"
+    registered = snapshot.registered.get((subject, number(version.label)))
+    if registered is None:
+        yield f"{subject} has no version {version.label}"
+    elif registered.id != number(version.id):
+        yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
+    # The config contains a schema with its references inlined, the registry without.
+    elif not (aggregate and aggregate.references) and not _same(registered.text, version.text or ""):
+        yield f"{subject} version {version.label} is another schema than the router's"
 
 
-def _same(registered: str, carried: str) -> bool:
-    """Whether two schema texts say the same, docs aside; what is no schema at all does not."""
+def _same(registered: str, configured: str) -> bool:
+    """Return whether two schema texts are equal but for docs; False if one is not a schema."""
     try:
-        return same_schema(without_docs(registered), without_docs(carried))
+        return same_schema(without_docs(registered), without_docs(configured))
     except (ValueError, SchemaParseException, UnknownType):
         return False
 
@@ -113,66 +121,63 @@ def _same(registered: str, carried: str) -> bool:
 @rule(
     RULES,
     "path.offset-not-ahead",
-    guards="the connector does not stand ahead of the server: PostgreSQL would skip every row up to there in silence",
+    guards="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER}",
 )
-def _offset_not_ahead(world: World) -> Finding:
-    expected = "an lsn that the server has reached"
-    if world.postgres.look is None or world.connect.look is None:
-        return Finding(None, "PostgreSQL or Connect does not answer", expected)
-    reached = connect_state.position(world.connect.look.observed.actual)
-    # Read after the offset: on a busy outbox both move.
-    server = max(world.later.position, world.postgres.look.actual.wal_position)
-    return Finding(reached <= server, f"connector at {reached}, server at {server}", expected)
+def _offset_not_ahead(snapshot: Snapshot) -> Finding:
+    expected = "an LSN that the server has reached"
+    if snapshot.postgres.value is None or snapshot.connect.value is None:
+        return Finding(None, "PostgreSQL or Connect does not respond", expected)
+    offset = stored_lsn(snapshot.connect.value.observed.actual)
+    # With a busy outbox the offset may be beyond the position that was read first.
+    server = max(snapshot.wal_position, snapshot.postgres.value.actual.wal_position)
+    return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
 @rule(
     RULES,
     "path.offset-covers-slot",
-    guards="the slot is not ahead of the connector's offset: what lies between was acknowledged by somebody else",
-    remedy=f"the slot was made anew, advanced, or read by another client: {RECOVER}",
+    guards="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
+    remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER}",
 )
-def _offset_covers_slot(world: World) -> Finding:
+def _offset_covers_slot(snapshot: Snapshot) -> Finding:
     expected = "the slot at or behind the connector's offset"
-    if world.postgres.look is None or world.connect.look is None:
-        return Finding(None, "PostgreSQL or Connect does not answer", expected)
-    slot, reached = world.postgres.look.details.slot, connect_state.position(world.connect.look.observed.actual)
-    if slot is None or slot["confirmed"] is None or not reached:
+    if snapshot.postgres.value is None or snapshot.connect.value is None:
+        return Finding(None, "PostgreSQL or Connect does not respond", expected)
+    slot, offset = snapshot.postgres.value.actual.slot, stored_lsn(snapshot.connect.value.observed.actual)
+    if slot is None or slot.confirmed_flush is None or not offset:
         return Finding(None, "no slot, or no offset", expected)
-    return Finding(slot["confirmed"] <= reached, f"slot at {slot['confirmed']}, connector at {reached}", expected)
+    return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
 
 
 @rule(
     RULES,
     "path.wal-sender-timeout",
-    guards="the connector acknowledges often enough: a slower one is cut off by the server, again and again",
+    guards="the connector acknowledges within the server's time limit: else the server closes the connection each time",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
-def _wal_sender_timeout(world: World) -> Finding:
-    config = live(world)
-    if config is None or world.postgres.look is None:
-        words = NO_CONNECTOR if config is None else "PostgreSQL does not answer"
-        return Finding(None, words, "twice the interval of acknowledgements")
+def _wal_sender_timeout(snapshot: Snapshot) -> Finding:
+    config, database = snapshot.config, snapshot.postgres.value
+    if config is None or database is None:
+        reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
+        return Finding(None, reason, "twice the interval of acknowledgements")
     interval = number(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
-    timeout = world.postgres.look.details.sender_timeout_ms
-    seen = f"wal_sender_timeout {timeout} ms, an acknowledgement every {interval} ms"
-    good = timeout == 0 or timeout >= ACKNOWLEDGEMENTS * interval
-    return Finding(good, seen, f"0, or {ACKNOWLEDGEMENTS * interval} ms at least")
+    timeout, minimum = database.details.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval
+    actual = f"wal_sender_timeout {timeout} ms, an acknowledgement every {interval} ms"
+    return Finding(timeout == 0 or timeout >= minimum, actual, f"0, or at least {minimum} ms")
 
 
 @rule(
     RULES,
     "path.producer-gives-up",
-    guards="the producer gives up in the end: Connect's own max.block.ms is for ever, a hang that says RUNNING",
+    guards="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
-def _producer_gives_up(world: World) -> Finding:
-    config, expected = live(world), f"{LONGEST_WAIT_MS} ms at most"
+def _producer_gives_up(snapshot: Snapshot) -> Finding:
+    config, expected = snapshot.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
     if config is None:
-        return Finding(None, NO_CONNECTOR, expected)
-    for_ever = 2**63 - 1
-    block = number(config.get("producer.override.max.block.ms"), for_ever)
-    delivery = number(config.get("producer.override.delivery.timeout.ms"), DELIVERY_TIMEOUT_MS)
-    words = "for ever" if block == for_ever else f"{block} ms"
-    seen = f"max.block.ms {words}, delivery.timeout.ms {delivery} ms"
-    return Finding(max(block, delivery) <= LONGEST_WAIT_MS, seen, expected)
+        return Finding(None, NO_CONFIG, expected)
+    block, delivery = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")
+    shown = "unlimited" if block == PRODUCER_DEFAULTS["max.block.ms"] else f"{block} ms"
+    actual = f"max.block.ms {shown}, delivery.timeout.ms {delivery} ms"
+    return Finding(max(block, delivery) <= MAX_BLOCK_MS_LIMIT, actual, expected)

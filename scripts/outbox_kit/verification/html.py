@@ -1,4 +1,4 @@
-"""The report as one HTML page, with the path drawn and coloured: a stranger sees where it is broken."""
+"""HTML form of the report: one page, with a drawing of the path coloured by status."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outbox_kit.rules import Check, Status
-from outbox_kit.verification.report import WORST, Report, worst
+from outbox_kit.verification.report import WORST_FIRST, Report, worst
 
-# Where on the path a check stands: the longest beginning of its id that is named here.
+# Stage of a check: the one with the longest prefix of its id.
 STAGES: dict[str, tuple[str, ...]] = {
     "outbox table": ("postgres.",),
     "slot": (
@@ -27,34 +27,37 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Stage:
-    """One box of the drawing."""
+    """One box of the drawing: its worst status, its checks, and the ids of those that failed or warned."""
 
     name: str
     status: Status
-    bad: list[str]
+    problems: list[str]
     checks: list[Check]
 
 
 def stage_of(identifier: str) -> str:
-    """The box that a check belongs to."""
-    fitting = [(len(head), name) for name, heads in STAGES.items() for head in heads if identifier.startswith(head)]
-    return max(fitting)[1]
+    """Return the stage that a check belongs to."""
+    matches = [
+        (len(prefix), name) for name, prefixes in STAGES.items() for prefix in prefixes if identifier.startswith(prefix)
+    ]
+    return max(matches)[1]
 
 
 def stages(checks: list[Check]) -> list[Stage]:
-    """The boxes from the outbox table to the registry."""
-    found = []
+    """Return the stages from the outbox table to the registry."""
+    result = []
     for name in STAGES:
-        mine = [check for check in checks if stage_of(check.id) == name]
-        bad = [check.id for check in mine if check.status in (Status.FAIL, Status.WARN)]
-        found.append(Stage(name, worst(mine), bad, mine))
-    return found
+        own = [check for check in checks if stage_of(check.id) == name]
+        problems = [check.id for check in own if check.status in (Status.FAIL, Status.WARN)]
+        result.append(Stage(name, worst(own), problems, own))
+    return result
 
 
 def to_html(report: Report) -> str:
-    """A self-contained page: no script, nothing loaded from elsewhere."""
+    """Return a self-contained page, without scripts and external resources."""
     loader = PackageLoader("outbox_kit.verification", ".")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    ordered = sorted(report.checks, key=lambda check: WORST.index(check.status))
+    order = list(WORST_FIRST)
+    ordered = sorted(report.checks, key=lambda check: order.index(check.status))
     page = jinja.get_template("report.html.j2")
     return page.render(report=report, stages=stages(report.checks), ordered=ordered, verdict=worst(report.checks))

@@ -1,4 +1,4 @@
-"""The report as JUnit XML, as CI servers read it: one test case per check."""
+"""JUnit XML form of the report: one test case per check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_kit.verification.report import Report
 
 
 def to_junit(report: Report) -> str:
-    """One suite. A failed check is a failure, an unknown one is skipped, a warning passes and says so in its output."""
+    """Return one suite: a failed check is a failure, an unknown one is skipped, a warning passes with output."""
     statuses = [check.status for check in report.checks]
     counts = {
         "tests": str(len(statuses)),
@@ -42,5 +42,5 @@ def _case(suite: ElementTree.Element, check: Check) -> None:
 
 
 def _printable(text: str) -> str:
-    """XML has no place for control characters, and an error's message may hold some."""
-    return "".join(each for each in text if each.isprintable() or each == "\n")
+    """Remove control characters: XML does not allow them, and an error message may contain some."""
+    return "".join(character for character in text if character.isprintable() or character == "\n")

@@ -1,4 +1,4 @@
-"""Kafka's own hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the partition it names."""
+"""Kafka's hash of a record key (org.apache.kafka.common.utils.Utils.murmur2), and the partition of a key."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ SEED, MULTIPLIER, SHIFT, WORD = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The hash as an unsigned number of 32 bits."""
+    """Return the hash as an unsigned 32-bit number."""
     length = len(data)
     value = SEED ^ length
     whole = length - length % 4
-    for at in range(0, whole, 4):
-        part = int.from_bytes(data[at : at + 4], "little") * MULTIPLIER & WORD
-        part ^= part >> SHIFT
-        value = (value * MULTIPLIER & WORD) ^ (part * MULTIPLIER & WORD)
+    for offset in range(0, whole, 4):
+        block = int.from_bytes(data[offset : offset + 4], "little") * MULTIPLIER & WORD
+        block ^= block >> SHIFT
+        value = (value * MULTIPLIER & WORD) ^ (block * MULTIPLIER & WORD)
     if whole < length:
         value = (value ^ int.from_bytes(data[whole:], "little")) * MULTIPLIER & WORD
     value = (value ^ (value >> 13)) * MULTIPLIER & WORD
@@ -21,5 +21,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where the producer's default partitioner puts a key."""
+    """Return the partition that the producer's default partitioner selects."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

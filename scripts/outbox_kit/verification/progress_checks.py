@@ -1,41 +1,49 @@
-"""What must move between two looks: slot, offset, heartbeat. A state that says RUNNING proves none of it."""
+"""Checks that slot, offset and heartbeat advance. A connector whose state is RUNNING may still make no progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.lifecycle import is_running
+from outbox_kit.connect.lifecycle import is_running, status_text
+from outbox_kit.connect.state import ActualConnector, read_actual, stored_lsn
+from outbox_kit.connector_config import number
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
-from outbox_kit.kafka import verify_queries as kafka_inspection
-from outbox_kit.postgres import verify_queries as postgres_inspection
-from outbox_kit.rules import Check, Finding, Rule, Severity, judge, rule, unknown
-from outbox_kit.verification.routes import number
-from outbox_kit.verification.snapshot import World, database
+from outbox_kit.postgres.replication_slot import Slot, read_slot
+from outbox_kit.rules import Check, Finding, Rule, Severity, Status, evaluate, rule, unknown
+from outbox_kit.verification.snapshot import Snapshot, database
 from outbox_kit.waiting import Seen, wait_for
 
-# Two heartbeats, and what a busy machine may take on top.
-HEARTBEATS, GRACE_S, LOOK_EVERY_S = 2, 5.0, 0.2
+# Wait for two heartbeats, and for delays of a busy machine.
+HEARTBEATS, GRACE_S, POLL_S = 2, 5.0, 0.2
 HEARTBEAT_MS = 10_000
-STUCK = "RUNNING and stuck: a missing topic, a partition beyond the count, a broker that does not answer"
+NO_PROGRESS = "RUNNING without progress: a missing topic or partition, or an unresponsive broker; see the worker's log"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at what must move; None where it is not there."""
+    """Positions at one time; None for what does not exist. `seeded` is whether the offset is still the seeded one."""
 
-    position: postgres_inspection.Position | None
+    slot: Slot | None
     heartbeat: int | None
     offset: int
     status: ConnectorStatus | None
     seeded: bool = False
 
+    @property
+    def confirmed_flush(self) -> int | None:
+        return self.slot.confirmed_flush if self.slot else None
+
+    @property
+    def reader(self) -> int | None:
+        """Process id of the session that reads the slot."""
+        return self.slot.active_pid if self.slot else None
+
 
 @dataclass(frozen=True)
-class Movement:
-    """Two looks at it. The reader of `settled` is the one to compare: the first row after a seed makes a new one."""
+class Samples:
+    """Samples of one run. `settled` follows the canary: the first row after a seed makes the connector reconnect."""
 
     first: Sample
     settled: Sample
@@ -43,144 +51,137 @@ class Movement:
     seconds: float
 
 
-RULES: list[Rule[Movement]] = []
+RULES: list[Rule[Samples]] = []
 
 
 @rule(
     RULES,
     "postgres.slot-moving",
-    guards="the slot's confirmed position advances: else the server keeps WAL until its disk is full",
-    remedy=f"{STUCK}; see the Connect worker's log",
+    guards="the slot's confirmed position advances: else the server retains WAL until its disk is full",
+    remedy=NO_PROGRESS,
 )
-def _slot(movement: Movement) -> Finding:
-    first, last = movement.first.position, movement.last.position
-    return _position(movement, first.confirmed if first else None, last.confirmed if last else None)
+def _slot(samples: Samples) -> Finding:
+    return _lsn_advance(samples, samples.first.confirmed_flush, samples.last.confirmed_flush)
 
 
 @rule(
     RULES,
     "kafka.heartbeat",
-    guards="heartbeats arrive on their topic: the way from the database through the worker to Kafka is open",
-    remedy=f"{STUCK}; see the Connect worker's log",
+    guards="heartbeats arrive on their topic: the path from the database through the worker to Kafka works",
+    remedy=NO_PROGRESS,
 )
-def _heartbeat(movement: Movement) -> Finding:
-    return _grown(movement, movement.first.heartbeat, movement.last.heartbeat)
+def _heartbeat(samples: Samples) -> Finding:
+    return _advance(samples, samples.first.heartbeat, samples.last.heartbeat)
 
 
 @rule(
     RULES,
     "connect.offsets-moving",
-    guards="the connector commits its position",
-    remedy=f"{STUCK}; see the Connect worker's log",
+    guards="the connector commits its offset",
+    remedy=NO_PROGRESS,
 )
-def _offset(movement: Movement) -> Finding:
-    return _position(movement, movement.first.offset, movement.last.offset)
+def _offset(samples: Samples) -> Finding:
+    return _lsn_advance(samples, samples.first.offset, samples.last.offset)
+
+
+PROGRESS_RULES = tuple(RULES)
 
 
 @rule(
     RULES,
     "connect.restarts",
-    guards="the task stays up: the same server process reads the slot at both looks, and the state is RUNNING at both",
-    remedy="a task that comes and goes: see the Connect worker's log for what it dies of",
+    guards="the task is stable: in two samples the same server process reads the slot, and the state is RUNNING",
+    remedy="the task restarts repeatedly: see the Connect worker's log for its errors",
     severity=Severity.WARNING,
 )
-def _restarts(movement: Movement) -> Finding:
-    first, last = movement.settled, movement.last
-    readers = [sample.position.reader if sample.position else None for sample in (first, last)]
-    states = [sample.status.words if sample.status else "no status" for sample in (first, last)]
-    good = readers[0] == readers[1] and is_running(first.status) and is_running(last.status)
-    seen = f"server process {readers[0]}, then {readers[1]}; {states[0]}, then {states[1]}"
-    return Finding(good, "none" if good else seen, "none between two looks")
+def _restarts(samples: Samples) -> Finding:
+    first, last = samples.settled, samples.last
+    passed = first.reader == last.reader and is_running(first.status) and is_running(last.status)
+    states = f"{status_text(first.status)}, then {status_text(last.status)}"
+    actual = f"server process {first.reader}, then {last.reader}; {states}"
+    return Finding(passed, "none" if passed else actual, "none between two samples")
 
 
-def _grown(movement: Movement, first: int | None, last: int | None) -> Finding:
-    expected = f"an advance within {movement.seconds:g} s"
+def _advance(samples: Samples, first: int | None, last: int | None) -> Finding:
+    expected = f"an advance within {samples.seconds:g} s"
     if first is None or last is None:
-        return Finding(None, "not there", expected)
+        return Finding(None, "does not exist", expected)
     return Finding(last > first, f"{last - first:+} since {first}", expected)
 
 
-def _position(movement: Movement, first: int | None, last: int | None) -> Finding:
-    """Debezium looks for its place in the WAL until the first transaction after a seed, and confirms nothing."""
-    found = _grown(movement, first, last)
-    if found.good is False and movement.last.seeded:
-        return Finding(None, "no transaction since the connector was made", found.expected, "send the canary")
-    return found
+def _lsn_advance(samples: Samples, first: int | None, last: int | None) -> Finding:
+    """Compare two LSNs. Until the first transaction after a seed Debezium searches the WAL and confirms nothing."""
+    finding = _advance(samples, first, last)
+    if finding.passed is False and samples.last.seeded:
+        return Finding(None, "no transaction since the connector was created", finding.expected, "send the canary")
+    return finding
 
 
-def check(world: World, *, flown: bool) -> list[Check]:
-    """Wait until everything has moved, for two heartbeats at most. Unknown where the connector does not run.
+def check(snapshot: Snapshot, *, canary_sent: bool) -> list[Check]:
+    """Wait for progress, for two heartbeats at most. Every check is unknown if the connector does not run.
 
-    `flown` says that a canary was sent since `world` was looked at.
+    `canary_sent` is whether a canary was sent after the snapshot.
     """
-    first = _first(world)
-    why = _hindrance(first)
-    if first is None or why:
-        return unknown(RULES, why)
-    seconds = _patience_s(world)
+    first = _first_sample(snapshot)
+    reason = _blocker(first)
+    if first is None or reason:
+        return unknown(RULES, reason)
+    seconds = _timeout_s(snapshot)
     settled = last = first
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         nonlocal last
-        last = sample(world.deployment)
-        done = all(_moved(Movement(first, settled, last, seconds)))
-        return Seen(True if done else None, "something stands still")
+        last = sample(snapshot.deployment)
+        checks = evaluate(PROGRESS_RULES, Samples(first, settled, last, seconds))
+        stalled = [check.id for check in checks if check.status is Status.FAIL]
+        return Seen(None if stalled else True, f"no progress: {', '.join(stalled)}")
 
     try:
-        if flown:
-            settled = sample(world.deployment)
-        wait_for("slot, offset and heartbeat to advance", look, seconds=seconds, every=LOOK_EVERY_S)
+        if canary_sent:
+            settled = sample(snapshot.deployment)
+        wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, every=POLL_S)
     except WaitTimeoutError:
-        pass  # the rules say what has not moved
+        pass  # the rules report what did not advance
     except OutboxKitError as error:
         return unknown(RULES, error.message)
-    return judge(RULES, Movement(first, settled, last, seconds))
+    return evaluate(RULES, Samples(first, settled, last, seconds))
 
 
-def _moved(movement: Movement) -> list[bool]:
-    return [each.look(movement).good is not False for each in RULES[:3]]
-
-
-def _first(world: World) -> Sample | None:
-    """The first look, out of what was read already, but for the heartbeat."""
-    if world.postgres.look is None or world.kafka.look is None or world.connect.look is None:
+def _first_sample(snapshot: Snapshot) -> Sample | None:
+    """Return the sample that the snapshot contains, None if a system did not respond."""
+    database, connect = snapshot.postgres.value, snapshot.connect.value
+    if database is None or snapshot.kafka.value is None or connect is None:
         return None
-    slot, actual = world.postgres.look.details.slot, world.connect.look.observed.actual
-    here = slot is not None and slot["confirmed"] is not None
-    position = postgres_inspection.Position(slot["confirmed"], slot["active_pid"]) if slot and here else None
-    return _sample(position, world.heartbeat, actual)
+    return _sample(database.actual.slot, snapshot.heartbeat, connect.observed.actual)
 
 
-def _hindrance(first: Sample | None) -> str:
-    """Why nothing can move, in words; empty where it should."""
+def _blocker(first: Sample | None) -> str:
+    """Return why no progress is possible; empty if it is."""
     if first is None:
-        return "a system does not answer"
+        return "a system does not respond"
     if not is_running(first.status):
         return "the connector does not run"
-    if first.position is None or first.position.reader is None:
-        return "nobody reads the slot"
+    if first.confirmed_flush is None or first.reader is None:
+        return "the slot is not active"
     return ""
 
 
-def _patience_s(world: World) -> float:
-    config = world.connect.look.observed.actual.config if world.connect.look else None
-    return HEARTBEATS * number((config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS) / 1000 + GRACE_S
+def _timeout_s(snapshot: Snapshot) -> float:
+    interval = number((snapshot.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
+    return HEARTBEATS * interval / 1000 + GRACE_S
 
 
 def sample(deployment: Deployment) -> Sample:
-    """One look at everything that must move. Raises UnreachableError, RejectedError."""
-    name, pipeline = deployment.pipeline.connector.name, deployment.pipeline
+    """Read all positions. Raises UnreachableError, RejectedError."""
+    pipeline = deployment.pipeline
     with database(deployment) as connection:
-        position = postgres_inspection.position(connection, pipeline.source.slot)
-    heartbeat = kafka_inspection.end_offset(deployment.environment.kafka, pipeline.heartbeat_topic)
-    actual = connect_state.read_actual(deployment.connect, name)
-    return _sample(position, heartbeat, actual)
+        slot = read_slot(connection, pipeline.source.slot)
+    heartbeat = deployment.kafka.end_offset(pipeline.heartbeat_topic)
+    return _sample(slot, heartbeat, read_actual(deployment.connect, pipeline.connector.name))
 
 
-def _sample(
-    position: postgres_inspection.Position | None, heartbeat: int | None, actual: connect_state.ActualConnector
-) -> Sample:
+def _sample(slot: Slot | None, heartbeat: int | None, actual: ActualConnector) -> Sample:
     offsets = [entry["offset"] for entry in actual.offsets if entry.get("offset")]
-    # `messageType` comes with the first message that Debezium has worked off.
+    # Debezium adds `messageType` with the first message that it has processed.
     seeded = all("messageType" not in offset for offset in offsets)
-    return Sample(position, heartbeat, connect_state.position(actual), actual.status, seeded)
+    return Sample(slot, heartbeat, stored_lsn(actual), actual.status, seeded)

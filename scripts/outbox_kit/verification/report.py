@@ -1,4 +1,4 @@
-"""The outcome of one run as data, and what people and programs read of it."""
+"""Result of one run of `verify`, and its JSON form."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 from outbox_kit.rules import Check, Status
 
 FORMAT = 1
-"""Of the JSON document; raised when a key changes its meaning or goes."""
+"""Version of the JSON document; incremented when a key changes its meaning or is removed."""
 
-# Worst first: what a summary shows of several.
-WORST = (Status.FAIL, Status.WARN, Status.UNKNOWN, Status.PASS)
+WORST_FIRST = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,18 @@ class Report:
         return worst(self.checks) is Status.FAIL
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """`2 failed, 1 unknown, 60 passed`."""
         counts = Counter(check.status for check in self.checks)
-        names = {Status.FAIL: "failed", Status.WARN: "warned", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
-        return ", ".join(f"{counts[status]} {names[status]}" for status in WORST if counts[status])
+        return ", ".join(f"{counts[status]} {name}" for status, name in WORST_FIRST.items() if counts[status])
 
 
 def worst(checks: list[Check]) -> Status:
-    """The worst status among them."""
-    found = {check.status for check in checks}
-    return next((status for status in WORST if status in found), Status.PASS)
+    """Return the worst status of the checks; PASS without any."""
+    statuses = {check.status for check in checks}
+    return next((status for status in WORST_FIRST if status in statuses), Status.PASS)
 
 
 def to_json(checks: list[Check]) -> dict[str, Any]:
-    """`{"format": 1, "checks": [...]}`, one object per check."""
+    """Return `{"format": 1, "checks": [...]}`, one object per check."""
     return {"format": FORMAT, "checks": [dataclasses.asdict(check) for check in checks]}

@@ -1,4 +1,4 @@
-"""Runs the checks of every system, the canary, and the looks at what must move."""
+"""`verify`: evaluates the checks of every system, sends the canary, and checks for progress."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from outbox_kit.connect import checks as connect_checks
+from outbox_kit.connector_config import number, outbox_router, router_routes
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import checks as kafka_checks
@@ -14,15 +15,14 @@ from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.progress import Progress
 from outbox_kit.registry import checks as registry_checks
-from outbox_kit.rules import Check, Rule, Status, failed, judge, unknown
+from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, unknown
 from outbox_kit.verification import canary, cross_checks, progress_checks
-from outbox_kit.verification.canary_contract import Told
-from outbox_kit.verification.routes import router_prefix, routes
-from outbox_kit.verification.snapshot import Answer, World, read_world
+from outbox_kit.verification.canary_contract import CanaryContract
+from outbox_kit.verification.snapshot import Reading, Snapshot, read_snapshot
 
-L = TypeVar("L")
+T = TypeVar("T")
 
-# Without these the canary cannot arrive: say so at once instead of waiting for it.
+# When one of these fails the canary cannot arrive, and is not sent.
 CANARY_NEEDS = (
     "postgres.reachable",
     "postgres.table",
@@ -37,65 +37,68 @@ CANARY_NEEDS = (
 
 
 def verify(deployment: Deployment, progress: Progress, *, canary_seconds: float | None = 60) -> list[Check]:
-    """Every check, always all of them and in the same order. A system that is down is a failed check, no exception.
+    """Return every check, always in the same order; an unreachable system is a failed check.
 
-    `canary_seconds` bounds the canary; None sends none. Raises RefusedError before the first apply.
+    `canary_seconds` limits the wait for the canary; None sends none. Raises RefusedError before the first apply.
     """
     lock = deployed_lock(deployment)
-    world = read_world(deployment, lock, progress)
+    snapshot = read_snapshot(deployment, lock, progress)
     checks = [
-        *_system([*postgres_checks.RULES, *slot_checks.RULES], world.postgres),
-        *_system(kafka_checks.RULES, world.kafka),
-        *_system(registry_checks.RULES, world.registry),
-        *_system(connect_checks.RULES, world.connect),
-        *judge(cross_checks.RULES, world),
+        *_system([*postgres_checks.RULES, *slot_checks.RULES], snapshot.postgres),
+        *_system(kafka_checks.RULES, snapshot.kafka),
+        *_system(registry_checks.RULES, snapshot.registry),
+        *_system(connect_checks.RULES, snapshot.connect),
+        *evaluate(cross_checks.RULES, snapshot),
     ]
-    flown = _canary(world, checks, canary_seconds, progress)
-    progress("look again at what must move")
-    sent = any(check.status is not Status.UNKNOWN for check in flown)
-    return [*checks, *progress_checks.check(world, flown=sent), *flown]
+    canary_checks = _canary(snapshot, checks, canary_seconds, progress)
+    progress("check for progress")
+    canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
+    return [*checks, *progress_checks.check(snapshot, canary_sent=canary_sent), *canary_checks]
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
-    """The lock file of what was deployed. Raises RefusedError where nothing was."""
+    """Return the lock file. Raises RefusedError if the pipeline was never deployed."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
-        name, where = deployment.pipeline.name, deployment.environment.name
-        raise RefusedError(f"pipeline {name!r} is not deployed to {where!r} yet: run `outbox apply`")
+        pipeline, environment = deployment.pipeline.name, deployment.environment.name
+        raise RefusedError(f"pipeline {pipeline!r} is not deployed to {environment!r} yet: run `outbox apply`")
     return lock
 
 
-def _system(rules: Sequence[Rule[L]], answer: Answer[L]) -> list[Check]:
-    """The rules of one system; where it does not answer, the first one fails and the others are unknown."""
-    if answer.look is not None:
-        return judge(rules, answer.look)
-    error = answer.error
-    first = failed(rules[0], error.message if error else "no answer", "an answer", error.hint if error else "")
-    return [first, *unknown(rules[1:], f"see {first.id}")]
+def _system(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
+    """Evaluate the rules of one system; if it was not read, the first fails and the others are unknown."""
+    if reading.value is not None:
+        return evaluate(rules, reading.value)
+    message, hint = (reading.error.message, reading.error.hint) if reading.error else ("no response", "")
+    return [
+        rules[0].check(Finding(False, message, "a response", hint)),
+        *unknown(rules[1:], f"see {rules[0].id}"),
+    ]
 
 
-def _canary(world: World, checks: list[Check], seconds: float | None, progress: Progress) -> list[Check]:
+def _canary(snapshot: Snapshot, checks: list[Check], seconds: float | None, progress: Progress) -> list[Check]:
     if seconds is None:
         return unknown(canary.RULES, "not sent: --no-canary")
-    wanted = world.deployment.environment.connector.state
-    if wanted != "running":
-        return unknown(canary.RULES, f"not sent: connector.state is {wanted}")
+    state = snapshot.deployment.environment.connector.state
+    if state != "running":
+        return unknown(canary.RULES, f"not sent: connector.state is {state}")
     failures = [check.id for check in checks if check.id in CANARY_NEEDS and check.status is Status.FAIL]
     if failures:
         return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
     progress("send a canary through the connector")
-    return canary.check(world.deployment, _told(world), seconds=seconds)
+    return canary.check(snapshot.deployment, _contract(snapshot), seconds=seconds)
 
 
-def _told(world: World) -> Told:
-    """What the live config says of the canary's record."""
-    config = cross_checks.live(world) or {}
-    route = routes(config).get(CANARY_AGGREGATE)
-    topic = world.deployment.pipeline.topic_of(CANARY_AGGREGATE)
-    live = world.kafka.look.actual.get(topic) if world.kafka.look else None
-    return Told(
-        strict=router_prefix(config) is not None,
-        partitions=route.partitions if route else live.partitions if live else 1,
-        epoch=world.lock.source_epoch,
-        schemas={entry.id: entry.text for entry in world.lock.schemas.get(CANARY_AGGREGATE, [])},
+def _contract(snapshot: Snapshot) -> CanaryContract:
+    """Return the contract of the canary's record, by the live config."""
+    router = outbox_router(snapshot.config or {})
+    routes = router_routes(router) if router else ()
+    routed = next((number(route.partitions) for route in routes if route.aggregate == CANARY_AGGREGATE), None)
+    topics = snapshot.kafka.value.actual if snapshot.kafka.value else {}
+    topic = topics.get(snapshot.deployment.pipeline.topic_of(CANARY_AGGREGATE))
+    return CanaryContract(
+        strict=router is not None,
+        partitions=routed if routed is not None else topic.partitions if topic else 1,
+        epoch=snapshot.lock.source_epoch,
+        schemas={entry.id: entry.text for entry in snapshot.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

@@ -1,152 +1,157 @@
-"""Everything that verify reads, system by system. A system that does not answer is an error in its place."""
+"""Live state of PostgreSQL, Kafka, registry and Connect, as the checks of `outbox verify` use it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
-from outbox_kit.connect import checks as connect_checks
-from outbox_kit.connect import verify_queries as connect_inspection
+from outbox_kit.connect import verify_queries as connect_queries
+from outbox_kit.connect.checks import ConnectSnapshot
+from outbox_kit.connector_config import number, outbox_router, schema_versions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
-from outbox_kit.kafka import checks as kafka_checks
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka import state as kafka_state
-from outbox_kit.kafka import verify_queries as kafka_inspection
+from outbox_kit.kafka import verify_queries as kafka_queries
+from outbox_kit.kafka.checks import KafkaSnapshot
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
-from outbox_kit.postgres import verify_queries as postgres_inspection
+from outbox_kit.postgres import verify_queries as postgres_queries
+from outbox_kit.postgres.checks import DatabaseSnapshot
 from outbox_kit.progress import Progress
-from outbox_kit.registry import checks as registry_checks
 from outbox_kit.registry import state as registry_state
+from outbox_kit.registry.checks import RegistrySnapshot
 from outbox_kit.registry.client import SchemaVersion
-from outbox_kit.verification.routes import routes
 
-L = TypeVar("L")
+T = TypeVar("T")
+# The check needs to know whether there are any; the exact number of many does not matter.
+MAX_DEAD_LETTERS = 1000
+DEAD_LETTER_TIMEOUT_S = 20
+Registered = dict[tuple[str, int], SchemaVersion | None]
+"""Registered schemas by subject and version number."""
 
 
 @dataclass(frozen=True)
-class Answer(Generic[L]):
-    """What one system showed, or why it showed nothing."""
+class Reading(Generic[T]):
+    """State of one system, or the error of reading it."""
 
-    look: L | None
+    value: T | None
     error: OutboxKitError | None = None
 
 
 @dataclass(frozen=True)
-class Later:
-    """What had to be read after the connector: the server's position, the versions that the live config names."""
+class Snapshot:
+    """State of all four systems.
 
-    position: int
-    registered: dict[tuple[str, int], SchemaVersion | None]
-
-
-@dataclass(frozen=True)
-class World:
-    """All four systems at one time."""
+    `wal_position` and `registered` (the schema versions that the live config names) are read after the connector.
+    """
 
     deployment: Deployment
     lock: Lock
-    postgres: Answer[postgres_checks.Look]
-    kafka: Answer[kafka_checks.Look]
-    registry: Answer[registry_checks.Look]
-    connect: Answer[connect_checks.Look]
-    later: Later
+    postgres: Reading[DatabaseSnapshot]
+    kafka: Reading[KafkaSnapshot]
+    registry: Reading[RegistrySnapshot]
+    connect: Reading[ConnectSnapshot]
+    wal_position: int
+    registered: Registered
     heartbeat: int | None
+
+    @property
+    def config(self) -> dict[str, str] | None:
+        """The live connector config."""
+        return self.connect.value.observed.actual.config if self.connect.value else None
 
 
 @contextmanager
 def database(deployment: Deployment) -> Iterator[postgres_client.Connection]:
-    """The source database, as verify logs in to it. Raises UnreachableError, RejectedError."""
+    """Connect to the source database with the verifier's login. Raises UnreachableError, RejectedError."""
     source = deployment.environment.source
     with postgres_client.connected(source, source.verifier) as connection:
         yield connection
 
 
-def read_world(deployment: Deployment, lock: Lock, progress: Progress) -> World:
-    """Look at every system once. The database first: the connector's offset must not be older than the slot's."""
-    progress("look at postgres")
-    postgres = _ask(lambda: _postgres(deployment, lock))
-    progress("look at kafka")
-    kafka = _ask(lambda: _kafka(deployment, lock))
-    progress("look at registry")
-    registry = _ask(lambda: _registry(deployment, lock))
-    progress("look at connect")
-    cluster = kafka.look.cluster.id if kafka.look else None
-    connect = _ask(lambda: _connect(deployment, lock, cluster))
-    later = _later(deployment, postgres, registry, connect)
+def read_snapshot(deployment: Deployment, lock: Lock, progress: Progress) -> Snapshot:
+    """Read every system once; PostgreSQL first, so that the connector's offset is not older than the slot's position.
+
+    A system that did not respond is not read a second time.
+    """
+    progress("read postgres")
+    postgres = _read(lambda: _postgres(deployment, lock))
+    progress("read kafka")
+    kafka = _read(lambda: _kafka(deployment, lock))
+    progress("read registry")
+    registry = _read(lambda: _registry(deployment, lock))
+    progress("read connect")
+    cluster = kafka.value.cluster.id if kafka.value else None
+    connect = _read(lambda: _connect(deployment, lock, cluster))
+    config = connect.value.observed.actual.config if connect.value else None
+    position = _read(lambda: _wal_position(deployment)).value if postgres.value and connect.value else None
+    registered = _read(lambda: _registered(deployment, config or {})).value if registry.value else None
     topic = deployment.pipeline.heartbeat_topic
-    heartbeat = _ask(lambda: kafka_inspection.end_offset(deployment.environment.kafka, topic)) if kafka.look else None
-    return World(
-        deployment, lock, postgres, kafka, registry, connect, later, heartbeat.look if heartbeat is not None else None
-    )
+    heartbeat = _read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
+    return Snapshot(deployment, lock, postgres, kafka, registry, connect, position or 0, registered or {}, heartbeat)
 
 
-def _later(
-    deployment: Deployment,
-    postgres: Answer[postgres_checks.Look],
-    registry: Answer[registry_checks.Look],
-    connect: Answer[connect_checks.Look],
-) -> Later:
-    """Only where the first look was answered: a system that is down is waited for once."""
-    position = _ask(lambda: _position(deployment)).look if postgres.look and connect.look else None
-    config = connect.look.observed.actual.config if connect.look else None
-    versions = _ask(lambda: _registered(deployment, config or {})).look if registry.look else None
-    return Later(position or 0, versions or {})
-
-
-def _position(deployment: Deployment) -> int:
-    with database(deployment) as connection:
-        return int(postgres_client.server(connection)["wal_position"])
-
-
-def _registered(deployment: Deployment, config: dict[str, str]) -> dict[tuple[str, int], SchemaVersion | None]:
-    """By subject and version number, as far as the live config names them."""
-    wanted = [
-        (deployment.pipeline.subject_of(kind), v.number) for kind, r in routes(config).items() for v in r.versions
-    ]
-    return {(subject, number): deployment.registry.version(subject, number) for subject, number in wanted}
-
-
-def _ask(read: Callable[[], L]) -> Answer[L]:
+def _read(read: Callable[[], T]) -> Reading[T]:
     try:
-        return Answer(read())
+        return Reading(read())
     except OutboxKitError as error:
-        return Answer(None, error)
+        return Reading(None, error)
 
 
-def _postgres(deployment: Deployment, lock: Lock) -> postgres_checks.Look:
+def _wal_position(deployment: Deployment) -> int:
+    with database(deployment) as connection:
+        return int(postgres_client.read_server(connection)["wal_position"])
+
+
+def _registered(deployment: Deployment, config: dict[str, str]) -> Registered:
+    """Read the schema versions that the router of the live config names."""
+    router = outbox_router(config)
+    if router is None:
+        return {}
+    return {
+        (subject, version): deployment.registry.version(subject, version)
+        for name in router.aggregates
+        for subject in [deployment.pipeline.subject_of(name)]
+        for version in [number(entry.label) for entry in schema_versions(router, name)]
+    }
+
+
+def _postgres(deployment: Deployment, lock: Lock) -> DatabaseSnapshot:
     pipeline, environment = deployment.pipeline, deployment.environment
     with database(deployment) as connection:
-        identity = _ask(lambda: postgres_client.system_identifier(connection))
-        actual = postgres_state.look_at(connection, pipeline, environment, identity.look or "")
+        # An empty identifier is the result of a check of its own.
+        identifier = _read(lambda: postgres_client.read_system_identifier(connection)).value or ""
+        actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role = actual.role is not None
-        details = postgres_inspection.read_details(connection, pipeline, environment, role=role)
-    return postgres_checks.Look(pipeline, environment, lock.source, actual, details)
+        details = postgres_queries.read_details(connection, pipeline, environment, role=role)
+    return DatabaseSnapshot(pipeline, environment, lock.source, actual, details)
 
 
-def _kafka(deployment: Deployment, lock: Lock) -> kafka_checks.Look:
-    kafka, pipeline = deployment.environment.kafka, deployment.pipeline
+def _kafka(deployment: Deployment, lock: Lock) -> KafkaSnapshot:
+    client, pipeline = deployment.kafka, deployment.pipeline
     topics = kafka_state.desired_topics(pipeline, deployment.environment)
     names = [topic.name for topic in topics]
-    cluster = kafka_inspection.read_cluster(kafka, names)
-    letters = _ask(
-        lambda: dead_letters.unacknowledged(kafka, pipeline.dead_letter_topic, dead_letters.group_of(pipeline.name))
-    )
-    return kafka_checks.Look(kafka, lock.cluster_id, topics, deployment.kafka.describe(names), cluster, letters.look)
+    cluster, actual = kafka_queries.read_cluster(client, names), client.describe(names)
+    letters: int | None = 0
+    if pipeline.dead_letter_topic in actual:
+        letters = _read(
+            partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
+        ).value
+    return KafkaSnapshot(client.kafka, lock.cluster_id, topics, actual, cluster, letters)
 
 
-def _registry(deployment: Deployment, lock: Lock) -> registry_checks.Look:
+def _registry(deployment: Deployment, lock: Lock) -> RegistrySnapshot:
     subjects = registry_state.desired_subjects(deployment.pipeline)
-    return registry_checks.Look(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
+    return RegistrySnapshot(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
 
 
-def _connect(deployment: Deployment, lock: Lock, cluster: str | None) -> connect_checks.Look:
+def _connect(deployment: Deployment, lock: Lock, cluster: str | None) -> ConnectSnapshot:
     name, desired = deployment.pipeline.connector.name, deployment.render(lock)
     settings = deployment.environment.connector
-    observed = connect_inspection.observe(deployment.connect, deployment.environment.connect, name, desired)
-    return connect_checks.Look(name, desired, observed, settings.state, settings.exactly_once, cluster)
+    observed = connect_queries.observe(deployment.connect, deployment.environment.connect, name, desired)
+    return ConnectSnapshot(name, desired, observed, settings.state, settings.exactly_once, cluster)

@@ -1,23 +1,22 @@
-"""What has changed since the run before: `outbox verify --every` prints nothing else."""
+"""Changes of check statuses between runs, which `outbox verify --every` prints."""
 
 from __future__ import annotations
 
 from outbox_kit.rules import Check, Status
 
 
-class Drift:
-    """Remembers the status of every check from one run to the next."""
+class StatusChanges:
+    """Compares the checks of each run with those of the previous one."""
 
     def __init__(self) -> None:
-        self._before: dict[str, Status] = {}
+        self._previous: dict[str, Status] = {}
 
-    def changes(self, checks: list[Check]) -> list[str]:
-        """One line per check whose status is another than before; the first run shows what is not well."""
-        first = not self._before
+    def since_last_run(self, checks: list[Check]) -> list[str]:
+        """Return one line per check whose status changed; in the first run, per check that did not pass."""
         lines = []
         for check in checks:
-            before = Status.PASS if first else self._before.get(check.id, Status.PASS)
-            if check.status is not before:
-                lines.append(f"{check.id}: {before} → {check.status}: {check.seen}")
-        self._before = {check.id: check.status for check in checks}
+            previous = self._previous.get(check.id, Status.PASS)
+            if check.status is not previous:
+                lines.append(f"{check.id}: {previous} → {check.status}: {check.seen}")
+        self._previous = {check.id: check.status for check in checks}
         return lines

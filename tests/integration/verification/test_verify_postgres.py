@@ -15,12 +15,13 @@ from tests.integration.verification.servers import ADMIN, reading, running
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, slot_removal, state, verify_queries, wal_positions
-from outbox_kit.postgres.checks import RULES, Look
+from outbox_kit.postgres import client, slot_changes, state, verify_queries
+from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
 from outbox_kit.postgres.outbox_row import insertion
+from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Status, judge
+from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.waiting import Seen, wait_for
 
 ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
@@ -44,8 +45,8 @@ class Database:
     def checks(self) -> dict[str, Check]:
         actual = state.read_actual(self.connection, self.pipeline, self.environment)
         details = verify_queries.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
-        look = Look(self.pipeline, self.environment, self.locked, actual, details)
-        return {check.id: check for check in judge([*RULES, *SLOT_RULES], look)}
+        snapshot = DatabaseSnapshot(self.pipeline, self.environment, self.locked, actual, details)
+        return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], snapshot)}
 
     def named(self) -> set[str]:
         return {name for name, check in self.checks().items() if check.status in (Status.FAIL, Status.WARN)}
@@ -63,8 +64,8 @@ class Database:
         wait_for("the slot to be free", lambda: Seen(None if self.reader() else True, "read"), seconds=20, every=0.05)
 
     def reader(self) -> int | None:
-        found = verify_queries.position(self.connection, self.pipeline.source.slot)
-        return found.reader if found else None
+        slot = read_slot(self.connection, self.pipeline.source.slot)
+        return slot.active_pid if slot else None
 
 
 @pytest.fixture(scope="module", params=["14", "16", "18"])
@@ -103,7 +104,7 @@ def test_a_deployed_database_passes(database: Database) -> None:
         checks = database.checks()
         assert {name for name, check in checks.items() if check.status is not Status.PASS} == set()
     assert checks["postgres.reachable"].seen == f"PostgreSQL {database.version}, database library"
-    assert database.checks()["postgres.slot-active"].seen == "read by nobody"
+    assert database.checks()["postgres.slot-active"].seen == "not active"
 
 
 def test_another_role_reads_the_slot(database: Database) -> None:
@@ -209,7 +210,10 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
     connection = database.connection
     client.create_publication(connection, source)
     client.create_slot(connection, source.slot, failover=False)
-    start = wal_positions.positions(connection, source.slot)["confirmed_flush"]
+    slot = read_slot(connection, source.slot)
+    assert slot is not None
+    assert slot.confirmed_flush is not None
+    start = slot.confirmed_flush
     database.sql(
         "select pg_logical_emit_message(true, 'outbox', 'one'), pg_logical_emit_message(true, 'outbox', 'two')",
         "select pg_logical_emit_message(true, 'outbox2', 'of others')",
@@ -220,29 +224,29 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
         "select pg_logical_emit_message(true, 'outbox', 'rolled back')",
         "rollback",
     )
-    end = wal_positions.positions(connection, source.slot)["server"]
-    nothing, everything = slot_removal.Delivered(), slot_removal.Delivered(commit=end)
+    end = client.read_server(connection)["wal_position"]
+    nothing, everything = slot_changes.Delivered(), slot_changes.Delivered(commit=end)
     try:
-        assert slot_removal.undelivered_rows(connection, source, nothing) == 2
-        assert slot_removal.undelivered_rows(connection, source, everything) == 0
-        assert wal_positions.undelivered_rows(connection, source, after=start, upto=end) == 2
-        assert wal_positions.undelivered_rows(connection, source, after=end, upto=end) == 0
+        assert slot_changes.count_undelivered(connection, source, nothing) == 2
+        assert slot_changes.count_undelivered(connection, source, everything) == 0
+        assert slot_changes.count_between(connection, source, after=start, upto=end) == 2
+        assert slot_changes.count_between(connection, source, after=end, upto=end) == 0
         rows = source.model_copy(update={"message_prefix": None})
-        assert slot_removal.undelivered_rows(connection, rows, nothing) == 0
+        assert slot_changes.count_undelivered(connection, rows, nothing) == 0
     finally:
-        slot_removal.drop_slot(connection, source.slot)
-        slot_removal.drop_publication(connection, source.publication)
+        client.drop_slot(connection, source.slot)
+        client.drop_publication(connection, source.publication)
 
 
 def test_undelivered_rows_are_counted(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
-    before = slot_removal.undelivered_rows(connection, source, slot_removal.Delivered())
+    before = slot_changes.count_undelivered(connection, source, slot_changes.Delivered())
     database.sql(
         "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
         "select 'book', '1', 'x' from generate_series(1, 2)",
         "select pg_logical_emit_message(true, 'outbox', 'of others')",
     )
-    assert slot_removal.undelivered_rows(connection, source, slot_removal.Delivered()) == before + 2
+    assert slot_changes.count_undelivered(connection, source, slot_changes.Delivered()) == before + 2
 
 
 def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> None:
@@ -254,7 +258,7 @@ def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> N
     )
     client.create_table(database.connection, pipeline)
     try:
-        assert state.column_problems(pipeline, client.table_columns(database.connection, source.table)) == []
+        assert state.column_problems(pipeline, client.read_columns(database.connection, source.table)) == []
         row = sql.SQL("values (gen_random_uuid(), {}, '1', 'sent', '{{}}'::jsonb)").format(
             sql.Literal(CANARY_AGGREGATE)
         )
@@ -282,7 +286,9 @@ def test_a_hidden_identity_is_named_with_its_grant(database: Database) -> None:
     try:
         with pytest.raises(RejectedError, match=r"may not execute pg_control_system\(\)") as caught:
             state.read_actual(database.connection, database.pipeline, database.environment)
-        actual = state.look_at(database.connection, database.pipeline, database.environment, "")
+        actual = state.read_actual(
+            database.connection, database.pipeline, database.environment, system_identifier=""
+        )
     finally:
         database.sql("reset role")
         database.sql("grant execute on function pg_control_system(), pg_control_checkpoint() to public")
@@ -306,26 +312,26 @@ def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypat
 
     def sampled() -> tuple[dict[str, int] | None, str]:
         found = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
-        return found.moved, found.unsampled
+        return found.moved_keys, found.unsampled
 
     try:
         assert sampled() == ({"book": 2}, "")
         monkeypatch.setattr(verify_queries, "SAMPLE_PAGES", 4)
         assert sampled() == ({"book": 1}, "")
         monkeypatch.setattr(
-            verify_queries, "MOVED", "select pg_sleep(9)::text as keys from ({newest} limit %(rows)s) x"
+            verify_queries, "MOVED_KEYS", "select pg_sleep(9)::text as keys from ({rows} limit %(limit)s) x"
         )
         database.sql("set statement_timeout = '200ms'")
-        assert sampled() == (None, "its newest rows were not read in time")
+        assert sampled() == (None, "reading its latest rows exceeded statement_timeout")
     finally:
         database.sql("set statement_timeout = '30s'", "drop table parted")
 
 
 def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_removal, "PEEK_TIMEOUT_MS", 1)
-    monkeypatch.setattr(slot_removal, "UNDELIVERED", "select pg_sleep(5), %(slot)s, %(after)s")
-    with pytest.raises(RejectedError, match="was not read to its end") as caught:
-        slot_removal.undelivered_rows(database.connection, database.pipeline.source, slot_removal.Delivered())
+    monkeypatch.setattr(slot_changes, "PEEK_TIMEOUT_MS", 1)
+    monkeypatch.setattr(slot_changes, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
+    with pytest.raises(RejectedError, match="took longer than") as caught:
+        slot_changes.count_undelivered(database.connection, database.pipeline.source, slot_changes.Delivered())
     assert "--drop-slot" in caught.value.hint
 
 

@@ -21,7 +21,7 @@ from tests.unit.linting.samples import (
     without_targets,
 )
 
-from outbox_kit.linting import Target
+from outbox_kit.linting import LintInput
 from outbox_kit.pipeline import Backfill, Materialization
 
 QUERY = "select id::text as aggregate_id, to_jsonb(b) as payload from book b"
@@ -31,34 +31,34 @@ THIRD: dict[str, Any] = {name: "third" for name in ("name", "publication", "slot
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
-def backfill(query: str, **changes: object) -> Target:
+def backfill(query: str, **changes: object) -> LintInput:
     return with_book(backfill=Backfill(table="public.book", key="id", query=query), **changes)
 
 
-def unrendered(schema: str) -> Target:
+def unrendered(schema: str) -> LintInput:
     """A schema file that cannot be used is one that was never rendered."""
     good = target()
     book = good.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
     pipeline = good.pipeline.model_copy(update={"aggregates": {**good.pipeline.aggregates, "book": book}})
-    return Target(pipeline, good.environment, {})
+    return LintInput(pipeline, good.environment, {})
 
 
-def partitioned(field: str) -> Target:
+def partitioned(field: str) -> LintInput:
     """Books placed by a column, without the backfill whose query would have to name it."""
     return with_book(partition_field=field, backfill=None)
 
 
-def kafka(**changes: object) -> Target:
+def kafka(**changes: object) -> LintInput:
     return target(found=environment(**changes))
 
 
-def beside(**same: Any) -> list[Target]:  # noqa: ANN401 - whatever a pipeline has
+def beside(**same: Any) -> list[LintInput]:  # noqa: ANN401 - whatever a pipeline has
     """The library, and a second pipeline that has `same` in common with it."""
     return [target(), another(**same)]
 
 
-FILE_CASES: list[tuple[str, Callable[[], Target | Sequence[Target]]]] = [
-    ("files", lambda: Target(library(), environment(), {}, problem=("template x: no", "correct it"))),
+FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
+    ("files", lambda: LintInput(library(), environment(), {}, error=("template x: no", "correct it"))),
     ("schema.file", lambda: unrendered("missing.avsc")),
     ("schema.file", lambda: unrendered("broken.avsc")),
     ("schema.file", lambda: unrendered("enum.avsc")),

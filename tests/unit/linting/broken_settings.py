@@ -18,34 +18,34 @@ from tests.unit.linting.samples import (
     with_transforms,
 )
 
-from outbox_kit.linting import Target
+from outbox_kit.linting import LintInput
 
 BOOK = f"{ROUTER}aggregate.book"
 
 
-def changed(key: str, value: str | None) -> Callable[[], Target]:
+def changed(key: str, value: str | None) -> Callable[[], LintInput]:
     return lambda: configured(target(), {key: value})
 
 
-def several(**changes: str | None) -> Callable[[], Target]:
+def several(**changes: str | None) -> Callable[[], LintInput]:
     return lambda: setting(**changes)
 
 
-def chain(**changes: str) -> Callable[[], Target]:
+def chain(**changes: str) -> Callable[[], LintInput]:
     return lambda: with_transforms({**CHAIN, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
-def event_router(key: str, value: str) -> Callable[[], Target]:
+def event_router(key: str, value: str) -> Callable[[], LintInput]:
     return lambda: with_transforms({**EVENT_ROUTER, f"transforms.outbox.{key}": value})
 
 
-def without(key: str, good: Callable[[], Target]) -> Callable[[], Target]:
+def without(key: str, good: Callable[[], LintInput]) -> Callable[[], LintInput]:
     """A template that is older than the option: the file says it, the transform is not told."""
     return lambda: configured(good(), {f"{ROUTER}{key}": None})
 
 
 # Options of OutboxRouter that the pipeline file sets, and a target that has each.
-LEFT_OUT: list[tuple[str, Callable[[], Target]]] = [
+LEFT_OUT: list[tuple[str, Callable[[], LintInput]]] = [
     ("table.fields.additional.placement", lambda: with_source(header_columns={"tenant": "tenant", "seq": "x-seq"})),
     ("cloudevents.source", lambda: with_source(cloudevents_source="/library")),
     ("table.op.invalid.behavior", lambda: with_source(updated_rows="warn")),
@@ -67,7 +67,7 @@ NOT_IN_THE_FILE = [
 ]
 
 
-def without_book() -> Target:
+def without_book() -> LintInput:
     """The router does not know books at all."""
     keys: dict[str, str | None] = {key: None for key in target().config if key.startswith(f"{BOOK}.")}
     return configured(target(), {**keys, f"{ROUTER}aggregates": "author,outbox-canary"})
@@ -110,7 +110,7 @@ WRONG_SETTINGS = [
     ("event.converting.failure.handling.mode", None),
 ]
 
-SETTING_CASES: list[tuple[str, Callable[[], Target]]] = [
+SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
     *((f"setting.{key}", changed(key, value)) for key, value in WRONG_SETTINGS),
     # converters of every template
     ("value-converter", chain(value__converter="org.apache.kafka.connect.converters.ByteArrayConverter")),

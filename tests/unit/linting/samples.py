@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outbox_kit.linting import Target, lint
+from outbox_kit.linting import LintInput, lint
 from outbox_kit.pipeline import Aggregate, Environment, Pipeline, load_pipeline, render_connector
 from outbox_kit.pipeline.environment import DeltaTarget
 from outbox_kit.rules import Check, Status
@@ -78,25 +78,27 @@ def environment(**kafka: object) -> Environment:
 WAREHOUSE = {"kind": "postgres", "host": "w", "database": "w", "user": "w", "password": "w-secret"}
 
 
-def target(pipeline: Pipeline | None = None, found: Environment | None = None, label: str = "library.yaml") -> Target:
+def target(
+    pipeline: Pipeline | None = None, found: Environment | None = None, label: str = "library.yaml"
+) -> LintInput:
     """A pipeline in an environment, rendered."""
     pipeline, found = pipeline or library(), found or environment()
     config = render_connector(pipeline, found, None, REPOSITORY / "connectors" / "templates")
-    return Target(pipeline, found, config, label)
+    return LintInput(pipeline, found, config, label)
 
 
-def setting(**changes: str | None) -> Target:
+def setting(**changes: str | None) -> LintInput:
     """The good target with settings of the connector changed; None leaves one out."""
     return configured(target(), {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def configured(good: Target, changes: dict[str, str | None]) -> Target:
+def configured(good: LintInput, changes: dict[str, str | None]) -> LintInput:
     """A target with settings of the connector changed; None leaves one out."""
     merged = {**good.config, **changes}
     return replace(good, config={key: value for key, value in merged.items() if value is not None})
 
 
-def with_transforms(settings: dict[str, str]) -> Target:
+def with_transforms(settings: dict[str, str]) -> LintInput:
     """The good target with another chain of transforms and its converters."""
     own = ("transforms", "predicates", "value.converter", "key.converter")
     good = target()
@@ -104,7 +106,7 @@ def with_transforms(settings: dict[str, str]) -> Target:
     return replace(good, config={**kept, **settings})
 
 
-def with_messages(good: Target | None = None, prefix: str | None = "outbox", **changes: str | None) -> Target:
+def with_messages(good: LintInput | None = None, prefix: str | None = "outbox", **changes: str | None) -> LintInput:
     """The variant without a table."""
     settings: dict[str, str | None] = {
         "message.prefix.exclude.list": None,
@@ -120,14 +122,14 @@ def with_messages(good: Target | None = None, prefix: str | None = "outbox", **c
     return configured(good, {**settings, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
-def with_book(**changes: Any) -> Target:  # noqa: ANN401 - values of an aggregate
+def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
     """The good target with the aggregate `book` changed, without asking the model."""
     pipeline = library()
     book = pipeline.aggregates["book"].model_copy(update=changes)
     return target(pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}}))
 
 
-def with_payloads(payload: str, **changes: Any) -> Target:  # noqa: ANN401 - values of an aggregate
+def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
     """The good target with payloads of another format; tables and backfills are of JSON."""
     pipeline = library()
     made = {
@@ -140,24 +142,24 @@ def with_payloads(payload: str, **changes: Any) -> Target:  # noqa: ANN401 - val
     return target(pipeline.model_copy(update={"aggregates": made, "materializations": [], "source": source}))
 
 
-def with_source(**changes: object) -> Target:
+def with_source(**changes: object) -> LintInput:
     """The good target with `source` changed."""
     pipeline = library()
     return target(pipeline.model_copy(update={"source": pipeline.source.model_copy(update=changes)}))
 
 
-def with_topic(**settings: str) -> Target:
+def with_topic(**settings: str) -> LintInput:
     """The good target with settings of the topic of books."""
     return with_book(topic={key.replace("__", "."): value for key, value in settings.items()})
 
 
-def with_environment(good: Target, section: str, **changes: object) -> Target:
+def with_environment(good: LintInput, section: str, **changes: object) -> LintInput:
     """A target with one section of the environment changed."""
     changed = getattr(good.environment, section).model_copy(update=changes)
     return replace(good, environment=good.environment.model_copy(update={section: changed}))
 
 
-def another(prefix: str = "second", aggregate: str = "shelf", **same: object) -> Target:
+def another(prefix: str = "second", aggregate: str = "shelf", **same: object) -> LintInput:
     """A second pipeline that has nothing in common with the first but `same`."""
     first = library()
     source = first.source.model_copy(
@@ -180,12 +182,12 @@ def another(prefix: str = "second", aggregate: str = "shelf", **same: object) ->
     return target(pipeline, label="second.yaml")
 
 
-def without_targets(good: Target) -> Target:
+def without_targets(good: LintInput) -> LintInput:
     """An environment that has another target than the pipeline names."""
     targets = {"elsewhere": DeltaTarget(kind="delta", path="s3a://x"), "lake": good.environment.targets["lake"]}
     return replace(good, environment=good.environment.model_copy(update={"targets": targets}))
 
 
-def broken(*targets: Target) -> list[Check]:
+def broken(*targets: LintInput) -> list[Check]:
     """Checks that did not pass."""
     return [check for check in lint(targets) if check.status is not Status.PASS]

@@ -31,7 +31,7 @@ def production(workspace: Path) -> Path:
 def test_good_files(workspace: Path) -> None:
     done = lint(workspace, "lint")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == f"{len(RULES)} rules hold\n"
+    assert done.stderr == f"{len(RULES)} rules passed\n"
 
 
 def test_json_has_the_shape_of_verify(workspace: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_warning_fails_only_when_asked(workspace: Path, option: list[str], cod
     done = lint(workspace, "lint", *option)
     assert done.exit_code == code
     assert "lint.replication.copies" in done.stdout
-    assert f"{len(RULES) - 1} rules hold, 1 finding\n" in done.stderr
+    assert f"{len(RULES) - 1} rules passed, 1 finding\n" in done.stderr
 
 
 def test_files_win_over_the_global_option(workspace: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from outbox_kit.linting import RULES, engine, generated_docs
+from outbox_kit.linting import RULES, generated_docs
 
 
 def test_the_page_is_up_to_date(repository: Path) -> None:
@@ -16,10 +16,3 @@ def test_the_page_is_up_to_date(repository: Path) -> None:
 def test_every_rule_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `(lint\.\S+)` ", generated_docs.page(), flags=re.MULTILINE)
     assert listed == [*(rule.id for rule in RULES), "lint.unknown-keys"]
-
-
-def test_every_rule_that_a_module_defines_is_applied() -> None:
-    """A rule that is left out of its module's RULES would be dead words."""
-    for group in engine.GROUPS:
-        defined = {entry.id for entry in vars(group).values() if isinstance(entry, engine.Rule)}
-        assert defined <= {rule.id for rule in group.RULES}, group.__name__

@@ -24,13 +24,14 @@ from tests.unit.linting.samples import (
     with_transforms,
 )
 
-from outbox_kit.linting import RULES, Target, lint, lint_deployment
-from outbox_kit.linting.engine import OF_JOBS
+from outbox_kit.linting import RULES, LintInput, lint, lint_deployment
+from outbox_kit.linting.engine import JOB_RULES
 from outbox_kit.rules import Severity, Status
 
-Case = tuple[str, Callable[[], Target | Sequence[Target]]]
+Inputs = LintInput | Sequence[LintInput]
+Case = tuple[str, Callable[[], Inputs]]
 CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]
-GOOD: dict[str, Callable[[], list[Target]]] = {
+GOOD: dict[str, Callable[[], list[LintInput]]] = {
     "router": lambda: [target()],
     "event router": lambda: [with_transforms(EVENT_ROUTER)],
     "chain": lambda: [with_transforms(CHAIN)],
@@ -56,9 +57,9 @@ def test_what_is_good_passes_every_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize(("rule", "make"), CASES, ids=[f"{rule}-{at}" for at, (rule, _) in enumerate(CASES)])
-def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], Target | Sequence[Target]]) -> None:
+def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], Inputs]) -> None:
     made = make()
-    found = broken(made) if isinstance(made, Target) else broken(*made)
+    found = broken(made) if isinstance(made, LintInput) else broken(*made)
     assert {check.id for check in found} == {f"lint.{rule}"}, found
     for check in found:
         assert check.seen
@@ -88,7 +89,7 @@ def test_no_rule_without_a_case() -> None:
 
 def test_ids_are_unique_and_every_rule_says_what_and_why() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
-    assert [rule.id for rule in RULES if not (rule.demands and rule.why)] == []
+    assert [rule.id for rule in RULES if not (rule.guards and rule.reason)] == []
 
 
 def test_warnings_do_not_fail() -> None:
@@ -102,23 +103,23 @@ def test_a_deployment_is_judged_by_the_same_rules() -> None:
     config = {**good.config, "snapshot.mode": "initial"}
     found = lint_deployment(good.pipeline, good.environment, config)
     assert [check.id for check in found if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
-    assert [check.id for check in found] == [rule.id for rule in RULES if rule not in OF_JOBS]
+    assert [check.id for check in found] == [rule.id for rule in RULES if rule.id not in JOB_RULES]
 
 
 def test_with_several_files_a_finding_says_whose_it_is() -> None:
     second = another()
-    wrong = Target(second.pipeline, second.environment, {**second.config, "snapshot.mode": "initial"}, "second.yaml")
+    wrong = LintInput(second.pipeline, second.environment, {**second.config, "snapshot.mode": "initial"}, "second.yaml")
     (check,) = broken(target(), wrong)
     assert check.seen == "second.yaml: snapshot.mode=initial"
 
 
 def test_each_finding_is_a_check_of_its_own() -> None:
     config = {**target().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
-    found = broken(Target(target().pipeline, environment(), config))
+    found = broken(LintInput(target().pipeline, environment(), config))
     assert [check.id for check in found] == ["lint.dead-letter-queue"] * 2
 
 
 def test_without_a_config_only_the_files_are_judged(tmp_path: Path) -> None:
     del tmp_path
     good = target()
-    assert broken(Target(good.pipeline, good.environment, {})) == []
+    assert broken(LintInput(good.pipeline, good.environment, {})) == []

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.linting.samples import broken, configured, environment, target
 
-from outbox_kit.linting import Target
+from outbox_kit.linting import LintInput
 from outbox_kit.rules import Status
 
 MEBIBYTE = 1_048_576
 LARGEST = 95 * MEBIBYTE  # beyond that a consumer's own limit is to be raised, too
 
 
-def sized(**connector: int) -> Target:
+def sized(**connector: int) -> LintInput:
     found = environment()
     changed = found.connector.model_validate({**found.connector.model_dump(), **connector})
     return target(found=found.model_copy(update={"connector": changed}))
 
 
-def producer(made: Target, key: str) -> int:
+def producer(made: LintInput, key: str) -> int:
     return int(made.config[f"producer.override.{key}"])
 
 

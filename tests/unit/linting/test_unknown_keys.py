@@ -10,7 +10,7 @@ from tests.unit.linting.samples import CHAIN, ROUTER, configured, target, with_t
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.linting import Target, lint
+from outbox_kit.linting import LintInput, lint
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 from outbox_kit.pipeline import HttpService
 from outbox_kit.rules import Check, Status
@@ -32,7 +32,7 @@ DEFINED: dict[str, list[str]] = {
 }
 
 
-def judged(made: Target) -> list[Check]:
+def judged(made: LintInput) -> list[Check]:
     return [check for check in lint([made], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
 
 
@@ -89,7 +89,7 @@ def test_items_of_named_extensions_are_legal() -> None:
 def test_a_class_that_the_worker_does_not_have() -> None:
     found = judged(with_transforms(CHAIN))
     missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
-    assert f"predicates.rows.{missing} is not on the worker" in [check.seen for check in found]
+    assert f"predicates.rows.{missing} is not installed" in [check.seen for check in found]
 
 
 def test_a_plugin_that_defines_nothing_reads_its_keys_by_itself() -> None:

@@ -1,4 +1,4 @@
-"""The canary's record: what is right, what is wrong, and that its content is never told."""
+"""The canary's record against the contract, and what is sent; messages never contain the payload."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from confluent_kafka import Message
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import CANARY_AGGREGATE, Columns, Lock
-from outbox_kit.rules import Check, Status, judge
+from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import canary
-from outbox_kit.verification.canary import Arrival, Flight
-from outbox_kit.verification.canary_contract import Told
+from outbox_kit.verification.canary import Arrival, Delivery
+from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.murmur2 import murmur2, partition_of
 
 TOKEN = "7d0e6f"
@@ -30,7 +30,7 @@ HEADERS = [("aggregate_type", CANARY_AGGREGATE.encode()), ("source_sequence", SE
 
 @pytest.fixture
 def value(lock: Lock) -> bytes:
-    """A good value: magic byte, schema id, body."""
+    """A valid value: magic byte, schema id, body."""
     entry = lock.schemas[CANARY_AGGREGATE][0]
     buffer = io.BytesIO()
     record = {"token": TOKEN, "written_at": 0}
@@ -42,18 +42,20 @@ def record(value: bytes | None, **changes: Any) -> Message:  # noqa: ANN401 - wh
     return Message(**{"key": b"outbox-canary", "headers": HEADERS, "value": value, "partition": 0, **changes})
 
 
-def told(lock: Lock, **changes: Any) -> Told:  # noqa: ANN401 - fields of Told
+def contract_of(lock: Lock, **changes: Any) -> CanaryContract:  # noqa: ANN401 - fields of CanaryContract
     schemas = {entry.id: entry.text for entry in lock.schemas[CANARY_AGGREGATE]}
-    return Told(**{"strict": True, "partitions": 1, "epoch": 2, "schemas": schemas, **changes})
+    return CanaryContract(**{"strict": True, "partitions": 1, "epoch": 2, "schemas": schemas, **changes})
 
 
-def flown(message: Message, tombstone: Message, known: Told, seconds: float = 0.1) -> dict[str, Check]:
-    flight = Flight("library.outbox-canary", known, TOKEN, 60, Arrival(message, seconds), Arrival(tombstone, seconds))
-    return {check.id: check for check in judge(canary.RULES, flight)}
+def checks_of(message: Message, tombstone: Message, contract: CanaryContract, seconds: float = 0.1) -> dict[str, Check]:
+    delivery = Delivery(
+        "library.outbox-canary", contract, TOKEN, 60, Arrival(message, seconds), Arrival(tombstone, seconds)
+    )
+    return {check.id: check for check in evaluate(canary.RULES, delivery)}
 
 
 def checked(message: Message, lock: Lock) -> Check:
-    return flown(message, record(None), told(lock))["canary.record"]
+    return checks_of(message, record(None), contract_of(lock))["canary.record"]
 
 
 def test_a_good_record(value: bytes, lock: Lock) -> None:
@@ -135,13 +137,13 @@ def test_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  #
 
 
 def test_a_schema_that_nobody_locked(value: bytes, lock: Lock) -> None:
-    found = flown(record(value), record(None), told(lock, schemas={}))["canary.record"]
+    found = checks_of(record(value), record(None), contract_of(lock, schemas={}))["canary.record"]
     assert found.seen == "schema id 5 is not in the lock file"
 
 
 def test_another_source_epoch(value: bytes, lock: Lock) -> None:
     """A connector that writes an older epoch is ignored by every sink."""
-    found = flown(record(value), record(None), told(lock, epoch=3))["canary.record"]
+    found = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
     assert (found.status, found.seen) == (Status.FAIL, "source epoch 2, not 3")
 
 
@@ -157,22 +159,22 @@ def test_another_source_epoch(value: bytes, lock: Lock) -> None:
 def test_records_of_other_templates_are_known_by_their_key(
     lock: Lock, key: bytes | None, value: bytes, status: Status
 ) -> None:
-    known = told(lock, strict=False)
+    contract = contract_of(lock, strict=False)
     headers = [("event_id", b"x")]
-    found = flown(record(value, key=key, headers=headers), record(None, key=key), known)
+    found = checks_of(record(value, key=key, headers=headers), record(None, key=key), contract)
     assert found["canary.record"].status is status
     assert found["canary.tombstone"].status is status
 
 
 def test_everything_about_a_good_flight(value: bytes, lock: Lock) -> None:
-    found = flown(record(value), record(None), told(lock))
+    found = checks_of(record(value), record(None), contract_of(lock))
     assert list(found) == [each.id for each in canary.RULES]
     assert {check.status for check in found.values()} == {Status.PASS}
     assert found["canary.delivered"].seen.startswith("library.outbox-canary partition 0 offset")
 
 
 def test_a_slow_canary_warns(value: bytes, lock: Lock) -> None:
-    found = flown(record(value), record(None), told(lock), seconds=5.01)["canary.latency"]
+    found = checks_of(record(value), record(None), contract_of(lock), seconds=5.01)["canary.latency"]
     assert (found.status, found.seen) == (Status.WARN, "5.01 s")
 
 
@@ -180,9 +182,9 @@ def test_a_slow_canary_warns(value: bytes, lock: Lock) -> None:
     ("state", "tombstone", "status"), [(2, 2, Status.PASS), (0, 0, Status.FAIL), (2, 1, Status.FAIL)]
 )
 def test_the_partition_is_that_of_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
-    known = told(lock, partitions=4)
+    contract = contract_of(lock, partitions=4)
     assert partition_of(b"outbox-canary", 4) == 2, "the cases above go by it"
-    found = flown(record(value, partition=state), record(None, partition=tombstone), known)
+    found = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
     assert found["canary.partition"].status is status
 
 
@@ -191,7 +193,9 @@ def test_the_partition_is_that_of_the_key(value: bytes, lock: Lock, state: int, 
     [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, another key")],
 )
 def test_what_is_no_tombstone(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
-    found = flown(record(value), record(None, **changes) if "value" not in changes else record(b"x"), told(lock))
+    found = checks_of(
+        record(value), record(None, **changes) if "value" not in changes else record(b"x"), contract_of(lock)
+    )
     assert (found["canary.tombstone"].status, found["canary.tombstone"].seen) == (Status.FAIL, seen)
 
 
@@ -212,7 +216,7 @@ def test_murmur2(key: bytes, expected: int) -> None:
 
 
 class _Connection:
-    """Keeps what it is told to run."""
+    """Records statements."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, list[Any]]] = []
@@ -232,7 +236,7 @@ class _Connection:
 def sent(
     deployed: Callable[..., Deployment], lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., _Connection]:
-    """Send a canary of the library with another source; returns what the database was told."""
+    """Send a canary of the library with another source; returns the statements."""
 
     def send(
         payload: canary.Payload | None, field: str | None = None, payload_format: str = "json", **changes: object
@@ -248,7 +252,7 @@ def sent(
                 "aggregates": {**pipeline.aggregates, "book": book},
             }
         )
-        event = canary.send(replace(deployment, pipeline=pipeline), told(lock), "canary_sent", payload)
+        event = canary.send(replace(deployment, pipeline=pipeline), contract_of(lock), "canary_sent", payload)
         assert event in str(connection.ran)
         return connection
 

@@ -1,4 +1,4 @@
-"""Reports: JSON, JUnit XML, HTML, drift; and the page of all checks."""
+"""Reports: JSON, JUnit XML, HTML, status changes; and the page of all checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from outbox_kit.rules import Check, Severity, Status
-from outbox_kit.verification import Drift, Report, check_catalogue, to_html, to_json, to_junit
+from outbox_kit.verification import Report, StatusChanges, check_catalogue, to_html, to_json, to_junit
 from outbox_kit.verification.html import STAGES, stage_of
 from outbox_kit.verification.report import worst
 
@@ -23,8 +23,8 @@ UNKNOWN = Check("connect.workers", Status.UNKNOWN, "no worker is listed", "every
 REPORT = Report("library", "local", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), [FAILED, WARNED, PASSED, UNKNOWN])
 
 
-def test_words() -> None:
-    assert REPORT.words == "1 failed, 1 warned, 1 unknown, 1 passed"
+def test_summary() -> None:
+    assert REPORT.summary == "1 failed, 1 warned, 1 unknown, 1 passed"
     assert REPORT.failed
     assert not Report("p", "e", REPORT.at, [PASSED, WARNED, UNKNOWN]).failed
     assert worst([]) is Status.PASS
@@ -143,13 +143,15 @@ def test_stages(identifier: str, stage: str) -> None:
     assert all(stage_of(each) for each in check_catalogue.IDS)
 
 
-def test_drift_prints_changes_only() -> None:
-    drift = Drift()
-    assert drift.changes([PASSED, FAILED]) == [f"postgres.slot: pass → fail: {FAILED.seen}"]
-    assert drift.changes([PASSED, FAILED]) == []
-    mended = Check("postgres.slot", Status.PASS, "pgoutput", "pgoutput")
-    assert drift.changes([PASSED, mended]) == ["postgres.slot: fail → pass: pgoutput"]
-    assert drift.changes([UNKNOWN, mended]) == ["connect.workers: pass → unknown: no worker is listed"]
+def test_only_status_changes_are_printed() -> None:
+    status_changes = StatusChanges()
+    assert status_changes.since_last_run([PASSED, FAILED]) == [f"postgres.slot: pass → fail: {FAILED.seen}"]
+    assert status_changes.since_last_run([PASSED, FAILED]) == []
+    repaired = Check("postgres.slot", Status.PASS, "pgoutput", "pgoutput")
+    assert status_changes.since_last_run([PASSED, repaired]) == ["postgres.slot: fail → pass: pgoutput"]
+    assert status_changes.since_last_run([UNKNOWN, repaired]) == [
+        "connect.workers: pass → unknown: no worker is listed"
+    ]
 
 
 # --- the page of all checks

@@ -1,4 +1,4 @@
-"""verify."""
+"""outbox verify."""
 
 from __future__ import annotations
 
@@ -10,86 +10,75 @@ from typing import Annotated
 import typer
 
 from outbox_kit import verification
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table, write_report
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError
-from outbox_kit.rules import Check, Status
+from outbox_kit.rules import Status
 from outbox_kit.verification import Report
 
 
+@common_options("output")
 def verify(
-    context: typer.Context,
+    common: CommonOptions,
     canary_timeout: Annotated[
-        float, typer.Option("--canary-timeout", min=1, help="Seconds that the canary may take.")
+        float,
+        typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Limit the time that the canary may take."),
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary: nothing is written.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Write the report there as JUnit XML.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the report there as an HTML page.")] = None,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary: write nothing.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")
+    ] = None,
     every: Annotated[
         float | None,
-        typer.Option("--every", min=1, help="Look again every so many seconds, print what changes; Ctrl-C ends it."),
+        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval and print changes."),
     ] = None,
 ) -> None:
-    """Check database, topics, registry and connector, and send a canary through. Exit code 1 when a check fails."""
-    common: Common = context.obj
-    seconds = None if no_canary else canary_timeout
+    """Check the whole deployment and send a canary event through it.
+
+    Database, topics, registry and connector are checked. Exit code 1 when a check fails.
+    """
+    canary_seconds = None if no_canary else canary_timeout
     with common.deployment() as target:
         if every is not None:
-            watch(target, seconds, every)
+            _watch(target, canary_seconds, every)
             return
-        report = run(target, seconds)
-    for path, text in ((junit, verification.to_junit), (html, verification.to_html)):
+        started = datetime.now(UTC)
+        checks = verification.verify(target, print_message, canary_seconds=canary_seconds)
+        report = Report(target.pipeline.name, target.environment.name, started, checks)
+    for path, to_text in ((junit, verification.to_junit), (html, verification.to_html)):
         if path is not None:
-            write(path, text(report))
-    show_checks(report, common.output)
+            write_report(path, to_text(report))
+    _print_report(report, common.output)
     if report.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.ERROR)
 
 
-def run(target: Deployment, seconds: float | None) -> Report:
-    """One run, with its time."""
-    at = datetime.now(UTC)
-    checks = verification.verify(target, say, canary_seconds=seconds)
-    return Report(target.pipeline.name, target.environment.name, at, checks)
-
-
-def watch(target: Deployment, seconds: float | None, every: float) -> None:
-    """Run again and again, and print only what changes, until somebody interrupts."""
-    drift, pause = verification.Drift(), threading.Event()
+def _watch(target: Deployment, canary_seconds: float | None, interval: float) -> None:
+    """Run every `interval` seconds and print only what changes, until interrupted."""
+    status_changes, pause = verification.StatusChanges(), threading.Event()
     try:
         while True:
-            checks = verification.verify(target, lambda _: None, canary_seconds=seconds)
+            checks = verification.verify(target, lambda _: None, canary_seconds=canary_seconds)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            for line in drift.changes(checks):
+            for line in status_changes.since_last_run(checks):
                 typer.echo(f"{now} {line}")
-            pause.wait(every)
+            pause.wait(interval)
     except KeyboardInterrupt:
-        say("stopped")
+        print_message("stopped")
 
 
-def write(path: Path, text: str) -> None:
-    """A report into a file. Raises ConfigurationError."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot write {path}: {error.strerror}", "name a file in a folder that exists"
-        ) from None
-
-
-def show_checks(report: Report, output: Output) -> None:
-    """The report: a table with remedies below it, or JSON."""
+def _print_report(report: Report, output: Output) -> None:
+    """Print the checks as a table with the remedies below, or as JSON."""
     if output is Output.JSON:
         print_json(verification.to_json(report.checks))
         return
     print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
     for check in report.checks:
-        # What could not be looked at follows from something else, which is named.
+        # UNKNOWN follows from another check, which has the remedy.
         if check.status in (Status.WARN, Status.FAIL):
-            say(_advice(check))
-    say(report.words)
-
-
-def _advice(check: Check) -> str:
-    return f"{check.id}: expected {check.expected}; {check.remedy}"
+            print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
+    print_message(report.summary)

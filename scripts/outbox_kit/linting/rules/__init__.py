@@ -1,0 +1,1 @@
+"""Lint rules, grouped by what they check. Reading files belongs in `linting.loading`."""

@@ -1,4 +1,4 @@
-"""Transforms and predicates: a misplaced alias is no error to Connect, the step is only not there."""
+"""Rules for aliases of transforms and predicates: Connect ignores settings of an alias that is not listed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outbox_kit.connector_config import items
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, rule
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.rules import Finding
 
 LISTS = ("transforms", "predicates")
+RULES: list[LintRule] = []
 
 
 def _nearest(name: str, known: list[str]) -> str:
@@ -19,56 +21,56 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 @rule(
+    RULES,
     "alias.typed",
     "every alias of `transforms` and `predicates` has a type, and is listed once",
-    why="Connect refuses the config only when it is sent",
+    reason="Connect rejects the config only when it is sent",
 )
-def typed(target: Target) -> Iterator[Finding]:
+def typed(lint_input: LintInput) -> Iterator[Finding]:
     for name in LISTS:
-        listed = items(target.config.get(name, ""))
-        keys = [key for key in target.config if key.startswith(f"{name}.") and key.endswith(".type")]
-        for alias, count in Counter(listed).items():
-            if f"{name}.{alias}.type" not in target.config:
+        keys = [key for key in lint_input.config if key.startswith(f"{name}.") and key.endswith(".type")]
+        for alias, count in Counter(items(lint_input.config.get(name, ""))).items():
+            if f"{name}.{alias}.type" not in lint_input.config:
                 known = [key.split(".")[1] for key in keys]
-                yield Finding(f"{name}.{alias}.type is not set", "a class", _nearest(alias, known))
+                yield violation(f"{name}.{alias}.type is not set", "a class", _nearest(alias, known))
             if count > 1:
-                yield Finding(f"{alias} stands in {name} {count} times", "once", "list it once")
+                yield violation(f"{name} lists {alias} {count} times", "once", "list it once")
 
 
 @rule(
+    RULES,
     "alias.listed",
     "every `transforms.ALIAS.*` and `predicates.ALIAS.*` belongs to an alias that is listed",
-    why="settings of an alias that is not listed are ignored without a word: the step does not run",
+    reason="Connect ignores settings of an alias that is not listed: the transform does not run",
 )
-def listed(target: Target) -> Iterator[Finding]:
+def listed(lint_input: LintInput) -> Iterator[Finding]:
     for name in LISTS:
-        known = items(target.config.get(name, ""))
-        used = {key.split(".")[1] for key in target.config if key.startswith(f"{name}.")}
+        known = items(lint_input.config.get(name, ""))
+        used = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
         for alias in sorted(used - set(known)):
-            yield Finding(f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", _nearest(alias, known))
+            yield violation(f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", _nearest(alias, known))
 
 
 @rule(
+    RULES,
     "alias.predicate",
     "a `predicate` that a transform names is listed in `predicates`, and every one listed is used",
-    why="a transform without its predicate meets records that it was not made for, heartbeats first of all",
+    reason="a transform without its predicate receives records that it cannot process, such as heartbeats",
 )
-def predicate(target: Target) -> Iterator[Finding]:
-    known = items(target.config.get("predicates", ""))
+def predicate(lint_input: LintInput) -> Iterator[Finding]:
+    known = items(lint_input.config.get("predicates", ""))
     used = {}
-    for transform in target.transforms:
+    for transform in lint_input.transforms:
         name = transform.settings.get("predicate")
         if name is not None:
-            used[name] = transform.alias
+            used[name] = transform
         elif "negate" in transform.settings:
-            where = f"transforms.{transform.alias}"
-            yield Finding(f"{where}.negate without {where}.predicate", "both", f"set {where}.predicate")
-    for name, alias in used.items():
+            key = f"{transform.prefix}predicate"
+            yield violation(f"{transform.prefix}negate without {key}", "both", f"set {key}")
+    for name, transform in used.items():
         if name not in known:
-            yield Finding(f"transforms.{alias}.predicate={name} is not listed", "in predicates", _nearest(name, known))
+            remedy = _nearest(name, known)
+            yield violation(f"{transform.prefix}predicate={name} is not listed", "in predicates", remedy)
     for name in known:
         if name not in used:
-            yield Finding(f"no transform uses predicate {name}", "used", "name it in a transform, or leave it out")
-
-
-RULES = (typed, listed, predicate)
+            yield violation(f"no transform uses predicate {name}", "used", "name it in a transform, or leave it out")

@@ -1,98 +1,106 @@
-"""Heartbeats: without them a quiet outbox beside busy tables keeps the server's log for ever."""
+"""Rules for heartbeats: without them the slot retains WAL while other tables are written and the outbox is not."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import MESSAGES, items, number
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, rule
+from outbox_kit.connector_config import MESSAGE_PREFIXES, items, number
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import UNSET, LintRule, rule, violation
+from outbox_kit.rules import Finding
 
 INTERVAL = "heartbeat.interval.ms"
 QUERY = "heartbeat.action.query"
 EXCLUDED = "message.prefix.exclude.list"
 MESSAGE = re.compile(r"pg_logical_emit_message\s*\(\s*(true|false)\s*,\s*'([^']*)'", re.IGNORECASE)
-OURS = "select pg_logical_emit_message(false, 'outbox-heartbeat', '')"
+EXPECTED_QUERY = "select pg_logical_emit_message(false, 'outbox-heartbeat', '')"
+RULES: list[LintRule] = []
 
 
 @rule(
+    RULES,
     "heartbeat.interval",
     f"`{INTERVAL}` is above 0",
-    why="Debezium's default is none: the slot stands still while other tables write, and the disk fills",
+    reason="Debezium's default is 0: while only other tables are written, the slot does not advance and the disk fills",
 )
-def interval(target: Target) -> Iterator[Finding]:
-    if target.config and number(target.config.get(INTERVAL), 0) <= 0:
-        seen = f"{INTERVAL}={target.config.get(INTERVAL, '(not set)')}"
-        yield Finding(seen, "above 0", "set it from connector.heartbeat_interval_ms of the environment file")
+def interval(lint_input: LintInput) -> Iterator[Finding]:
+    if lint_input.config and number(lint_input.config.get(INTERVAL)) <= 0:
+        actual = f"{INTERVAL}={lint_input.config.get(INTERVAL, UNSET)}"
+        yield violation(actual, "above 0", "set it from connector.heartbeat_interval_ms of the environment file")
 
 
 @rule(
+    RULES,
     "heartbeat.query",
     f"`{QUERY}` writes a logical message that is not transactional",
-    why="without a write of its own the heartbeat has nothing new to acknowledge; a table would need publishing",
+    reason="without a write of its own a heartbeat has no new LSN to acknowledge; a heartbeat table would have to be "
+    "published",
 )
-def query(target: Target) -> Iterator[Finding]:
-    if not target.config:
+def query(lint_input: LintInput) -> Iterator[Finding]:
+    if not lint_input.config:
         return
-    text = target.config.get(QUERY, "")
-    found = MESSAGE.search(text)
+    text = lint_input.config.get(QUERY, "")
+    message = MESSAGE.search(text)
     if not text:
-        yield Finding(f"{QUERY} is not set", OURS, f"set it to: {OURS}")
-    elif found is None:
-        yield Finding(f"{QUERY} calls no pg_logical_emit_message", OURS, f"set it to: {OURS}")
-    elif found[1].lower() == "true":
-        yield Finding(f"{QUERY} emits a transactional message", OURS, f"set it to: {OURS}")
+        problem = "is not set"
+    elif message is None:
+        problem = "calls no pg_logical_emit_message"
+    elif message[1].lower() == "true":
+        problem = "emits a transactional message"
+    else:
+        return
+    yield violation(f"{QUERY} {problem}", EXPECTED_QUERY, f"set it to: {EXPECTED_QUERY}")
 
 
 @rule(
+    RULES,
     "heartbeat.prefix",
-    "messages of the heartbeat are kept out by their prefix",
-    why="they would become records, which the transform refuses: the task stops",
+    "messages of the heartbeat are excluded by their prefix",
+    reason="they would become records, which the transform rejects: the task stops",
 )
-def prefix(target: Target) -> Iterator[Finding]:
-    found = MESSAGE.search(target.config.get(QUERY, ""))
-    if found is None:
+def prefix(lint_input: LintInput) -> Iterator[Finding]:
+    message = MESSAGE.search(lint_input.config.get(QUERY, ""))
+    if message is None:
         return
-    name = found[2]
-    included = target.config.get(MESSAGES)
-    excluded = target.config.get(EXCLUDED)
+    included = lint_input.config.get(MESSAGE_PREFIXES)
+    excluded = lint_input.config.get(EXCLUDED)
     if included is not None and excluded is not None:
-        yield Finding(f"{MESSAGES} and {EXCLUDED} are both set", "one of them", f"leave {EXCLUDED} out")
-    elif included is not None and _matches(included, name):
-        yield Finding(f"{MESSAGES}={included} lets {name!r} in", "the outbox's own prefix only", f"correct {MESSAGES}")
-    elif included is None and not _matches(excluded or "", name):
-        yield Finding(f"{EXCLUDED} does not have {name!r}", f"{EXCLUDED}={name}", f"set {EXCLUDED} to {name}")
+        yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDED} are both set", "one of them", f"leave {EXCLUDED} out")
+    elif included is not None and _matches(included, message[2]):
+        actual = f"{MESSAGE_PREFIXES}={included} includes {message[2]!r}"
+        yield violation(actual, "the prefix of the outbox only", f"correct {MESSAGE_PREFIXES}")
+    elif included is None and not _matches(excluded or "", message[2]):
+        expected = f"{EXCLUDED}={message[2]}"
+        yield violation(f"{EXCLUDED} does not include {message[2]!r}", expected, f"set {EXCLUDED} to {message[2]}")
 
 
 @rule(
+    RULES,
     "heartbeat.topic",
-    "the topic of heartbeats is one that `apply` makes, and is not compacted",
-    why="Connect's producer creates none: a missing topic stops everything behind the first heartbeat",
+    "`apply` creates the topic of the heartbeats, and it is not compacted",
+    reason="Connect's producer creates no topic: a missing one blocks the first heartbeat and all records after it",
 )
-def topic(target: Target) -> Iterator[Finding]:
-    if not target.config:
+def topic(lint_input: LintInput) -> Iterator[Finding]:
+    if not lint_input.config:
         return
-    first = target.config.get("topic.heartbeat.prefix", "__debezium-heartbeat")
-    name = f"{first}.{target.pipeline.prefix}"
-    declared = target.topics.get(name)
+    topic_prefix = lint_input.config.get("topic.heartbeat.prefix", "__debezium-heartbeat")
+    name = f"{topic_prefix}.{lint_input.pipeline.prefix}"
+    declared = lint_input.topics.get(name)
     if declared is None:
         remedy = "leave topic.heartbeat.prefix out"
-        yield Finding(f"{name} is not declared", target.pipeline.heartbeat_topic, remedy)
+        yield violation(f"{name} is not declared", lint_input.pipeline.heartbeat_topic, remedy)
     elif "compact" in declared.config["cleanup.policy"]:
-        yield Finding(f"{name} is compacted", "cleanup.policy=delete", "give heartbeats a topic of their own")
+        yield violation(f"{name} is compacted", "cleanup.policy=delete", "use a separate topic for heartbeats")
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Debezium matches regular expressions against the whole prefix."""
-    return any(_full(pattern, name) for pattern in items(patterns))
+    """Return whether a pattern matches the whole prefix, as Debezium compares them."""
+    return any(_full_match(pattern, name) for pattern in items(patterns))
 
 
-def _full(pattern: str, name: str) -> bool:
+def _full_match(pattern: str, name: str) -> bool:
     try:
         return re.fullmatch(pattern, name, re.IGNORECASE) is not None
-    except re.error:  # Java's expressions are not quite Python's
+    except re.error:  # valid in Java, not in Python
         return pattern == name
-
-
-RULES = (interval, query, prefix, topic)

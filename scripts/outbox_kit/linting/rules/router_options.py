@@ -1,16 +1,16 @@
-"""Options of OutboxRouter that the pipeline file sets: a template copied from an older one does not hand them on."""
+"""Rule for options of OutboxRouter that the pipeline file sets: a copy of an older template does not set new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from outbox_kit.connector_config import ROUTER, items
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, rule
+from outbox_kit.connector_config import items
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, mismatch, rule
 from outbox_kit.pipeline import Aggregate, Source
+from outbox_kit.rules import Finding
 
-UNSET = "(not set)"
-# The router's defaults; of what is not here, nothing.
+# Defaults of OutboxRouter; every other option is empty by default.
 DEFAULTS = {
     "table.op.invalid.behavior": "fatal",
     "deleted.rows": "fail",
@@ -19,28 +19,30 @@ DEFAULTS = {
 }
 PLACEMENT = "table.fields.additional.placement"
 LISTS = {PLACEMENT, "tombstone.event.types"}
+RULES: list[LintRule] = []
 
 
 @rule(
+    RULES,
     "route.options",
-    "what the pipeline file says of rows, payloads and headers is what OutboxRouter is told",
-    why="a template copied from an older one leaves new options out: the file says one thing, and rows get another",
+    "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
+    reason="a copy of an older template lacks new options, and rows are then processed in another way than declared",
 )
-def options(target: Target) -> Iterator[Finding]:
-    source = target.pipeline.source
-    for transform in target.transforms:
-        if transform.kind != ROUTER:
-            continue
-        where = f"transforms.{transform.alias}."
-        yield from _differences(where, transform.settings, _of_source(source))
-        for name in items(transform.settings.get("aggregates", "")):
-            entry = target.pipeline.routed.get(name)
-            if entry is not None:
-                yield from _differences(where, transform.settings, _of_aggregate(entry), f"aggregate.{name}.")
+def options(lint_input: LintInput) -> Iterator[Finding]:
+    for router in lint_input.routers:
+        expected = {("", option): value for option, value in _of_source(lint_input.pipeline.source).items()}
+        for name in router.aggregates:
+            aggregate = lint_input.pipeline.routed.get(name)
+            if aggregate is not None:
+                expected |= {(f"aggregate.{name}.", key): value for key, value in _of_aggregate(aggregate).items()}
+        for (prefix, option), value in expected.items():
+            actual = router.settings.get(prefix + option, DEFAULTS.get(option, "")).strip()
+            if _meaning(option, actual) != _meaning(option, value):
+                yield mismatch(router.prefix + prefix + option, actual, value)
 
 
 def _of_source(source: Source) -> dict[str, str]:
-    """What a rendered config has to say, by option; empty: nothing."""
+    """Return the expected options of the source; an empty value means that the option is not set."""
     return {
         PLACEMENT: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
         "cloudevents.source": source.cloudevents_source or "",
@@ -49,33 +51,19 @@ def _of_source(source: Source) -> dict[str, str]:
     }
 
 
-def _of_aggregate(entry: Aggregate) -> dict[str, str]:
+def _of_aggregate(aggregate: Aggregate) -> dict[str, str]:
     return {
-        "payload.format": entry.payload,
-        "unknown.fields": entry.unknown_fields,
-        "tombstone.event.types": ",".join(entry.tombstone_event_types),
+        "payload.format": aggregate.payload,
+        "unknown.fields": aggregate.unknown_fields,
+        "tombstone.event.types": ",".join(aggregate.tombstone_event_types),
     }
 
 
-def _differences(
-    where: str, settings: Mapping[str, str], wanted: Mapping[str, str], prefix: str = ""
-) -> Iterator[Finding]:
-    for option, expected in wanted.items():
-        seen = settings.get(f"{prefix}{option}", DEFAULTS.get(option, "")).strip()
-        if _meaning(option, seen) != _meaning(option, expected):
-            key = f"{where}{prefix}{option}"
-            remedy = f"set {key} to {expected}" if expected else f"leave {key} out"
-            yield Finding(f"{key}={seen or UNSET}", expected or UNSET, f"{remedy}, as the kit's own template does")
-
-
 def _meaning(option: str, text: str) -> object:
-    """Equal where the router does the same: lists in any order, a header that has its column's name."""
+    """Return a value that is equal where the router does the same: lists in any order, default header names."""
     if option not in LISTS:
         return text
-    found = items(text)
+    entries = items(text)
     if option == PLACEMENT:
-        found = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in found]
-    return sorted(found)
-
-
-RULES = (options,)
+        entries = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in entries]
+    return sorted(entries)

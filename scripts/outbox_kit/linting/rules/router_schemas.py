@@ -1,4 +1,4 @@
-"""The `aggregate.*` keys of our transforms: Connect does not validate them, the task refuses them when it starts."""
+"""Rules for the `aggregate.*` keys of the transforms, which Connect does not validate."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, items
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, rule
+from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, schema_versions
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, rule, violation
 from outbox_kit.pipeline import UNKNOWN
+from outbox_kit.rules import Finding
 
 VERSION = r"schema\.(?P<version>[A-Za-z0-9_-]+)"
-TEXT = "text"  # passed on without a schema
 AGGREGATE_KEYS = {
     ROUTER: (
         r"topic|partitions|partition\.field|payload\.format|unknown\.fields|tombstone\.event\.types"
@@ -21,59 +21,65 @@ AGGREGATE_KEYS = {
     ),
     PARSE_PAYLOAD: rf"schema\.versions|{VERSION}",
 }
+RULES: list[LintRule] = []
 
 
-def _of_aggregates(target: Target) -> Iterator[tuple[Transform, str, str]]:
-    """Transforms of ours, and each aggregate that they list, with the beginning of its keys."""
-    for transform in target.transforms:
-        if transform.kind in AGGREGATE_KEYS:
-            for name in items(transform.settings.get("aggregates", "")):
-                yield transform, name, f"aggregate.{name}."
+def _with_aggregates(lint_input: LintInput) -> list[Transform]:
+    return [transform for transform in lint_input.transforms if transform.kind in AGGREGATE_KEYS]
 
 
 @rule(
+    RULES,
     "route.keys",
     "every `aggregate.*` key belongs to an aggregate and a schema version that the transform lists",
-    why="Connect's validation does not see these keys; the task refuses to start",
+    reason="Connect does not validate these keys, and the task fails when it starts",
 )
-def keys(target: Target) -> Iterator[Finding]:
-    known: dict[str, set[str]] = {}
-    for transform, _, prefix in _of_aggregates(target):
-        versions = items(transform.settings.get(f"{prefix}schema.versions", ""))
-        legal = known.setdefault(transform.alias, set())
+def keys(lint_input: LintInput) -> Iterator[Finding]:
+    for transform in _with_aggregates(lint_input):
+        known = _known_keys(transform)
+        for key in transform.settings:
+            if key.startswith("aggregate.") and key not in known:
+                near = difflib.get_close_matches(key, sorted(known), n=1)
+                remedy = f"did you mean {near[0]}?" if near else "leave it out"
+                yield violation(f"{transform.prefix}{key} is not used", "a known key", remedy)
+
+
+def _known_keys(transform: Transform) -> set[str]:
+    """Return the settings of the transform that belong to a listed aggregate and version."""
+    known = set()
+    for name in transform.aggregates:
+        prefix = f"aggregate.{name}."
+        labels = [version.label for version in schema_versions(transform, name)]
         for key in transform.settings:
             match = re.fullmatch(AGGREGATE_KEYS[transform.kind], key.removeprefix(prefix))
-            if key.startswith(prefix) and match and match["version"] in (None, "versions", *versions):
-                legal.add(key)
-    for transform in target.transforms:
-        legal = known.get(transform.alias, set())
-        for key in transform.settings:
-            if key.startswith("aggregate.") and transform.kind in AGGREGATE_KEYS and key not in legal:
-                near = difflib.get_close_matches(key, sorted(legal), n=1)
-                remedy = f"did you mean {near[0]}?" if near else "leave it out"
-                yield Finding(f"transforms.{transform.alias}.{key} belongs to nothing", "a known key", remedy)
+            if key.startswith(prefix) and match and match["version"] in (None, "versions", *labels):
+                known.add(key)
+    return known
 
 
 @rule(
+    RULES,
     "route.schemas",
-    "every aggregate of our transforms but those of text has schema versions, each an Avro record with an id",
-    why="payloads are encoded by them, and the id stands in every record; the task refuses to start without",
+    "every aggregate whose payload is not text has schema versions in the transform, each an Avro record with an id",
+    reason="payloads are encoded by them, and every record carries the id; the task does not start without them",
 )
-def schemas(target: Target) -> Iterator[Finding]:
-    for transform, _, prefix in _of_aggregates(target):
-        if transform.settings.get(f"{prefix}payload.format") == TEXT:
-            continue
-        where = f"transforms.{transform.alias}.{prefix}schema."
-        versions = items(transform.settings.get(f"{prefix}schema.versions", ""))
-        if not versions:
-            yield Finding(f"{where}versions is not set", "labels, newest first", "list them as our templates do")
-        for version in versions:
-            text = transform.settings.get(f"{prefix}schema.{version}")
-            if text is None or not _is_record(text):
-                yield Finding(f"{where}{version} is no Avro record", "a record schema", "render `version.text`")
-            number = transform.settings.get(f"{prefix}schema.{version}.id", "")
-            if transform.kind == ROUTER and number != UNKNOWN and not number.isdecimal():
-                yield Finding(f"{where}{version}.id is no number", "the registry's id", "render `version.id`")
+def schemas(lint_input: LintInput) -> Iterator[Finding]:
+    for transform in _with_aggregates(lint_input):
+        for name in transform.aggregates:
+            if transform.settings.get(f"aggregate.{name}.payload.format") == "text":
+                continue
+            prefix = f"{transform.prefix}aggregate.{name}.schema."
+            versions = schema_versions(transform, name)
+            if not versions:
+                remedy = "list them as the templates of outbox-kit do"
+                yield violation(f"{prefix}versions is not set", "labels, latest first", remedy)
+            for version in versions:
+                if version.text is None or not _is_record(version.text):
+                    remedy = "render `version.text`"
+                    yield violation(f"{prefix}{version.label} is not an Avro record", "a record schema", remedy)
+                if transform.kind == ROUTER and version.id != UNKNOWN and not version.id.isdecimal():
+                    remedy = "render `version.id`"
+                    yield violation(f"{prefix}{version.label}.id is not a number", "the registry's id", remedy)
 
 
 def _is_record(text: str) -> bool:
@@ -82,6 +88,3 @@ def _is_record(text: str) -> bool:
     except json.JSONDecodeError:
         return False
     return isinstance(definition, dict) and definition.get("type") == "record"
-
-
-RULES = (keys, schemas)

@@ -1,15 +1,16 @@
-"""Routed topics against topics that `apply` makes, key column, partition counts, dead letters."""
+"""Rules for routing: topics, partitions, key, columns and dead letters of the rendered transforms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import EVENT_ROUTER, MESSAGES, ROUTER, VALUE_TO_KEY, items
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.routing import routes
-from outbox_kit.linting.rule import Finding, rule
+from outbox_kit.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, items
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import UNSET, LintRule, mismatch, rule, violation
+from outbox_kit.rules import Finding
 
-# Settings that name a column of the outbox table, and which one.
+# Settings that name a column of the outbox table, by the key under `source.columns`. The names are OutboxRouter's
+# defaults.
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -18,223 +19,217 @@ COLUMN_KEYS = {
     "table.field.event.timestamp": "created_at",
     "table.field.event.headers": "headers",
 }
-# EventRouter's own defaults; without one the column is not read.
+# Defaults of EventRouter. It does not read a column that has none.
 EVENT_ROUTER_COLUMNS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
     "route.by.field": "aggregatetype",
 }
 KEY = "table.field.event.key"
+KEY_DEFAULTS = {ROUTER: "aggregate_id", EVENT_ROUTER: "aggregateid"}
 SCHEMA_VERSION = "table.field.event.schema.version"
+RULES: list[LintRule] = []
 
 
 @rule(
+    RULES,
     "route.declared",
-    "every topic that the config routes to is one that `apply` makes",
-    why="Connect's producer creates none: a missing topic stops the task, and all that is behind the row",
+    "every topic that the config routes to is one that `apply` creates",
+    reason="Connect's producer creates no topic: a missing one blocks the row and all rows after it",
 )
-def declared(target: Target) -> Iterator[Finding]:
-    for route in routes(target):
-        if route.topic not in target.topics:
-            expected = target.pipeline.topic_of(route.aggregate) if route.aggregate else ", ".join(target.topics)
-            yield Finding(f"{route.key}: topic {route.topic} is not declared", expected, "route to a declared topic")
+def declared(lint_input: LintInput) -> Iterator[Finding]:
+    for route in lint_input.routes:
+        if route.topic not in lint_input.topics:
+            topic = lint_input.pipeline.topic_of(route.aggregate) if route.aggregate else ", ".join(lint_input.topics)
+            yield violation(f"{route.key}: topic {route.topic} is not declared", topic, "route to a declared topic")
 
 
 @rule(
+    RULES,
     "route.aggregates",
-    "every aggregate of the pipeline file, and the canary, has a route to its own topic",
-    why="rows of another type become dead letters, and the table of the aggregate stands still",
+    "every aggregate of the pipeline file, and the canary, is routed to its own topic",
+    reason="rows of a type without a route become dead letters, and the table of that aggregate gets no updates",
 )
-def aggregates(target: Target) -> Iterator[Finding]:
-    found = {route.aggregate: route.topic for route in routes(target)}
-    if not found or "" in found:
+def aggregates(lint_input: LintInput) -> Iterator[Finding]:
+    topics = {route.aggregate: route.topic for route in lint_input.routes}
+    if not topics or "" in topics:
         return
-    for name in target.pipeline.routed:
-        wanted = target.pipeline.topic_of(name)
-        if found.get(name) is None:
-            yield Finding(f"aggregate {name} has no route", wanted, "add it to `aggregates` of the transform")
-        elif found[name] != wanted and found[name] in target.topics:
-            yield Finding(f"aggregate {name} goes to {found[name]}", wanted, "route it to its own topic")
+    for name in lint_input.pipeline.routed:
+        expected = lint_input.pipeline.topic_of(name)
+        if name not in topics:
+            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregates` of the transform")
+        elif topics[name] != expected and topics[name] in lint_input.topics:
+            yield violation(f"aggregate {name} is routed to {topics[name]}", expected, "route it to its own topic")
 
 
 @rule(
+    RULES,
     "route.compacted",
     "topics of aggregates have `cleanup.policy=compact`",
-    why="with `delete` the newest state of an aggregate is forgotten; with both, too",
+    reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
 )
-def compacted(target: Target) -> Iterator[Finding]:
-    own = {target.pipeline.topic_of(name) for name in target.pipeline.routed}
-    for name in sorted(own | {route.topic for route in routes(target)}):
-        topic = target.topics.get(name)
+def compacted(lint_input: LintInput) -> Iterator[Finding]:
+    states = {lint_input.pipeline.topic_of(name) for name in lint_input.pipeline.routed}
+    for name in sorted(states | {route.topic for route in lint_input.routes}):
+        topic = lint_input.topics.get(name)
         if topic is not None and topic.config.get("cleanup.policy") != "compact":
-            seen = f"topic {name}: cleanup.policy={topic.config.get('cleanup.policy')}"
-            yield Finding(seen, "cleanup.policy=compact", "route states to compacted topics only")
+            actual = f"topic {name}: cleanup.policy={topic.config.get('cleanup.policy')}"
+            yield violation(actual, "cleanup.policy=compact", "route states to compacted topics only")
 
 
 @rule(
+    RULES,
     "route.partitions",
-    "the partition count that the transform was told is the topic's",
-    why="a count too high sends to partitions that do not exist, and hangs; too low leaves keys where they were not",
+    "the partition count of a route is the topic's",
+    reason="with a higher count the producer blocks on missing partitions; with a lower one keys change partition",
 )
-def partitions(target: Target) -> Iterator[Finding]:
-    for route in routes(target):
-        topic = target.topics.get(route.topic)
+def partitions(lint_input: LintInput) -> Iterator[Finding]:
+    for route in lint_input.routes:
+        topic = lint_input.topics.get(route.topic)
         if topic is not None and route.partitions is not None and route.partitions.strip() != str(topic.partitions):
-            seen = f"{route.key}: {route.partitions} partitions, topic {topic.name} has {topic.partitions}"
-            yield Finding(seen, str(topic.partitions), "use `aggregate.partitions` in the template")
+            actual = f"{route.key}: {route.partitions} partitions, topic {topic.name} has {topic.partitions}"
+            yield violation(actual, str(topic.partitions), "use `aggregate.partitions` in the template")
 
 
 @rule(
+    RULES,
     "route.partition-count",
-    "a partition count stands where a partition field does, and for every aggregate of OutboxRouter",
-    why="the hash of the field is taken modulo the count; OutboxRouter checks it only when the task starts",
+    "a partition count is set for every partition field, and for every aggregate of OutboxRouter",
+    reason="the hash of the field is taken modulo the count; OutboxRouter checks it only when the task starts",
 )
-def partition_count(target: Target) -> Iterator[Finding]:
-    for route in routes(target):
-        if route.partitions is None and (route.partition_field is not None or target.uses(ROUTER)):
-            yield Finding(f"{route.key}: no partitions", "a count", "use `aggregate.partitions` in the template")
+def partition_count(lint_input: LintInput) -> Iterator[Finding]:
+    for route in lint_input.routes:
+        if route.partitions is None and (route.partition_field is not None or lint_input.routers):
+            yield violation(f"{route.key}: no partitions", "a count", "use `aggregate.partitions` in the template")
 
 
 @rule(
+    RULES,
     "route.partition-field",
-    "`partition_field` of an aggregate is a column that cannot change, and reaches the transform",
-    why="a tombstone in another partition misses the records before it; they stay for ever",
+    "`partition_field` of an aggregate is an immutable column, and the transform uses it",
+    reason="a tombstone in another partition does not remove the earlier records: they stay forever",
 )
-def partition_field(target: Target) -> Iterator[Finding]:
-    columns = target.pipeline.source.columns
-    changing = {columns.id, columns.event_type, columns.payload, columns.headers, columns.created_at, "seq"}
-    found = {route.aggregate: route for route in routes(target)}
-    for name, aggregate in target.pipeline.aggregates.items():
-        wanted = aggregate.partition_field
-        if wanted in changing:
+def partition_field(lint_input: LintInput) -> Iterator[Finding]:
+    columns = lint_input.pipeline.source.columns
+    mutable = {columns.id, columns.event_type, columns.payload, columns.headers, columns.created_at, "seq"}
+    routes = {route.aggregate: route for route in lint_input.routes}
+    for name, aggregate in lint_input.pipeline.aggregates.items():
+        expected = aggregate.partition_field
+        if expected in mutable:
             remedy = "name a column that is the same in every row of one aggregate"
-            yield Finding(f"aggregate {name}: partition_field is {wanted}", "an immutable column", remedy)
-        route = found.get(name)
-        if route is not None and not target.uses(EVENT_ROUTER) and route.partition_field != wanted:
-            seen = f"{route.key}: partition field is {route.partition_field or '(not set)'}"
-            yield Finding(seen, wanted or "(not set)", "use `aggregate.partition_field` in the template")
+            yield violation(f"aggregate {name}: partition_field is {expected}", "an immutable column", remedy)
+        route = routes.get(name)
+        if route is not None and not lint_input.uses(EVENT_ROUTER) and route.partition_field != expected:
+            actual = f"{route.key}: partition field is {route.partition_field or UNSET}"
+            yield violation(actual, expected or UNSET, "use `aggregate.partition_field` in the template")
 
 
 @rule(
+    RULES,
     "route.key-column",
-    "the record key is the column of the aggregate's id",
-    why="a compacted topic refuses a record without a key, and with another one keeps the wrong records",
+    "the record key is the column of the aggregate id",
+    reason="a compacted topic rejects a record without a key; with another key compaction retains the wrong records",
 )
-def key_column(target: Target) -> Iterator[Finding]:
-    column = target.pipeline.source.columns.aggregate_id
-    for transform in target.transforms:
-        where = f"transforms.{transform.alias}"
-        if transform.kind in (ROUTER, EVENT_ROUTER):
-            default = "aggregate_id" if transform.kind == ROUTER else "aggregateid"
-            seen = transform.settings.get(KEY, default)
-            if seen != column:
-                yield Finding(f"{where}.{KEY}={seen}", column, f"set {where}.{KEY} to {column}")
-        if transform.kind == VALUE_TO_KEY and items(transform.settings.get("fields", "")) != [column]:
-            seen = transform.settings.get("fields", "(not set)")
-            yield Finding(f"{where}.fields={seen}", column, f"set {where}.fields to {column}")
+def key_column(lint_input: LintInput) -> Iterator[Finding]:
+    column = lint_input.pipeline.source.columns.aggregate_id
+    for transform in lint_input.transforms:
+        if transform.kind in KEY_DEFAULTS:
+            actual = transform.settings.get(KEY, KEY_DEFAULTS[transform.kind])
+            if actual != column:
+                yield mismatch(transform.prefix + KEY, actual, column)
+        elif transform.kind == VALUE_TO_KEY and items(transform.settings.get("fields", "")) != [column]:
+            yield mismatch(f"{transform.prefix}fields", transform.settings.get("fields"), column)
 
 
 @rule(
+    RULES,
     "route.columns",
     "columns that a router reads are those of the pipeline file",
-    why="a column that is not there makes every row a dead letter, or an empty value",
+    reason="a missing column makes every row a dead letter, or leaves the value empty",
 )
-def columns(target: Target) -> Iterator[Finding]:
-    wanted = target.pipeline.source.columns.model_dump()
-    for transform in target.transforms:
+def columns(lint_input: LintInput) -> Iterator[Finding]:
+    names = lint_input.pipeline.source.columns.model_dump()
+    for transform in lint_input.transforms:
         defaults = {ROUTER: COLUMN_KEYS, EVENT_ROUTER: EVENT_ROUTER_COLUMNS}.get(transform.kind, {})
         for key, default in defaults.items():
-            seen, expected = transform.settings.get(key, default), wanted[COLUMN_KEYS[key]]
-            if seen != expected:
-                where = f"transforms.{transform.alias}.{key}"
-                yield Finding(f"{where}={seen}", expected, f"set {where} to {expected}")
-        version, named = transform.settings.get(SCHEMA_VERSION), target.pipeline.source.schema_version_column
-        if transform.kind == ROUTER and version != named:
-            where = f"transforms.{transform.alias}.{SCHEMA_VERSION}"
-            remedy = f"set {where} to {named}" if named else f"leave {where} out"
-            yield Finding(f"{where}={version or '(not set)'}", named or "(not set)", remedy)
+            actual, expected = transform.settings.get(key, default), names[COLUMN_KEYS[key]]
+            if actual != expected:
+                yield mismatch(transform.prefix + key, actual, expected)
+    for router in lint_input.routers:
+        version, column = router.settings.get(SCHEMA_VERSION), lint_input.pipeline.source.schema_version_column
+        if version != column:
+            yield mismatch(router.prefix + SCHEMA_VERSION, version, column)
 
 
 @rule(
+    RULES,
     "route.table",
-    "the transform is told the table of the pipeline file",
-    why="it refuses records of other tables, and stops the task",
+    "OutboxRouter has the table of the pipeline file",
+    reason="it rejects records of other tables, and stops the task",
 )
-def table(target: Target) -> Iterator[Finding]:
-    wanted = target.pipeline.source.table
-    for transform in target.transforms:
-        seen = transform.settings.get("table")
-        if transform.kind == ROUTER and seen is not None and seen != wanted:
-            where = f"transforms.{transform.alias}.table"
-            yield Finding(f"{where}={seen}", wanted, f"set {where} to {wanted}")
+def table(lint_input: LintInput) -> Iterator[Finding]:
+    expected = lint_input.pipeline.source.table
+    for router in lint_input.routers:
+        if router.settings.get("table", expected) != expected:
+            yield mismatch(f"{router.prefix}table", router.settings["table"], expected)
 
 
 @rule(
+    RULES,
     "route.message-prefix",
-    "the connector, and the router, read messages of `source.message_prefix`; without one, they read the table",
-    why="events are written to one of the two: what reads the other one delivers nothing, or stops the task",
+    "connector and router read messages of `source.message_prefix`; without one they read the table",
+    reason="events are written to one of the two: a connector that reads the other delivers nothing, or stops",
 )
-def message_prefix(target: Target) -> Iterator[Finding]:
-    wanted, read = target.pipeline.source.message_prefix, target.config.get(MESSAGES)
-    if target.config and read != wanted:
-        remedy = "choose the template that fits: outbox-postgres-messages with source.message_prefix, no other"
-        yield Finding(f"{MESSAGES}={read or '(not set)'}", wanted or "not set: the pipeline has a table", remedy)
-    for transform in target.transforms:
-        seen = transform.settings.get("message.prefix")
-        if transform.kind == ROUTER and read is not None and seen != read:
-            where = f"transforms.{transform.alias}.message.prefix"
-            yield Finding(f"{where}={seen or '(not set)'}", read, f"set {where} to {read}")
+def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
+    expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
+    if lint_input.config and actual != expected:
+        remedy = "use template outbox-postgres-messages with source.message_prefix, and only then"
+        yield violation(
+            f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}, for a table", remedy
+        )
+    for router in lint_input.routers:
+        prefix = router.settings.get("message.prefix")
+        if actual is not None and prefix != actual:
+            yield mismatch(f"{router.prefix}message.prefix", prefix, actual)
 
 
 @rule(
+    RULES,
     "dead-letter",
-    "the dead letter topic is set, is one that `apply` makes, and is not compacted",
-    why="dead letters of one key would replace each other, and a missing topic stops the task",
+    "the dead letter topic is set, is one that `apply` creates, and is not compacted",
+    reason="compaction removes all but the latest dead letter of a key, and a missing topic stops the task",
 )
-def dead_letter(target: Target) -> Iterator[Finding]:
-    for transform in target.transforms:
-        if transform.kind != ROUTER or transform.settings.get("invalid.rows", "dead-letter") == "fail":
+def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
+    for router in lint_input.routers:
+        if router.settings.get("invalid.rows", "dead-letter") == "fail":
             continue
-        where = f"transforms.{transform.alias}.dead.letter.topic"
-        name, wanted = transform.settings.get("dead.letter.topic"), target.pipeline.dead_letter_topic
-        topic = target.topics.get(name or "")
+        key, expected = f"{router.prefix}dead.letter.topic", lint_input.pipeline.dead_letter_topic
+        name = router.settings.get("dead.letter.topic")
+        topic = lint_input.topics.get(name or "")
         if name is None:
-            yield Finding(f"{where} is not set", wanted, f"set {where} to {wanted}")
+            problem = f"{key} is not set"
         elif topic is None:
-            yield Finding(f"{where}={name} is not declared", wanted, f"set {where} to {wanted}")
+            problem = f"{key}={name} is not declared"
         elif "compact" in topic.config["cleanup.policy"]:
-            yield Finding(f"{where}={name} is compacted", wanted, f"set {where} to {wanted}")
+            problem = f"{key}={name} is compacted"
+        else:
+            continue
+        yield violation(problem, expected, f"set {key} to {expected}")
 
 
 @rule(
+    RULES,
     "transaction-topic",
-    "`provide.transaction.metadata` is what the pipeline file says, and the router lets such records pass",
-    why="their topic is made only then, and a record that the router does not expect stops the task",
+    "`provide.transaction.metadata` is set as in the pipeline file, and the router passes such records through",
+    reason="only then `apply` creates their topic, and a record that the router does not expect stops the task",
 )
-def transaction_topic(target: Target) -> Iterator[Finding]:
-    asked = target.config.get("provide.transaction.metadata", "false").lower() == "true"
-    if not asked:
+def transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
+    if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":
         return
-    if target.pipeline.transaction_topic not in target.topics:
+    if lint_input.pipeline.transaction_topic not in lint_input.topics:
         expected = "connector.transaction_metadata: true"
-        yield Finding("provide.transaction.metadata=true, without a topic", expected, "say it in the pipeline file")
-    for transform in target.transforms:
-        if transform.kind == ROUTER and "transactions" not in items(transform.settings.get("pass.through", "")):
-            where = f"transforms.{transform.alias}.pass.through"
-            yield Finding(f"{where} does not have transactions", "transactions", f"add transactions to {where}")
-
-
-RULES = (
-    declared,
-    aggregates,
-    compacted,
-    partitions,
-    partition_count,
-    partition_field,
-    key_column,
-    columns,
-    table,
-    message_prefix,
-    dead_letter,
-    transaction_topic,
-)
+        yield violation("provide.transaction.metadata=true, without a topic", expected, "set it in the pipeline file")
+    for router in lint_input.routers:
+        if "transactions" not in items(router.settings.get("pass.through", "")):
+            key = f"{router.prefix}pass.through"
+            yield violation(f"{key} does not list transactions", "transactions", f"add transactions to {key}")

@@ -1,17 +1,17 @@
-"""Connector settings that the promise depends on: key, what is allowed, why. Applied to the rendered config.
+"""Rules for connector settings on which the delivery guarantees depend.
 
-Each was run or read in Debezium's and Kafka's source; a template of the user's own is judged as ours are.
+Each was tested with, or read in the source of, Debezium and Kafka. They apply to the rendered config, so also to a
+user's own template.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from outbox_kit.connector_config import MESSAGES, ROUTER, items, number
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, Rule, rule
-from outbox_kit.rules import Severity
+from outbox_kit.connector_config import MAX_BLOCK_MS_LIMIT, MESSAGE_PREFIXES, ROUTER, items, number
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, mismatch, rule, violation
+from outbox_kit.rules import Finding, Severity
 
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 BYTES_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -25,269 +25,239 @@ WITHOUT_EFFECT = (
     "replica.identity.autoset.values",
     "heartbeat.topics.prefix",
 )
-LONGEST_BLOCK_MS = 600_000
+RULES: list[LintRule] = []
+Values = Callable[[LintInput], tuple[str, ...]]
 
-Allowed = Callable[[Target], tuple[str, ...]]
 
+def _setting(
+    key: str, allowed: tuple[str, ...] | Values, reason: str, *, optional: bool = False, only_with: str = ""
+) -> None:
+    """Add `lint.setting.KEY`: the key has one of the allowed values.
 
-@dataclass(frozen=True)
-class Setting:
-    """A key, the values that it may have, and why. `optional`: left out, Connect or Debezium does the same."""
+    `optional` is for keys whose default in Connect or Debezium is allowed. `only_with` limits the rule to configs
+    with that transform. An empty tuple of values allows anything.
+    """
+    shown = "as in the files" if callable(allowed) else " or ".join(f"`{value}`" for value in allowed)
+    guards = f"`{key}` is {shown}" + (", or left out" if optional else "")
+    guards += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
 
-    key: str
-    allowed: tuple[str, ...] | Allowed
-    why: str
-    optional: bool = False
-    only_with: str = ""  # a transform
-
-    @property
-    def rule(self) -> Rule:
-        """`lint.setting.KEY`."""
-        allowed = "as the files say" if callable(self.allowed) else " or ".join(f"`{each}`" for each in self.allowed)
-        optional = ", or left out" if self.optional else ""
-        only_with = f" (with `{self.only_with.rsplit('.', 1)[-1]}`)" if self.only_with else ""
-        return rule(f"setting.{self.key}", f"`{self.key}` is {allowed}{optional}{only_with}", why=self.why)(self.look)
-
-    def values(self, target: Target) -> tuple[str, ...]:
-        return self.allowed(target) if callable(self.allowed) else self.allowed
-
-    def look(self, target: Target) -> Iterator[Finding]:
-        """Nothing where the value is allowed, or the config was not rendered."""
-        if not target.config or (self.only_with and not target.uses(self.only_with)):
+    @rule(RULES, f"setting.{key}", guards, reason=reason)
+    def check(lint_input: LintInput) -> Iterator[Finding]:
+        if not lint_input.config or (only_with and not lint_input.uses(only_with)):
             return
-        value = target.config.get(self.key)
-        values = self.values(target)
-        if not values or (value is None and self.optional):
+        value = lint_input.config.get(key)
+        values = allowed(lint_input) if callable(allowed) else allowed
+        if not values or (value is None and optional):
             return
-        if value is None or value.lower() not in [each.lower() for each in values]:
-            seen = f"{self.key} is not set" if value is None else f"{self.key}={value}"
-            expected = " or ".join(values)
-            yield Finding(seen, f"{self.key}={expected}", f"set {self.key} to {expected} in the template")
+        if value is None or value.lower() not in [entry.lower() for entry in values]:
+            actual, expected = _shown(key, value), " or ".join(values)
+            yield violation(actual, f"{key}={expected}", f"set {key} to {expected} in the template")
 
 
-def _table(target: Target) -> tuple[str, ...]:
-    """The variant without a table captures none."""
-    return () if MESSAGES in target.config else (target.pipeline.source.table,)
+def _shown(key: str, value: str | None) -> str:
+    return f"{key} is not set" if value is None else f"{key}={value}"
 
 
-SETTINGS = (
-    Setting(
-        "connector.class",
-        ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "PostgresSource"),
-        "every other rule is about this connector",
-    ),
-    Setting("tasks.max", ("1",), "one slot is read by one task; Debezium never starts more", optional=True),
-    Setting("plugin.name", ("pgoutput",), "`apply` makes the slot with it; Debezium's default is decoderbufs"),
-    Setting(
-        "topic.prefix",
-        lambda target: (target.pipeline.prefix,),
-        "offsets, heartbeats and topics are found under the prefix of the pipeline file",
-    ),
-    Setting(
-        "slot.name",
-        lambda target: (target.pipeline.source.slot,),
-        "Debezium would make a slot of its own, at the present end of the log",
-    ),
-    Setting(
-        "publication.name",
-        lambda target: (target.pipeline.source.publication,),
-        "`apply` makes and checks the publication of the pipeline file",
-    ),
-    Setting(
-        "publication.autocreate.mode",
-        ("disabled",),
-        "a publication made after the slot loses rows on PostgreSQL 18 with no more than a server warning",
-    ),
-    Setting("slot.drop.on.stop", ("false",), "a dropped slot loses what is written meanwhile", optional=True),
-    Setting("table.include.list", _table, "rows of another table would be refused, and stop the task"),
-    Setting("snapshot.mode", ("no_data",), "a snapshot emits old versions in heap order and brings old states back"),
-    Setting(
-        "offset.mismatch.strategy",
-        ("no_validation",),
-        "trust_slot and trust_greater_lsn make a new slot in place of a lost one and go on: silent loss",
-        optional=True,
-    ),
-    Setting(
-        "lsn.flush.mode",
-        ("connector",),
-        "the slot may move only over what Kafka has acknowledged",
-        optional=True,
-    ),
-    Setting(
-        "event.processing.failure.handling.mode",
-        ("fail",),
-        "the others skip an event that cannot be read, and acknowledge it",
-        optional=True,
-    ),
-    Setting(
-        "errors.tolerance",
-        ("none",),
-        "on a source `all` counts a failed send as skipped and acknowledges the row: silent loss",
-        optional=True,
-    ),
-    Setting(
-        "errors.log.include.messages",
-        ("false",),
-        "payloads would stand in the workers' logs",
-        optional=True,
-    ),
-    Setting(
-        "exactly.once.support",
-        lambda target: (target.environment.connector.exactly_once,),
-        "`required` refuses a worker without it; the environment file decides (connector.exactly_once)",
-    ),
-    Setting("producer.override.acks", ("all", "-1"), "one broker's loss would lose acknowledged rows", optional=True),
-    Setting(
-        "producer.override.enable.idempotence",
-        ("true",),
-        "a retried send could overtake a newer one of the same key",
-        optional=True,
-    ),
-    Setting(
-        "key.converter",
-        (STRING_CONVERTER,),
-        "the key is raw UTF-8: framed, partition and compaction identity change with the schema",
-        only_with=ROUTER,
-    ),
-    Setting(
-        "header.converter",
-        (STRING_CONVERTER,),
-        "the default one writes a header of digits so that it is read back as a number",
-        only_with=ROUTER,
-    ),
-    Setting(
-        "value.converter",
-        (BINARY_DATA_CONVERTER,),
-        "the router hands over bytes, and heartbeats are Structs: this one takes both",
-        only_with=ROUTER,
-    ),
+def _table(lint_input: LintInput) -> tuple[str, ...]:
+    """Return the table to capture; none when events are logical messages."""
+    return () if MESSAGE_PREFIXES in lint_input.config else (lint_input.pipeline.source.table,)
+
+
+_setting(
+    "connector.class",
+    ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "PostgresSource"),
+    "every other rule is about this connector",
+)
+_setting("tasks.max", ("1",), "one task reads one slot; Debezium never starts more", optional=True)
+_setting("plugin.name", ("pgoutput",), "`apply` creates the slot with it; Debezium's default is decoderbufs")
+_setting(
+    "topic.prefix",
+    lambda lint_input: (lint_input.pipeline.prefix,),
+    "offsets, heartbeats and topics use the prefix of the pipeline file",
+)
+_setting(
+    "slot.name",
+    lambda lint_input: (lint_input.pipeline.source.slot,),
+    "Debezium would create a slot of its own, at the current end of the WAL",
+)
+_setting(
+    "publication.name",
+    lambda lint_input: (lint_input.pipeline.source.publication,),
+    "`apply` creates and checks the publication of the pipeline file",
+)
+_setting(
+    "publication.autocreate.mode",
+    ("disabled",),
+    "a publication created after the slot loses rows on PostgreSQL 18, with only a warning in the server log",
+)
+_setting(
+    "slot.drop.on.stop", ("false",), "rows written after the slot is dropped are lost to the connector", optional=True
+)
+_setting("table.include.list", _table, "the transform rejects rows of another table, and the task stops")
+_setting("snapshot.mode", ("no_data",), "a snapshot emits old row versions in heap order, and so restores old states")
+_setting(
+    "offset.mismatch.strategy",
+    ("no_validation",),
+    "trust_slot and trust_greater_lsn create a new slot in place of a lost one and continue: silent loss",
+    optional=True,
+)
+_setting("lsn.flush.mode", ("connector",), "the slot may advance only over what Kafka has acknowledged", optional=True)
+_setting(
+    "event.processing.failure.handling.mode",
+    ("fail",),
+    "the other modes skip an event that cannot be read, and acknowledge it",
+    optional=True,
+)
+_setting(
+    "errors.tolerance",
+    ("none",),
+    "on a source `all` counts a failed send as skipped and acknowledges the row: silent loss",
+    optional=True,
+)
+_setting("errors.log.include.messages", ("false",), "payloads would appear in the workers' logs", optional=True)
+_setting(
+    "exactly.once.support",
+    lambda lint_input: (lint_input.environment.connector.exactly_once,),
+    "`required` rejects a worker without it; connector.exactly_once of the environment file decides",
+)
+_setting("producer.override.acks", ("all", "-1"), "the loss of one broker would lose acknowledged rows", optional=True)
+_setting(
+    "producer.override.enable.idempotence",
+    ("true",),
+    "a retried send could be written after a later record of the same key",
+    optional=True,
+)
+_setting(
+    "key.converter",
+    (STRING_CONVERTER,),
+    "the key is raw UTF-8: with a schema id in it, partition and compaction change with the schema",
+    only_with=ROUTER,
+)
+_setting(
+    "header.converter",
+    (STRING_CONVERTER,),
+    "the default converter writes a header of digits in a form that is read back as a number",
+    only_with=ROUTER,
+)
+_setting(
+    "value.converter",
+    (BINARY_DATA_CONVERTER,),
+    "values of the router are bytes, those of heartbeats are Structs: this converter takes both",
+    only_with=ROUTER,
 )
 
 
 @rule(
+    RULES,
     "setting.producer.override.max.block.ms",
-    f"`producer.override.max.block.ms` is set, to {LONGEST_BLOCK_MS} at most",
-    why="Connect's own value is for ever: a missing topic, or a partition beyond the count, hangs while RUNNING",
+    f"`producer.override.max.block.ms` is set, to {MAX_BLOCK_MS_LIMIT} at most",
+    reason="Connect's default is unlimited: at a missing topic or partition the task blocks while it is RUNNING",
 )
-def max_block(target: Target) -> Iterator[Finding]:
+def max_block(lint_input: LintInput) -> Iterator[Finding]:
     key = "producer.override.max.block.ms"
-    value = target.config.get(key)
-    if target.config and not 0 < number(value, 0) <= LONGEST_BLOCK_MS:
-        seen = f"{key} is not set" if value is None else f"{key}={value}"
-        yield Finding(seen, f"1 to {LONGEST_BLOCK_MS}", f"set {key} to 60000 in the template")
+    value = lint_input.config.get(key)
+    if lint_input.config and not 0 < number(value) <= MAX_BLOCK_MS_LIMIT:
+        yield violation(_shown(key, value), f"1 to {MAX_BLOCK_MS_LIMIT}", f"set {key} to 60000 in the template")
 
 
 @rule(
+    RULES,
     "setting.skipped.operations",
-    "`skipped.operations` leaves inserts (`c`) in",
-    why="the connector would drop every outbox row before the transform, and acknowledge it",
+    "`skipped.operations` does not list inserts (`c`)",
+    reason="the connector would drop every outbox row before the transform, and acknowledge it",
 )
-def skipped_operations(target: Target) -> Iterator[Finding]:
-    value = target.config.get("skipped.operations", "t")
+def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
+    value = lint_input.config.get("skipped.operations", "t")
     if "c" in items(value):
-        yield Finding(f"skipped.operations={value}", "no `c` in it", "leave skipped.operations out")
+        yield violation(f"skipped.operations={value}", "no `c` in it", "leave skipped.operations out")
 
 
-@rule(
-    "setting.event.converting.failure.handling.mode",
-    "`event.converting.failure.handling.mode` is `fail`",
-    why="Debezium's default leaves a column that it cannot convert empty: an empty payload is a tombstone",
+_setting(
+    "event.converting.failure.handling.mode",
+    ("fail",),
+    "Debezium's default sets a column that it cannot convert to null, and a null payload is a tombstone",
 )
-def converting(target: Target) -> Iterator[Finding]:
-    key = "event.converting.failure.handling.mode"
-    value = target.config.get(key)
-    if target.config and value != "fail":
-        seen = f"{key} is not set" if value is None else f"{key}={value}"
-        yield Finding(seen, f"{key}=fail", f"set {key} to fail in the template")
 
 
 @rule(
+    RULES,
     "value-converter",
     "no ByteArrayConverter for values; BinaryDataConverter has JsonConverter, without schemas, as its delegate",
-    why="heartbeats and transaction boundaries are Structs: ByteArrayConverter dies on the first one",
+    reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
 )
-def value_converter(target: Target) -> Iterator[Finding]:
-    converter = target.config.get("value.converter")
+def value_converter(lint_input: LintInput) -> Iterator[Finding]:
+    converter = lint_input.config.get("value.converter")
     remedy = f"set value.converter={BINARY_DATA_CONVERTER} and {DELEGATE}={JSON_CONVERTER}"
     if converter == BYTES_CONVERTER:
-        yield Finding(f"value.converter={converter}", BINARY_DATA_CONVERTER, remedy)
+        yield violation(f"value.converter={converter}", BINARY_DATA_CONVERTER, remedy)
     if converter != BINARY_DATA_CONVERTER:
         return
-    delegate = target.config.get(DELEGATE)
+    delegate = lint_input.config.get(DELEGATE)
     if delegate is None:
-        yield Finding(f"{DELEGATE} is not set", JSON_CONVERTER, remedy)
-    if delegate == JSON_CONVERTER and target.config.get(f"{DELEGATE}.schemas.enable") != "false":
-        key = f"{DELEGATE}.schemas.enable"
-        yield Finding(f"{key} is not false", f"{key}=false", f"set {key}=false: heartbeats stay small")
+        yield violation(f"{DELEGATE} is not set", JSON_CONVERTER, remedy)
+    key = f"{DELEGATE}.schemas.enable"
+    if delegate == JSON_CONVERTER and lint_input.config.get(key) != "false":
+        yield violation(f"{key} is not false", f"{key}=false", f"set {key}=false, which keeps heartbeats small")
 
 
 @rule(
+    RULES,
     "dead-letter-queue",
     "no `errors.deadletterqueue.*`",
-    why="they exist for sinks only: on a source nothing is ever written there; OutboxRouter has its own dead letters",
+    reason="Connect writes it for sinks only; OutboxRouter has a dead letter topic of its own",
 )
-def dead_letter_queue(target: Target) -> Iterator[Finding]:
-    for key in target.config:
+def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
+    for key in lint_input.config:
         if key.startswith("errors.deadletterqueue."):
-            yield Finding(f"{key} is set", "left out", "leave it out; see dead.letter.topic of OutboxRouter")
+            yield violation(f"{key} is set", "left out", "leave it out; see dead.letter.topic of OutboxRouter")
 
 
 @rule(
+    RULES,
     "snapshot-rows",
     "OutboxRouter has `snapshot.rows=fail`",
-    why="rows that a snapshot read bring old states back; `outbox backfill` writes the newest state instead",
+    reason="rows read by a snapshot restore old states; `outbox backfill` writes the latest state instead",
 )
-def snapshot_rows(target: Target) -> Iterator[Finding]:
-    for transform in target.transforms:
-        value = transform.settings.get("snapshot.rows", "fail")
-        if transform.kind == ROUTER and value != "fail":
-            key = f"transforms.{transform.alias}.snapshot.rows"
-            yield Finding(f"{key}={value}", f"{key}=fail", "set it to fail; use `outbox backfill`")
+def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
+    for router in lint_input.routers:
+        if router.settings.get("snapshot.rows", "fail") != "fail":
+            yield mismatch(f"{router.prefix}snapshot.rows", router.settings["snapshot.rows"], "fail")
 
 
 @rule(
+    RULES,
     "signals",
-    "no way to ask for an incremental snapshot (`signal.*`)",
-    why="an incremental snapshot stamps old rows with new positions: consumers would take them for newer",
+    "no settings for incremental snapshots (`signal.*`)",
+    reason="an incremental snapshot gives old rows new positions, and consumers take them for later states",
 )
-def signals(target: Target) -> Iterator[Finding]:
-    for key in target.config:
+def signals(lint_input: LintInput) -> Iterator[Finding]:
+    for key in lint_input.config:
         if key.startswith("signal."):
-            yield Finding(f"{key} is set", "left out", "leave it out; use `outbox backfill` or `outbox republish`")
+            yield violation(f"{key} is set", "left out", "leave it out; use `outbox backfill` or `outbox republish`")
 
 
 @rule(
+    RULES,
     "topic-names",
-    "Debezium names its own topics as it does by default: no " + ", ".join(f"`{key}`" for key in NAMING),
-    why="`apply` makes topics by the default names, and Connect's producer makes none",
+    "Debezium's own topics have their default names: no " + ", ".join(f"`{key}`" for key in NAMING),
+    reason="`apply` creates topics by the default names, and Connect's producer creates none",
 )
-def topic_names(target: Target) -> Iterator[Finding]:
+def topic_names(lint_input: LintInput) -> Iterator[Finding]:
     for key in NAMING:
-        if key in target.config:
-            yield Finding(f"{key}={target.config[key]}", "left out", f"leave {key} out")
+        if key in lint_input.config:
+            yield violation(f"{key}={lint_input.config[key]}", "left out", f"leave {key} out")
 
 
 @rule(
+    RULES,
     "no-effect",
-    "no setting that does nothing here: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
-    why="publication and slot are made before the connector, and heartbeats are named by `topic.heartbeat.prefix`",
+    "no setting without effect: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
+    reason="`apply` creates publication and slot, and `topic.heartbeat.prefix` names the heartbeats' topic",
     severity=Severity.WARNING,
 )
-def no_effect(target: Target) -> Iterator[Finding]:
+def no_effect(lint_input: LintInput) -> Iterator[Finding]:
     for key in WITHOUT_EFFECT:
-        if target.config.get(key, "false").lower() != "false":
-            yield Finding(f"{key}={target.config[key]}", "left out", f"leave {key} out; `outbox apply` sees to it")
-
-
-RULES = (
-    *(setting.rule for setting in SETTINGS),
-    max_block,
-    skipped_operations,
-    converting,
-    value_converter,
-    dead_letter_queue,
-    snapshot_rows,
-    signals,
-    topic_names,
-    no_effect,
-)
+        if lint_input.config.get(key, "false").lower() != "false":
+            yield violation(
+                f"{key}={lint_input.config[key]}", "left out", f"leave {key} out; `outbox apply` does it"
+            )

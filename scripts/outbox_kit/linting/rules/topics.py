@@ -1,143 +1,133 @@
-"""Settings of the topics themselves: what defeats compaction, what a broker refuses, how many copies there are."""
+"""Rules for topic settings: compaction, replication and name collisions."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from outbox_kit.connector_config import number
 from outbox_kit.kafka.state import DAY_MS, Topic
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, Rule, rule, rule_across
-from outbox_kit.rules import Severity
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, across, rule, violation
+from outbox_kit.rules import Finding, Severity
 
-LONGEST_SEGMENT_MS = 30 * DAY_MS
-MOST_DIRTY = 0.9
-LEAST_COPIES = 3
+MAX_SEGMENT_MS = 30 * DAY_MS
+MAX_DIRTY_RATIO = 0.9
+MIN_REPLICAS = 3
+RULES: list[LintRule] = []
 
 
-def _decimal(text: str | None, default: float) -> float:
+def _decimal(text: str, default: float) -> float:
     try:
-        return float(text) if text is not None else default
+        return float(text)
     except ValueError:
         return default
 
 
-@dataclass(frozen=True)
-class Compaction:
-    """One setting of a compacted topic: whether its value is good, in words, and why."""
-
-    key: str
-    good: Callable[[str], bool]
-    expected: str
-    why: str
-
-    @property
-    def rule(self) -> Rule:
-        """`lint.compaction.KEY`."""
-        demands = f"`{self.key}` of a compacted topic is {self.expected}, or left to the broker"
-        return rule(f"compaction.{self.key}", demands, why=self.why, severity=Severity.WARNING)(self.look)
-
-    def look(self, target: Target) -> Iterator[Finding]:
-        for topic in _compacted(target):
-            value = topic.config.get(self.key)
-            if value is not None and not self.good(value):
-                seen = f"topic {topic.name}: {self.key}={value}"
-                yield Finding(seen, self.expected, f"correct {self.key} under `topic:` of the aggregate")
+def _compacted(lint_input: LintInput) -> list[Topic]:
+    return [topic for topic in lint_input.topics.values() if "compact" in topic.config.get("cleanup.policy", "")]
 
 
-COMPACTION = (
-    Compaction(
-        "delete.retention.ms",
-        lambda value: number(value, DAY_MS) >= DAY_MS,
-        f"{DAY_MS} (a day) or more",
-        "a consumer that is away for longer never sees the tombstone, and keeps what was deleted",
-    ),
-    Compaction(
-        "min.cleanable.dirty.ratio",
-        lambda value: _decimal(value, 0.5) <= MOST_DIRTY,
-        f"{MOST_DIRTY} or less",
-        "the cleaner would hardly ever run: topic and restarts grow",
-    ),
-    Compaction(
-        "segment.ms",
-        lambda value: number(value, DAY_MS) <= LONGEST_SEGMENT_MS,
-        f"{LONGEST_SEGMENT_MS} (30 days) or less",
-        "the segment that is being written is never compacted",
-    ),
-    Compaction(
-        "message.timestamp.type",
-        lambda value: value == "CreateTime",
-        "CreateTime",
-        "the record's timestamp is the commit time, and would be replaced by the broker's",
-    ),
+def _compaction(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
+    """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
+    guards = f"`{key}` of a compacted topic is {expected}, or left to the broker"
+
+    @rule(RULES, f"compaction.{key}", guards, reason=reason, severity=Severity.WARNING)
+    def check(lint_input: LintInput) -> Iterator[Finding]:
+        for topic in _compacted(lint_input):
+            value = topic.config.get(key)
+            if value is not None and not is_allowed(value):
+                remedy = f"correct {key} under `topic:` of the aggregate"
+                yield violation(f"topic {topic.name}: {key}={value}", expected, remedy)
+
+
+_compaction(
+    "delete.retention.ms",
+    lambda value: number(value, DAY_MS) >= DAY_MS,
+    f"{DAY_MS} (a day) or more",
+    "a consumer that is stopped for longer misses tombstones, and retains deleted rows",
+)
+_compaction(
+    "min.cleanable.dirty.ratio",
+    lambda value: _decimal(value, 0.5) <= MAX_DIRTY_RATIO,
+    f"{MAX_DIRTY_RATIO} or less",
+    "the log cleaner would rarely run, so the topic and the time to read it grow",
+)
+_compaction(
+    "segment.ms",
+    lambda value: number(value, DAY_MS) <= MAX_SEGMENT_MS,
+    f"{MAX_SEGMENT_MS} (30 days) or less",
+    "the active segment is never compacted",
+)
+_compaction(
+    "message.timestamp.type",
+    lambda value: value == "CreateTime",
+    "CreateTime",
+    "the record's timestamp is the commit time, which the broker's time would replace",
 )
 
 
-def _compacted(target: Target) -> list[Topic]:
-    return [topic for topic in target.topics.values() if "compact" in topic.config.get("cleanup.policy", "")]
-
-
 @rule(
+    RULES,
     "compaction.lag",
     "`min.compaction.lag.ms` is not above `max.compaction.lag.ms`",
-    why="the broker refuses such a topic (LogConfig.validateValues)",
+    reason="the broker rejects such a topic (LogConfig.validateValues)",
 )
-def lag(target: Target) -> Iterator[Finding]:
-    for topic in _compacted(target):
-        least = number(topic.config.get("min.compaction.lag.ms"), 0)
-        most = number(topic.config.get("max.compaction.lag.ms"), least)
-        if least > most:
-            seen = f"topic {topic.name}: min.compaction.lag.ms={least}, max.compaction.lag.ms={most}"
-            yield Finding(seen, f"{most} or less", "lower min.compaction.lag.ms under `topic:` of the aggregate")
+def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
+    for topic in _compacted(lint_input):
+        minimum = number(topic.config.get("min.compaction.lag.ms"))
+        maximum = number(topic.config.get("max.compaction.lag.ms"), minimum)
+        if minimum > maximum:
+            actual = f"topic {topic.name}: min.compaction.lag.ms={minimum}, max.compaction.lag.ms={maximum}"
+            yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic:` of the aggregate")
 
 
 @rule(
+    RULES,
     "replication.writable",
     "`min.insync.replicas` is not above the replication factor",
-    why="no record would ever be acknowledged",
+    reason="the brokers would acknowledge no record",
 )
-def writable(target: Target) -> Iterator[Finding]:
-    copies = target.environment.kafka.replication_factor
-    for topic in target.topics.values():
-        least = number(topic.config.get("min.insync.replicas"), 1)
-        if least > copies:
-            seen = f"topic {topic.name}: min.insync.replicas={least}, {copies} replicas"
-            yield Finding(seen, f"{copies} or less", "correct kafka.min_insync_replicas of the environment file")
+def writable(lint_input: LintInput) -> Iterator[Finding]:
+    replicas = lint_input.environment.kafka.replication_factor
+    for topic in lint_input.topics.values():
+        minimum = number(topic.config.get("min.insync.replicas"), 1)
+        if minimum > replicas:
+            actual = f"topic {topic.name}: min.insync.replicas={minimum}, {replicas} replicas"
+            yield violation(actual, f"{replicas} or less", "correct kafka.min_insync_replicas of the environment file")
 
 
 @rule(
+    RULES,
     "replication.copies",
-    f"topics have {LEAST_COPIES} replicas, and stay writable without one (not asked of a Kafka on this machine)",
-    why="with fewer the loss of one broker stops the connector, or loses what was acknowledged",
+    f"topics have {MIN_REPLICAS} replicas, and stay writable without one of them (not for a Kafka on this machine)",
+    reason="with fewer the loss of one broker stops the connector, or loses acknowledged records",
     severity=Severity.WARNING,
 )
-def copies(target: Target) -> Iterator[Finding]:
-    kafka = target.environment.kafka
-    if target.embedded or kafka.min_insync_replicas > kafka.replication_factor:
+def replicas(lint_input: LintInput) -> Iterator[Finding]:
+    kafka = lint_input.environment.kafka
+    if lint_input.is_local or kafka.min_insync_replicas > kafka.replication_factor:
         return
-    if kafka.replication_factor < LEAST_COPIES:
-        seen = f"kafka.replication_factor is {kafka.replication_factor}"
-        yield Finding(seen, f"{LEAST_COPIES} or more", "raise it in the environment file")
+    if kafka.replication_factor < MIN_REPLICAS:
+        actual = f"kafka.replication_factor is {kafka.replication_factor}"
+        yield violation(actual, f"{MIN_REPLICAS} or more", "raise it in the environment file")
     elif kafka.min_insync_replicas == kafka.replication_factor:
-        seen = f"kafka.min_insync_replicas is {kafka.min_insync_replicas}, as many as there are replicas"
-        yield Finding(seen, f"{kafka.replication_factor - 1} or less", "lower it in the environment file")
+        actual = f"kafka.min_insync_replicas is {kafka.min_insync_replicas}, equal to the number of replicas"
+        yield violation(actual, f"{kafka.replication_factor - 1} or less", "lower it in the environment file")
 
 
-@rule_across(
+@across(
+    RULES,
     "topic.collision",
     "no two topics differ only in `.` and `_`",
-    why="their metrics have one name, and the broker refuses to make the second",
+    reason="their metrics have one name, and the broker rejects the second topic",
 )
-def collision(targets: Sequence[Target]) -> Iterator[Finding]:
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for target in targets:
-        for name in target.topics:
-            found[target.environment.kafka.bootstrap_servers, name.replace(".", "_")].add(name)
-    for names in found.values():
-        if len(names) > 1:
-            yield Finding(" and ".join(sorted(names)), "names that differ otherwise", "rename an aggregate or a prefix")
-
-
-RULES = (*(entry.rule for entry in COMPACTION), lag, writable, copies, collision)
+def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for lint_input in inputs:
+        for name in lint_input.topics:
+            names[lint_input.environment.kafka.bootstrap_servers, name.replace(".", "_")].add(name)
+    for collisions in names.values():
+        if len(collisions) > 1:
+            remedy = "rename an aggregate or a prefix"
+            yield violation(" and ".join(sorted(collisions)), "names that differ in another character", remedy)

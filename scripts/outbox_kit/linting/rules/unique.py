@@ -1,119 +1,99 @@
-"""What only one pipeline may have, among all that are given."""
+"""Rules for names that only one of several pipelines may use."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from outbox_kit.connector_config import MESSAGES
-from outbox_kit.linting.lint_input import Target
-from outbox_kit.linting.rule import Finding, Rule, rule_across
+from outbox_kit.connector_config import MESSAGE_PREFIXES
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.linting.lint_rule import LintRule, across, violation
+from outbox_kit.rules import Finding
 
-Owned = Callable[[Target], Iterable[tuple[Hashable, str]]]
-"""(where it must be unique, name) of each thing that a pipeline has."""
-
-
-@dataclass(frozen=True)
-class Unique:
-    """One kind of thing; `owned` also says in which server or cluster it must be the only one.
-
-    Targets that are alike by `unless` are another rule's business.
-    """
-
-    name: str
-    owned: Owned
-    why: str
-    unless: Callable[[Target], Hashable] = id
-
-    @property
-    def rule(self) -> Rule:
-        """`lint.unique.NAME`."""
-        demands = f"no two pipeline files have the same {self.name}"
-        return rule_across(f"unique.{self.name.replace(' ', '-')}", demands, why=self.why)(self.look)
-
-    def look(self, targets: Sequence[Target]) -> Iterator[Finding]:
-        owners: dict[tuple[Hashable, str], list[Target]] = defaultdict(list)
-        for target in targets:
-            for thing in dict.fromkeys(self.owned(target)):
-                owners[thing].append(target)
-        for (_, name), found in owners.items():
-            if len({self.unless(target) for target in found}) > 1:
-                labels = ", ".join(target.label or target.pipeline.name for target in found)
-                yield Finding(
-                    f"{self.name} {name}: {labels}", "in one pipeline file", f"give one of them another {self.name}"
-                )
+Names = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
+"""(scope, name) of each object of a pipeline; the scope is the server or cluster in which the name is unique."""
+RULES: list[LintRule] = []
 
 
-def _server(target: Target) -> Hashable:
-    return target.environment.source.host, target.environment.source.port
+def _unique(kind: str, names: Names, reason: str, same: Callable[[LintInput], Hashable] = id) -> None:
+    """Add `lint.unique.KIND`. Inputs with an equal value of `same` are left to another rule."""
+
+    @across(RULES, f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason)
+    def check(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+        users: dict[tuple[Hashable, str], list[LintInput]] = defaultdict(list)
+        for lint_input in inputs:
+            for scope_and_name in dict.fromkeys(names(lint_input)):
+                users[scope_and_name].append(lint_input)
+        for (_, name), sharing in users.items():
+            if len({same(lint_input) for lint_input in sharing}) > 1:
+                labels = ", ".join(lint_input.label or lint_input.pipeline.name for lint_input in sharing)
+                yield violation(f"{kind} {name}: {labels}", "in one pipeline file", f"give one of them another {kind}")
 
 
-def _database(target: Target) -> Hashable:
-    return _server(target), target.environment.source.database
+def _server(lint_input: LintInput) -> Hashable:
+    return lint_input.environment.source.host, lint_input.environment.source.port
 
 
-def _cluster(target: Target) -> Hashable:
-    return target.environment.kafka.bootstrap_servers
+def _database(lint_input: LintInput) -> Hashable:
+    return _server(lint_input), lint_input.environment.source.database
 
 
-def _prefix(target: Target) -> str:
-    """Of logical messages, in the variant without a table."""
-    return target.config.get(MESSAGES, "")
+def _cluster(lint_input: LintInput) -> Hashable:
+    return lint_input.environment.kafka.bootstrap_servers
 
 
-UNIQUE = (
-    Unique(
-        "pipeline name",
-        lambda target: [(target.environment.lock_folder, target.pipeline.name)],
-        "the lock file is found by it",
-    ),
-    Unique(
-        "connector",
-        lambda target: [(target.environment.connect.url, target.pipeline.connector.name)],
-        "the second `apply` would turn the first one's connector into its own",
-    ),
-    Unique(
-        "topic prefix",
-        lambda target: [(_cluster(target), target.pipeline.prefix)],
-        "offsets, heartbeats and dead letters of two connectors would be the same",
-    ),
-    Unique(
-        "replication slot",
-        lambda target: [(_server(target), target.pipeline.source.slot)],
-        "two connectors on one slot take each other's rows, in silence; names count for the whole server",
-    ),
-    Unique(
-        "publication",
-        lambda target: [(_database(target), target.pipeline.source.publication)],
-        "`apply` of one would change what the other publishes",
-    ),
-    Unique(
-        "outbox table",
-        lambda target: [(_database(target), target.pipeline.source.table)] if not _prefix(target) else [],
-        "each row would be sent twice, and each pipeline would make dead letters of the other's types",
-    ),
-    Unique(
-        "message prefix",
-        lambda target: [(_database(target), _prefix(target))] if _prefix(target) else [],
-        "each message would be sent twice",
-    ),
-    Unique(
-        "topic",
-        lambda target: [(_cluster(target), name) for name in target.topics],
-        "two orders of positions would meet in one topic, and the newer state could lose",
-        unless=lambda target: target.pipeline.prefix,
-    ),
-    Unique(
-        "materialized table",
-        lambda target: [
-            (repr(found), entry.table)
-            for entry in target.pipeline.materializations
-            for found in [target.environment.targets.get(entry.target)]
-            if found is not None
-        ],
-        "two topics would overwrite each other's rows",
-    ),
+def _message_prefixes(lint_input: LintInput) -> list[tuple[Hashable, str]]:
+    prefix = lint_input.config.get(MESSAGE_PREFIXES)
+    return [(_database(lint_input), prefix)] if prefix else []
+
+
+def _outbox_tables(lint_input: LintInput) -> list[tuple[Hashable, str]]:
+    has_table = not lint_input.config.get(MESSAGE_PREFIXES)
+    return [(_database(lint_input), lint_input.pipeline.source.table)] if has_table else []
+
+
+def _materialized_tables(lint_input: LintInput) -> Iterator[tuple[Hashable, str]]:
+    for entry in lint_input.pipeline.materializations:
+        target = lint_input.environment.targets.get(entry.target)
+        if target is not None:
+            yield repr(target), entry.table
+
+
+_unique(
+    "pipeline name",
+    lambda lint_input: [(lint_input.environment.lock_folder, lint_input.pipeline.name)],
+    "it is in the name of the lock file",
 )
-
-RULES = tuple(entry.rule for entry in UNIQUE)
+_unique(
+    "connector",
+    lambda lint_input: [(lint_input.environment.connect.url, lint_input.pipeline.connector.name)],
+    "`apply` of the second would replace the config of the first",
+)
+_unique(
+    "topic prefix",
+    lambda lint_input: [(_cluster(lint_input), lint_input.pipeline.prefix)],
+    "two connectors would share offsets, heartbeats and dead letters",
+)
+_unique(
+    "replication slot",
+    lambda lint_input: [(_server(lint_input), lint_input.pipeline.source.slot)],
+    "each of two connectors on one slot silently misses rows that the other reads; the name is unique per server",
+)
+_unique(
+    "publication",
+    lambda lint_input: [(_database(lint_input), lint_input.pipeline.source.publication)],
+    "`apply` of one would change what the other publishes",
+)
+_unique(
+    "outbox table",
+    _outbox_tables,
+    "each row would be sent twice, and each pipeline would write dead letters for the other's types",
+)
+_unique("message prefix", _message_prefixes, "each message would be sent twice")
+_unique(
+    "topic",
+    lambda lint_input: [(_cluster(lint_input), name) for name in lint_input.topics],
+    "positions of two sources would be compared in one topic, and a later state could lose",
+    same=lambda lint_input: lint_input.pipeline.prefix,
+)
+_unique("materialized table", _materialized_tables, "two topics would overwrite each other's rows")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.linting.samples import BY_FIELD, CHAIN, EVENT_ROUTER, broken, target, with_transforms
 
-from outbox_kit.linting.routing import Route, routes
+from outbox_kit.connector_config import Route, number, outbox_router, schema_versions
+from outbox_kit.pipeline import UNKNOWN
 
 TOPICS = {name: f"library.{name}" for name in ("author", "book", "outbox-canary")}
 
@@ -15,7 +16,7 @@ def topics(found: list[Route]) -> dict[str, str]:
 
 
 def test_outbox_router() -> None:
-    found = routes(target())
+    found = target().routes
     assert topics(found) == TOPICS
     assert {route.aggregate: route.partitions for route in found} == {"author": "4", "book": "4", "outbox-canary": "1"}
 
@@ -38,7 +39,7 @@ def test_outbox_router() -> None:
 def test_event_router(settings: dict[str, str], expected: dict[str, str]) -> None:
     own = {f"transforms.outbox.{key}": value for key, value in settings.items()}
     merged = {key: value for key, value in {**EVENT_ROUTER, **own}.items() if value}
-    found = topics(routes(with_transforms(merged)))
+    found = topics(with_transforms(merged).routes)
     assert {name: topic for name, topic in found.items() if name in expected or not expected} == expected
 
 
@@ -54,16 +55,16 @@ def test_event_router(settings: dict[str, str], expected: dict[str, str]) -> Non
 )
 def test_regex_router(regex: str, replacement: str, expected: list[str]) -> None:
     chain = {**CHAIN, "transforms.topic.regex": regex, "transforms.topic.replacement": replacement}
-    assert [route.topic for route in routes(with_transforms(chain))] == expected
+    assert [route.topic for route in with_transforms(chain).routes] == expected
 
 
 def test_without_a_router_nothing_is_said() -> None:
     chain = {**CHAIN, "transforms": "unwrap,key"}
-    assert routes(with_transforms({key: value for key, value in chain.items() if ".topic." not in key})) == []
+    assert with_transforms({key: value for key, value in chain.items() if ".topic." not in key}).routes == []
 
 
 def test_route_by_field() -> None:
-    found = routes(with_transforms(BY_FIELD))
+    found = with_transforms(BY_FIELD).routes
     assert topics(found) == TOPICS
     assert {route.aggregate: (route.partitions, route.partition_field) for route in found} == {
         "author": ("4", None),
@@ -92,3 +93,15 @@ def test_route_by_field() -> None:
 )
 def test_the_chain_is_judged_too(key: str, value: str, rule: str) -> None:
     assert {check.id for check in broken(with_transforms({**BY_FIELD, key: value}))} == {rule}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("5", 5), (" 5 ", 5), (None, 9), ("five", 9), ("-5", -5), ("", 9)])
+def test_numbers(text: str | None, expected: int) -> None:
+    assert number(text, 9) == expected
+
+
+def test_schema_versions() -> None:
+    router = outbox_router(target().config)
+    assert router is not None
+    assert [(entry.label, entry.id) for entry in schema_versions(router, "book")] == [("1", UNKNOWN)]
+    assert outbox_router(with_transforms(CHAIN).config) is None

@@ -1,0 +1,59 @@
+"""Declaration of lint rules: decorators, and the findings that rules yield."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from outbox_kit.linting.lint_input import LintInput
+from outbox_kit.rules import Finding, Rule, Severity
+
+PREFIX = "lint."
+UNSET = "(not set)"
+LintRule = Rule[Sequence[LintInput]]
+Violations = Callable[[LintInput], Iterator[Finding]]
+ViolationsAcross = Callable[[Sequence[LintInput]], Iterator[Finding]]
+
+
+def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
+    """Return the finding for one place where a rule is broken; `severity` overrides the rule's."""
+    return Finding(False, actual, expected, remedy, severity)
+
+
+def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
+    """Return the finding for a setting that has a value other than `expected` (None: it must not be set)."""
+    remedy = f"set {key} to {expected}" if expected else f"leave {key} out"
+    return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
+
+
+def across(
+    rules: list[LintRule], name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+) -> Callable[[ViolationsAcross], ViolationsAcross]:
+    """Append a rule over all inputs to `rules`. It passes when it yields no violation."""
+
+    def add(violations: ViolationsAcross) -> ViolationsAcross:
+        def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
+            return list(violations(inputs)) or [Finding(True, "holds", guards)]
+
+        rules.append(Rule(PREFIX + name, guards, severity, evaluate, reason=reason))
+        return violations
+
+    return add
+
+
+def rule(
+    rules: list[LintRule], name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+) -> Callable[[Violations], Violations]:
+    """Append a rule over one input at a time to `rules`; with several inputs its findings begin with the file."""
+
+    def add(violations: Violations) -> Violations:
+        def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+            for lint_input in inputs:
+                label = f"{lint_input.label}: " if len(inputs) > 1 else ""
+                for finding in violations(lint_input):
+                    yield replace(finding, actual=label + finding.actual)
+
+        across(rules, name, guards, reason=reason, severity=severity)(labelled)
+        return violations
+
+    return add
