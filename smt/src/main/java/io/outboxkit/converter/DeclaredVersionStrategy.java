@@ -27,11 +27,10 @@ public final class DeclaredVersionStrategy
     Object version = schema.getParsedSchema().getObjectProp(VERSION);
     if (version == null) {
       throw new DataException(
-          "A value for topic "
-              + metadata.getTopic()
-              + " has a schema without a version ("
-              + schema.getParsedSchema().getFullName()
-              + "); only what ParsePayload made can be written, with connect.meta.data=true.");
+          String.format(
+              "Schema %s of a value for topic %s has no version; set connect.meta.data=true and"
+                  + " write only values of ParsePayload",
+              schema.getParsedSchema().getFullName(), metadata.getTopic()));
     }
     return ArtifactReference.builder()
         .artifactId(metadata.getTopic() + "-value")

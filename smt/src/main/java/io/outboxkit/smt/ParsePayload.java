@@ -73,11 +73,7 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     String name = type.readText(record);
     List<ParseConfig.Version> candidates = name == null ? null : versions.get(name);
     if (candidates == null) {
-      throw type.error(
-          record,
-          "is "
-              + (name == null ? "null" : MessageText.quote(name))
-              + ", which is not in aggregates");
+      throw type.error(record, "is " + MessageText.quote(name) + ", which is not in aggregates");
     }
     return candidates;
   }

@@ -72,9 +72,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
     String value = field.readText(record);
     String topic = value == null ? null : topics.get(value);
     if (topic == null) {
-      throw field.error(
-          record,
-          "is " + (value == null ? "null" : MessageText.quote(value)) + ", which is not in topics");
+      throw field.error(record, "is " + MessageText.quote(value) + ", which is not in topics");
     }
     return topic;
   }

@@ -78,7 +78,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     partitions = config.getInt(ConfigName.PARTITIONS);
     partitionsByTopic = new HashMap<>();
     NamedValues.parse(ConfigName.TOPIC_PARTITIONS, config.getList(ConfigName.TOPIC_PARTITIONS))
-        .forEach((topic, count) -> partitionsByTopic.put(topic, parseCount(topic, count)));
+        .forEach((topic, count) -> partitionsByTopic.put(topic, parseCount(count)));
     if (partitions == null && partitionsByTopic.isEmpty()) {
       throw new ConfigException(ConfigName.PARTITIONS, null, "required without topic.partitions");
     }
@@ -108,16 +108,9 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     return KeyPartitioner.partition(key, count);
   }
 
-  private static int parseCount(String topic, String count) {
-    try {
-      int parsed = Integer.parseInt(count);
-      if (parsed > 0) {
-        return parsed;
-      }
-    } catch (NumberFormatException e) {
-      // Same error as for a count below 1.
-    }
-    throw new ConfigException(
-        ConfigName.TOPIC_PARTITIONS, topic + ":" + count, "the count must be an integer above 0");
+  private static int parseCount(String count) {
+    int parsed = (Integer) ConfigDef.parseType(ConfigName.TOPIC_PARTITIONS, count, Type.INT);
+    Range.atLeast(1).ensureValid(ConfigName.TOPIC_PARTITIONS, parsed);
+    return parsed;
   }
 }

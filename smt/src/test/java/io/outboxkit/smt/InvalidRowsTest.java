@@ -75,7 +75,7 @@ class InvalidRowsTest {
         row(
             OutboxEvents.insert().with("aggregate_type", null),
             "unknown-aggregate-type",
-            "the aggregate type is null"),
+            "aggregate type null is not in aggregates"),
         row(
             OutboxEvents.insert().with("aggregate_id", null),
             "empty-key",

@@ -135,8 +135,8 @@ class SetPartitionTest {
     "partitions, many, many",
     "field, payload, payload",
     "topic.partitions, a, [a]",
-    "topic.partitions, a:0, a:0",
-    "topic.partitions, a:b, a:b",
+    "topic.partitions, a:0, 0",
+    "topic.partitions, a:b, b",
     "topic.partitions, 'a:1,a:2', '[a:1, a:2]'"
   })
   void invalidOptionsAreRejected(String option, String value, String reported) {

@@ -69,11 +69,7 @@ public final class RowRouter {
     if (route == null) {
       throw new InvalidRowException(
           Reason.UNKNOWN_AGGREGATE_TYPE,
-          row.aggregateType() == null
-              ? "the aggregate type is null"
-              : "aggregate type "
-                  + MessageText.quote(row.aggregateType())
-                  + " is not in aggregates");
+          "aggregate type " + MessageText.quote(row.aggregateType()) + " is not in aggregates");
     }
     return route;
   }

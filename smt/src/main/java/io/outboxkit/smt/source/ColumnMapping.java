@@ -42,10 +42,10 @@ record ColumnMapping(
   static ColumnMapping of(Schema schema, RouterConfig config) {
     Field payload = required(schema, config, ConfigName.PAYLOAD_FIELD);
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
-    if (config.payloadIsBinary()) {
-      requireBytes(payload, config);
-    } else {
+    if (!config.payloadIsBinary()) {
       requireText(payload, config);
+    } else if (!typeOf(payload).equals(Schema.Type.BYTES.name())) {
+      throw unsupported(payload, config, "bytea, with binary.handling.mode=bytes on the connector");
     }
     if (headers != null) {
       requireText(headers, config);
@@ -127,13 +127,6 @@ record ColumnMapping(
       }
     }
     return List.copyOf(placed);
-  }
-
-  private static void requireBytes(Field column, RouterConfig config) {
-    if (column.schema().type() != Schema.Type.BYTES || column.schema().name() != null) {
-      throw unsupported(
-          column, config, "bytea, with binary.handling.mode=bytes on the connector, for Avro");
-    }
   }
 
   private static void requireText(Field column, RouterConfig config) {

@@ -12,6 +12,9 @@ public final class MessageText {
    * characters), otherwise its length. Names in payloads can be data, such as the keys of a map.
    */
   public static String quote(String name) {
+    if (name == null) {
+      return "null";
+    }
     if (name.isEmpty() || name.length() > MAX_NAME) {
       return "(a name of " + name.length() + " characters)";
     }
