@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -20,8 +20,8 @@ class Request:
     authorization: str | None = field(default=None, compare=False)
 
 
-Script = Sequence[tuple[int, object]]
-"""(status, answer) pairs, one per request; the last is repeated.
+Script = Sequence[tuple[int, object]] | Callable[[Request], tuple[int, object]]
+"""(status, answer) pairs, one per request, of which the last is repeated; or a function that answers a request.
 
 An answer of bytes goes out as it is (text/html), None as an empty body, anything else as JSON.
 """
@@ -30,20 +30,16 @@ An answer of bytes goes out as it is (text/html), None as an empty body, anythin
 class _Handler(BaseHTTPRequestHandler):
     """Answers every request with the next line of the script."""
 
-    script: ClassVar[Script]
+    script: ClassVar[list[Callable[[Request, int], tuple[int, object]]]]
     seen: ClassVar[list[Request]]
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, answer = self.script[min(len(self.seen), len(self.script) - 1)]
-        self.seen.append(
-            Request(
-                self.command,
-                self.path,
-                json.loads(body) if body else None,
-                self.headers.get("Authorization"),
-            )
+        request = Request(
+            self.command, self.path, json.loads(body) if body else None, self.headers.get("Authorization")
         )
+        status, answer = self.script[0](request, len(self.seen))
+        self.seen.append(request)
         raw = isinstance(answer, bytes)
         content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
         self.send_response(status)
@@ -63,7 +59,11 @@ class ScriptedServer:
 
     def __init__(self, script: Script) -> None:
         self.seen: list[Request] = []
-        handler = type("Handler", (_Handler,), {"script": script, "seen": self.seen})
+
+        def answer(request: Request, number: int) -> tuple[int, object]:
+            return script(request) if callable(script) else script[min(number, len(script) - 1)]
+
+        handler = type("Handler", (_Handler,), {"script": [answer], "seen": self.seen})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()

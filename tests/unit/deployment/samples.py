@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.unit.postgres.samples import DEPLOYED
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import HttpService, Lock
@@ -36,23 +36,27 @@ def service(server: ScriptedServer) -> HttpService:
 
 
 def registered(lock: Lock, ids: dict[str, list[int]] | None = None) -> Script:
-    """A registry that has what `lock` has, under other ids where `ids` says so: answers to plan, then to the lock.
-
-    The newest version is asked for once: Confluent's client keeps what cannot change.
-    """
-    script: list[tuple[int, object]] = []
-    versions: list[tuple[int, object]] = []
-    for name in ("author", "book", "outbox-canary"):
-        entries = lock.schemas[name]
-        bodies = [
-            {
+    """A registry with the versions of `lock`, with other ids if `ids` has some."""
+    subjects = {
+        entries[0].subject: {
+            entry.version: {
                 "subject": entry.subject,
                 "version": entry.version,
                 "id": (ids or {}).get(name, [found.id for found in entries])[age],
                 "schema": entry.text,
             }
             for age, entry in enumerate(entries)
-        ]
-        script += [(200, bodies[0]), (200, {"compatibilityLevel": "BACKWARD"})]
-        versions += [(200, sorted(entry.version for entry in entries)), *((200, body) for body in bodies[1:])]
-    return [*script, *versions]
+        }
+        for name, entries in lock.schemas.items()
+    }
+
+    def answer(request: Request) -> tuple[int, object]:
+        if request.path.startswith("/config/"):
+            return 200, {"compatibilityLevel": "BACKWARD"}
+        _, _, subject, _, *version = request.path.split("?")[0].split("/")
+        versions = subjects[subject]
+        if not version:
+            return 200, sorted(versions)
+        return 200, versions[max(versions) if version[0] == "latest" else int(version[0])]
+
+    return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,16 +11,14 @@ from tests.unit.deployment.samples import NO_CONNECTOR, Deployed, Serve, service
 from tests.unit.postgres.samples import DEPLOYED
 
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment, Flags, plan_destroy
+from outbox_kit.deployment import Deployment, Flags, plan_destroy, teardown
 from outbox_kit.deployment.teardown import delivered
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.slot_removal import Delivered
+from outbox_kit.postgres.slot_changes import Delivered
 from outbox_kit.postgres.state import ActualDatabase
 
-# The package exports a function of the same name as its module.
-module = importlib.import_module("outbox_kit.deployment.teardown")
 NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
 SUBJECT: tuple[int, object] = (200, {"subject": "s", "version": 1, "id": 1, "schema": '"string"'})
 TOPICS = {"library.book": (4, 3), "library.author": (4, 3), "__debezium-heartbeat.library": (1, 3), "else": (1, 1)}
@@ -35,8 +32,8 @@ def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> 
     def made(
         *, database: ActualDatabase = DEPLOYED, topics: dict[str, tuple[int, int]] = TOPICS, running: bool = True
     ) -> Deployment:
-        monkeypatch.setattr(module, "refuse_other_cluster", lambda *_: "k")
-        monkeypatch.setattr(module, "read_database", lambda _: database)
+        monkeypatch.setattr(teardown, "refuse_wrong_cluster", lambda *_: "k")
+        monkeypatch.setattr(Deployment, "read_database", lambda _: database)
         monkeypatch.setattr(KafkaClient, "topics", lambda _: topics)
         monkeypatch.setattr(KafkaClient, "has_records", lambda _, name, __: name.endswith(("book", ".library")))
         connect = serve([(200, {"a": "b"}) if running else NO_CONNECTOR])
@@ -56,12 +53,12 @@ def test_what_has_value_stays_without_its_flag(world: World, lock: Lock) -> None
         ("slot library_outbox", "delete", ""),
         ("publication library_outbox", "delete", ""),
     ]
-    assert found.kept == (
-        "schema library.author-value: records carry its ids (--delete-schemas)",
-        "schema library.book-value: records carry its ids (--delete-schemas)",
-        "schema library.outbox-canary-value: records carry its ids (--delete-schemas)",
+    assert found.retained == (
+        "schema library.author-value: records contain its ids (--delete-schemas)",
+        "schema library.book-value: records contain its ids (--delete-schemas)",
+        "schema library.outbox-canary-value: records contain its ids (--delete-schemas)",
         "topic library.book: it has records (--delete-topics)",
-        "table public.outbox_event and its rows: they are the service's",
+        "table public.outbox_event and its rows: they belong to the service",
     )
 
 
@@ -83,7 +80,7 @@ def test_with_every_flag_all_but_the_table_goes_in_reverse_order(world: World, l
         "topic library.book",
         "slot library_outbox",
     ]
-    assert found.kept == ("table public.outbox_event and its rows: they are the service's",)
+    assert found.retained == ("table public.outbox_event and its rows: they belong to the service",)
 
 
 def test_nothing_is_left(world: World) -> None:
@@ -93,29 +90,29 @@ def test_nothing_is_left(world: World) -> None:
 
 
 def test_objects_without_a_lock_file_may_be_somebody_elses(world: World) -> None:
-    with pytest.raises(RefusedError, match=r"connector library-outbox may be somebody else's"):
+    with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
         plan_destroy(world(), Flags())
 
 
 def test_another_database_is_refused(world: World, lock: Lock) -> None:
     deployment = world(database=replace(DEPLOYED, system_identifier="99"))
     deployment.write_lock(lock)
-    with pytest.raises(RefusedError, match=r"another one \(system identifier 99, the lock file has 7301\)"):
+    with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
         plan_destroy(deployment, Flags(drop_slot=True))
 
 
 def test_the_lock_file_goes_with_the_last_topic(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
-    module._close_lock(deployment)
+    teardown._close_lock(deployment)
     kept = deployment.lock()
     assert kept is not None
     assert (kept.source, kept.source_epoch) == (None, lock.source_epoch + 1)
-    module._close_lock(deployment)
+    teardown._close_lock(deployment)
     assert deployment.lock() == kept, "a second run does not raise it again"
-    module._close_lock(world(topics={"else": (1, 1)}))
+    teardown._close_lock(world(topics={"else": (1, 1)}))
     assert deployment.lock() is None
-    module._close_lock(deployment)
+    teardown._close_lock(deployment)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +144,9 @@ def test_a_slot_that_cannot_be_looked_into_leaves_the_connector_as_it_was(
     offsets: tuple[int, object] = (200, {"offsets": []})
     script = [listing({"a": "b"}, status), offsets, (204, None), (200, stopped), listing({"a": "b"}, stopped), offsets]
     server = serve([*script, (204, None)])
-    monkeypatch.setattr(module, "_undelivered", fails)
+    monkeypatch.setattr(teardown, "_count_undelivered", fails)
     said: list[str] = []
     with pytest.raises(RejectedError, match="not read to its end"):
-        module._stop(deployed(connect=service(server)), said.append, Flags())
+        teardown._stop(deployed(connect=service(server)), said.append, Flags())
     assert [request.path.rsplit("/", 1)[1] for request in server.seen if request.method == "PUT"] == last
     assert ("resume connector library-outbox: nothing was changed" in said) == (state == "RUNNING")

@@ -1,0 +1,94 @@
+"""Differences between a plan and the state when it is applied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.deployment.samples import Deployed
+
+from outbox_kit.changes import Change
+from outbox_kit.deployment import Plan
+from outbox_kit.deployment.plan_comparison import (
+    refuse_stale_plan,
+    refuse_unplanned_changes,
+    refuse_unplanned_config,
+    refuse_unplanned_schemas,
+)
+from outbox_kit.errors import RefusedError
+from outbox_kit.pipeline import Lock
+
+GROW = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
+RULE = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
+SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
+SHOWN = Plan("library", "local", (GROW, RULE), files="f1")
+HERE = replace(SHOWN, cluster_id="k1", registry="http://a", database="1/library")
+SCHEMA = Change("registry", "schema", "library.book-value", "update", "payload of book", "version 1", "version 2")
+CONNECTOR = Change("connect", "connector", "library-outbox", "update", "restarts the task", "", "schema versions, ids")
+PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
+
+
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        ({"changes": (GROW,)}, "update compatibility b is no longer pending"),
+        ({"changes": (GROW, RULE, SLOT)}, "create slot s was not in the plan"),
+        (
+            {"changes": (replace(GROW, before="5 partitions"), RULE)},
+            "update topic a was planned as 4 partitions → 8 partitions, and is now 5 partitions → 8 partitions",
+        ),
+        ({"changes": (replace(GROW, action="create"), RULE)}, "create topic a was not in the plan"),
+        ({"files": "f2"}, "pipeline, environment or schema files were changed"),
+        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, this is k2"),
+        ({"registry": "http://b"}, "the plan was made for registry http://a, this is http://b"),
+        ({"database": "2/library"}, "the plan was made for database 1/library, this is 2/library"),
+        ({"database": None}, "the plan was made for database 1/library, this is unknown"),
+        ({"environment": "production"}, "the plan is for 'library' in 'local'"),
+    ],
+)
+def test_a_stale_plan_is_refused_with_its_first_difference(now: dict[str, Any], message: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_stale_plan(HERE, replace(HERE, **now))
+    assert caught.value.message == f"the state changed since the plan was made: {message}"
+
+
+def test_a_plan_of_the_same_state_is_accepted() -> None:
+    refuse_stale_plan(SHOWN, replace(SHOWN, cluster_id="c", config={"a": "b"}))
+
+
+def with_new_book(lock: Lock) -> Lock:
+    new = lock.schemas["book"][0].model_copy(update={"version": 2, "id": 99})
+    return lock.model_copy(update={"schemas": {**lock.schemas, "book": [new, *lock.schemas["book"]]}})
+
+
+def test_the_planned_version_is_what_was_registered(lock: Lock) -> None:
+    refuse_unplanned_schemas(replace(PLAN, schemas=lock.schemas), with_new_book(lock))
+
+
+def test_a_version_that_nobody_planned_is_refused(lock: Lock) -> None:
+    plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
+    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, planned were 1 \(id 7\)"):
+        refuse_unplanned_schemas(plan, with_new_book(lock))
+
+
+def test_a_template_that_was_edited_in_between_is_refused(deployed: Deployed, lock: Lock) -> None:
+    config = deployed().render_without_schemas(lock)
+    refuse_unplanned_config(deployed(), replace(PLAN, config=config), with_new_book(lock))
+    edited = {**config, "poll.interval.ms": "7"}
+    with pytest.raises(RefusedError, match=r"would differ from the plan in poll\.interval\.ms"):
+        refuse_unplanned_config(deployed(), replace(PLAN, config=edited), lock)
+
+
+def test_keys_of_new_schemas_are_no_difference() -> None:
+    now = replace(CONNECTOR, after="changed: transforms.outbox.aggregate.book.schema.2.id")
+    refuse_unplanned_changes(PLAN, [now])
+    with pytest.raises(RefusedError, match="planned were update connector library-outbox"):
+        refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [now])
+
+
+@pytest.mark.parametrize("now", [[], [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]])
+def test_other_pending_changes_of_the_connector_are_refused(now: list[Change]) -> None:
+    with pytest.raises(RefusedError, match="since the plan was made: pending changes of the connector") as caught:
+        refuse_unplanned_changes(PLAN, now)
+    assert "the connector was not changed" in caught.value.hint

@@ -1,0 +1,185 @@
+"""Conditions under which apply and destroy refuse to start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.deployment.samples import Deployed, Given, Serve, service
+from tests.unit.postgres.samples import DEPLOYED
+
+from outbox_kit.changes import Change
+from outbox_kit.deployment import Plan, make_plan, safety
+from outbox_kit.deployment.safety import (
+    refuse_broken_rules,
+    refuse_dangerous,
+    refuse_early_connector,
+    refuse_lost_lock,
+    refuse_wrong_cluster,
+)
+from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.pipeline import Kafka, Lock
+from outbox_kit.rules import Check, Severity, Status
+
+BOTH = ["kafka", "connect"]
+GROW = Change("kafka", "topic", "a", "update", "why", "4 partitions", "8 partitions", "keys move")
+RULE = Change("registry", "compatibility", "b", "update", "why", "NONE", "FULL")
+SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
+PLAN = Plan("library", "local", (GROW, RULE), files="f1")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka answers as cluster k."""
+    monkeypatch.setattr(KafkaClient, "cluster_id", lambda _: "k")
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("expected", "locked", "connect", "words"),
+    [
+        (None, None, "k", None),
+        ("k", "other", "k", None),
+        (None, "k", "k", None),
+        ("other", None, "k", r"kafka\.bootstrap_servers .* belongs to cluster k; kafka\.cluster_id of the env"),
+        (
+            None,
+            "other",
+            "k",
+            r"belongs to cluster k; the cluster of the first apply \(library\.fixed\.lock\.json\)",
+        ),
+        ("k", None, "other", r"Kafka Connect .* belongs to cluster other; kafka\.cluster_id"),
+        (None, None, "other", r"different clusters: kafka\.bootstrap_servers .* to k, Kafka Connect .* to other"),
+    ],
+)
+def test_every_two_of_the_three_must_agree(
+    serve: Serve,
+    deployed: Deployed,
+    lock: Lock,
+    expected: str | None,
+    locked: str | None,
+    connect: str,
+    words: str | None,
+) -> None:
+    server = serve([(200, {"version": "4.3.1", "kafka_cluster_id": connect})])
+    kafka = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
+    deployment = deployed(connect=service(server), kafka=kafka)
+    lock = lock.model_copy(update={"cluster_id": locked})
+    if words is None:
+        assert refuse_wrong_cluster(deployment, lock, BOTH) == "k"
+    else:
+        with pytest.raises(RefusedError, match=words):
+            refuse_wrong_cluster(deployment, lock, BOTH)
+
+
+def test_systems_that_were_not_asked_for_are_not_asked(deployed: Deployed, lock: Lock) -> None:
+    assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
+
+
+class _Kafka:
+    """Two of the pipeline's topics, and one of somebody else."""
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        return {"library.book": (2, 1), "library.author": (1, 1), "other": (9, 1)}
+
+    def bounds(self, name: str) -> dict[int, Bounds]:
+        return {0: Bounds(0, len(name))}
+
+
+def test_the_highest_epoch_of_all_state_topics_counts(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = deployed()
+    vars(deployment)["kafka"] = _Kafka()
+    asked: dict[str, object] = {}
+
+    def of_topic(_: object, topic: str, bounds: object) -> int:
+        asked[topic] = bounds
+        return {"library.book": 3}.get(topic, 1)
+
+    monkeypatch.setattr(safety.source_epoch, "highest_epoch", of_topic)
+    assert safety.highest_epoch(deployment) == 3
+    assert asked == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
+
+
+@pytest.mark.parametrize(
+    ("locked", "written", "words"),
+    [
+        (None, 1, "does not exist: with epoch 1 every sink"),
+        (None, 4, "does not exist: with epoch 1 every sink"),
+        (1, 1, "does not contain the slot: with epoch 1 every sink"),
+    ],
+    ids=["first epoch", "later epoch", "source unknown"],
+)
+def test_records_of_an_epoch_that_would_be_written_again_are_refused(
+    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, words: str
+) -> None:
+    monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
+    found = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
+    with pytest.raises(RefusedError) as caught:
+        refuse_lost_lock(deployed(), found)
+    assert f"records of source epoch {written}, but the lock file " in caught.value.message
+    assert words in caught.value.message
+    assert RECOVER in caught.value.hint
+
+
+@pytest.mark.parametrize(("locked", "written"), [(None, 0), (2, 1)], ids=["nothing written", "destroyed before"])
+def test_records_of_an_earlier_epoch_pass(
+    deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int
+) -> None:
+    monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
+    refuse_lost_lock(deployed(), lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None)
+
+
+def test_with_a_lock_file_no_topic_is_read(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safety, "highest_epoch", lambda _: pytest.fail("read"))
+    refuse_lost_lock(deployed(), lock)
+
+
+def test_plan_refuses_before_it_looks_at_registry_and_connect(
+    deployed: Deployed, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(DEPLOYED)
+    monkeypatch.setattr(safety, "highest_epoch", lambda _: 2)
+    with pytest.raises(RefusedError, match="records of source epoch 2"):
+        make_plan(deployed())
+
+
+def test_a_dangerous_change_is_refused_with_the_flag_to_give() -> None:
+    with pytest.raises(RefusedError) as caught:
+        refuse_dangerous(replace(PLAN, changes=(SLOT, *PLAN.changes)), ["topic b"])
+    assert caught.value.message == "dangerous changes, nothing was changed: slot s: rows are lost; topic a: keys move"
+    assert caught.value.hint == 'to allow them: `outbox apply --allow "slot s" --allow "topic a"`'
+
+
+@pytest.mark.parametrize(
+    ("plan", "allowed"),
+    [
+        (PLAN, ["topic a"]),
+        (PLAN, ["topic a", "of no concern"]),
+        (replace(PLAN, changes=(RULE,)), []),
+        (replace(PLAN, changes=(SLOT,), recover=True), []),
+    ],
+    ids=["allowed", "more than needed", "nothing dangerous", "recovering"],
+)
+def test_what_is_allowed_goes_on(plan: Plan, allowed: list[str]) -> None:
+    refuse_dangerous(plan, allowed)
+
+
+def test_recovery_allows_no_other_danger() -> None:
+    with pytest.raises(RefusedError, match="topic a"):
+        refuse_dangerous(replace(PLAN, recover=True), [])
+
+
+def test_the_connector_waits_for_what_it_needs() -> None:
+    refuse_early_connector(PLAN)
+    with pytest.raises(RefusedError, match="requires pending objects: slot s, topic a"):
+        refuse_early_connector(replace(PLAN, waits_for=("slot s", "topic a")))
+
+
+def test_a_broken_rule_stops_the_plan() -> None:
+    broken = Check("lint.a", Status.FAIL, "1", "2", "do b")
+    warned = replace(broken, id="lint.c", severity=Severity.WARNING)
+    refuse_broken_rules([warned, Check("lint.d", Status.PASS, "", "")])
+    with pytest.raises(RefusedError, match=r"the files violate rules: lint\.a: 1, expected 2$") as caught:
+        refuse_broken_rules([warned, broken])
+    assert caught.value.hint == "do b"
