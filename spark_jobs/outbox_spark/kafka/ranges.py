@@ -1,7 +1,7 @@
 """Range of offsets that a run reads: from the committed offsets to the end of the topic, resolved once on the driver.
 
-Committed offsets that no longer fit the topic are rejected: a recreated topic, fewer partitions, offsets beyond the end,
-records deleted before they were read.
+Committed offsets that no longer fit the topic are rejected: a recreated topic, fewer partitions, offsets beyond the
+end, records deleted before they were read.
 """
 
 from __future__ import annotations

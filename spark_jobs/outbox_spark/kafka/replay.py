@@ -57,8 +57,8 @@ def replay_range(
     for partition, offset in sorted(earlier.items()):
         if ledger_start is not None and offset < min(ledger_start[partition], read.start[partition]):
             message = (
-                f"topic {read.topic}: a replay from {replay_from} reads partition {partition} from offset {offset}, but "
-                f"the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
+                f"topic {read.topic}: a replay from {replay_from} reads partition {partition} from offset {offset}, "
+                f"but the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
                 f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
             )
             raise RefusedError(message, "replay from a later time, or run outbox-rebuild")

@@ -10,18 +10,18 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.batch_decoder import Decoding
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.decoding.rows import types_of
 from outbox_spark.decoding.schema_registry import SchemaRegistry
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.kafka.topic import Topic
+from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import (
     SUMMARIZED,
     Summary,
     aggregated,
+    newest_of,
     ordering_of,
     summarize,
     summary_from,
@@ -71,41 +71,41 @@ def apply(
     advance: Callable[[Committed], Committed] = lambda reached: reached,
 ) -> Applied:
     """Reduce, decode and write one range of the topic. `advance` maps its progress to the one to commit."""
-    spark, decoding = SparkSession.active(), Decoding(job, table, registry)
+    spark, decoder = SparkSession.active(), BatchDecoder(job, table, registry)
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)
-        table.check(decoding.columns, types_of(spark, decoding.columns, decoding.reader))
-        decoded = _decode(stack, job, table, decoding, topic, read)
+        decoder.check_table(spark)
+        decoded = _decode(stack, job, table, decoder, topic, read)
         with allow_topic_reads(spark):
             ordering = ordering_of(job, decoded.summary, committed, lambda: topic.records(read))
         _check_counts(job, decoded)
         if decoded.counts.quarantined and job.options.mode is not Mode.HISTORY:
-            rows = persist(stack, _with_older(stack, decoding, topic, read, decoded.rows))
+            rows = persist(stack, _with_older(stack, job, decoder, topic, read, decoded.rows))
             decoded = replace(decoded, rows=rows, counts=count_rows(rows), staged=None)
             _check_counts(job, decoded)
         label(spark, job, "write")
         new = advance(read.committed(committed, ordering))
-        batch = Batch(decoded.rows, decoded.counts, decoding.columns, decoding.reader, committed, new, decoded.staged)
+        batch = Batch(decoded.rows, decoded.counts, decoder.columns, decoder.reader, committed, new, decoded.staged)
         summary = decoded.summary
         return Applied(new, summary.records, summary.keys, table.write(batch), summary.newest)
 
 
 def _decode(
-    stack: ExitStack, job: MaterializeJob, table: TargetTable, decoding: Decoding, topic: Topic, read: ReadRange
+    stack: ExitStack, job: MaterializeJob, table: TargetTable, decoder: BatchDecoder, topic: Topic, read: ReadRange
 ) -> _Decoded:
     """Reduce and decode in one pass with the likely schemas, in two passes if a record has another schema.
 
     The rows are used more than once, and a compacted topic may return other records the second time: they are persisted
     unless the target stages them in the same pass.
     """
-    history, likely = job.options.mode is Mode.HISTORY, decoding.likely()
-    newest = decoding.newest(topic, read, every_version=history)
+    history, likely = job.options.mode is Mode.HISTORY, decoder.likely_writers()
+    newest = newest_of(job, topic, read, every_version=history)
     spark = newest.sparkSession
     label(spark, job, "reduce to the newest record of each key, decode, stage")
-    rows, metrics = decoding.rows(newest, likely, SUMMARIZED), summary_metrics(likely)
+    rows, metrics = decoder.rows(newest, likely, SUMMARIZED), summary_metrics(likely)
     with allow_topic_reads(spark):
-        staged = table.stage_early(rows, decoding.columns, metrics)
-    complete = staged is None or decoding.are_enough(staged.metrics)
+        staged = table.stage_early(rows, decoder.columns, metrics)
+    complete = staged is None or decoder.likely_suffice(staged.metrics)
     if staged is not None:
         counts = counts_from(staged.metrics)
         if complete and counts.quarantined <= (job.options.max_quarantined if history else 0):
@@ -114,27 +114,27 @@ def _decode(
         # early staging is disabled; a schema that was unknown is known from now on.
         table.discard(staged, disable=complete)
     if complete:
-        decoded = _persist_decoded(stack, decoding, rows, metrics, observed=staged is None)
+        decoded = _persist_decoded(stack, decoder, rows, metrics, observed=staged is None)
         if decoded is not None:
             return decoded
     # Nothing of the first pass is used, because the log may have changed since. Listeners have seen the batch.
-    newest = persist(stack, decoding.newest(topic, read, every_version=history))
+    newest = persist(stack, newest_of(job, topic, read, every_version=history))
     with allow_topic_reads(spark):
         summary, schemas = summarize(newest, observed=False)
     label(spark, job, "decode")
-    rows = persist(stack, decoding.rows(newest, decoding.writers(schemas)))
+    rows = persist(stack, decoder.rows(newest, decoder.writers(schemas)))
     return _Decoded(rows, summary, count_rows(rows))
 
 
 def _persist_decoded(
-    stack: ExitStack, decoding: Decoding, rows: DataFrame, metrics: list[Column], *, observed: bool
+    stack: ExitStack, decoder: BatchDecoder, rows: DataFrame, metrics: list[Column], *, observed: bool
 ) -> _Decoded | None:
     """Return the rows, persisted; None if a record has another schema than expected."""
     with ExitStack() as attempt:
         rows = persist(attempt, rows)
         with allow_topic_reads(rows.sparkSession):
             values = aggregated(rows, metrics, observed=observed)
-        if not decoding.are_enough(values):
+        if not decoder.likely_suffice(values):
             return None
         stack.push(attempt.pop_all())
         return _Decoded(rows.drop(*SUMMARIZED), summary_from(values), counts_from(values))
@@ -154,7 +154,9 @@ def _check_counts(job: MaterializeJob, decoded: _Decoded) -> None:
     raise RefusedError(message, "nothing was written; find their producer, or raise max_quarantined")
 
 
-def _with_older(stack: ExitStack, decoding: Decoding, topic: Topic, read: ReadRange, rows: DataFrame) -> DataFrame:
+def _with_older(
+    stack: ExitStack, job: MaterializeJob, decoder: BatchDecoder, topic: Topic, read: ReadRange, rows: DataFrame
+) -> DataFrame:
     """Return `rows`, and for keys whose newest record is unreadable the newest readable one and those after it.
 
     Otherwise the row would depend on batch boundaries: a readable record that a run shows when it ends before the
@@ -165,11 +167,11 @@ def _with_older(stack: ExitStack, decoding: Decoding, topic: Topic, read: ReadRa
     unreadable = [row[0] for row in rows.where(F.col("_reason").isNotNull() & has_key).select(KEY_COLUMN).collect()]
     if not unreadable:
         return rows
-    versions = decoding.newest(topic, read, every_version=True)
+    versions = newest_of(job, topic, read, every_version=True)
     versions = persist(stack, versions.where(F.col("key").cast("string").isin(unreadable)))
     with allow_topic_reads(rows.sparkSession):
         _, schemas = summarize(versions, observed=False)
-    older = decoding.rows(versions, decoding.writers(schemas, whole=False))
+    older = decoder.rows(versions, decoder.writers(schemas, complete=False))
     affected = F.coalesce(F.col(KEY_COLUMN).isin(unreadable), F.lit(False))
     # Records of the first read may have been compacted away before the second.
     both = older.unionByName(rows.where(affected)).dropDuplicates(["_partition", "_offset"])

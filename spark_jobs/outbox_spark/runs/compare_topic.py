@@ -19,7 +19,6 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.batch_decoder import decode_newest
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.columns import Column as TableColumn
 from outbox_spark.decoding.schema_registry import SchemaRegistry
@@ -27,6 +26,7 @@ from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.kafka.ranges import TopicState, resolve
 from outbox_spark.kafka.topic import Topic
+from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, Schemas, newest_of, summarize
 from outbox_spark.runs.retention import now
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
@@ -229,7 +229,9 @@ def _decoded(
     """Return the newest records of missing, stale and deleted keys, the columns and the reader schema."""
     differing = labelled.where(F.col("_kind").isin(Kind.MISSING.value, Kind.STALE.value, _DELETED))
     # With the schema ids of the whole scan: the registry may know none of a single foreign record.
-    rows, columns, reader = decode_newest(job, table, differing.select(*LATEST_COLUMNS), schemas, registry)
+    decoder = BatchDecoder(job, table, registry)
+    decoder.check_table(labelled.sparkSession)
+    rows = decoder.rows(differing.select(*LATEST_COLUMNS), decoder.writers(schemas))
     kinds = differing.select(F.col("_partition").alias("p"), F.col("_offset").alias("o"), "_kind")
     position = (F.col("_partition") == F.col("p")) & (F.col("_offset") == F.col("o"))
     rows = rows.join(kinds, position).drop("p", "o")
@@ -240,7 +242,7 @@ def _decoded(
         .when(F.col("_kind") == Kind.MISSING.value, missing)
         .otherwise(F.col("_kind"))
     )
-    return persist(stack, rows.withColumn("_kind", kind)), columns, reader
+    return persist(stack, rows.withColumn("_kind", kind)), decoder.columns, decoder.reader
 
 
 def _check_progress_unchanged(job: MaterializeJob, table: TargetTable, committed: Committed) -> None:

@@ -59,19 +59,20 @@ class Schemas:
     """Of values that have a GUID instead of an id."""
 
 
-def newest_of(job: MaterializeJob, topic: Topic, read: ReadRange) -> DataFrame:
-    """Return the newest record of each key of a range, see newest_per_key."""
+def newest_of(job: MaterializeJob, topic: Topic, read: ReadRange, *, every_version: bool = False) -> DataFrame:
+    """Return the newest record of each key of a range, or of each version of each key; see newest_per_key."""
     key_format = job.options.key_format
     # A reader that leaves out superseded records compares the bytes of keys. In other formats two unreadable keys are
     # two records for the quarantine, even if their bytes are equal.
-    records = topic.newest(read) if key_format is Format.TEXT else select_columns(topic.records(read))
-    return newest_per_key(records, read.partition_epoch, key_format=key_format)
+    may_skip = key_format is Format.TEXT and not every_version
+    records = topic.newest(read) if may_skip else select_columns(topic.records(read))
+    return newest_per_key(records, read.partition_epoch, every_version=every_version, key_format=key_format)
 
 
 def newest_per_key(
     records: DataFrame, partition_epoch: int, *, every_version: bool = False, key_format: Format = Format.TEXT
 ) -> DataFrame:
-    """Reduce records (newest_records.COLUMNS) to a row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
+    """Reduce records (newest_reader.COLUMNS) to a row per key: LATEST_COLUMNS, and `_records`, `_kinds` for summarize.
 
     A record without a key is a row of its own, because it replaces nothing. With `every_version` there is a row for
     each version of each key: of copies with the same source_sequence, which a connector sends after a restart, the

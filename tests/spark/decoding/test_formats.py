@@ -83,7 +83,7 @@ def test_ids_in_front_and_in_headers_meet_in_one_topic(spark: SparkSession) -> N
 def test_a_registry_without_guids_is_refused_when_there_is_nothing_else(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     append(log, "a", body(THING, {"n": 1, "s": ""}), value_id=guid_bytes())
-    with pytest.raises(RefusedError, match=f"knows none of the schema ids that its records carry: {GUID}"):
+    with pytest.raises(RefusedError, match=f"knows none of the schema ids of its records: {GUID}"):
         run(spark, MemoryTable(), log, Schemas({1: THING}, newest=1))
 
 

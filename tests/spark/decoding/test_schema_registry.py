@@ -134,7 +134,7 @@ def test_an_error_of_the_registry_is_told(registry: SchemaRegistry) -> None:
 def test_a_registry_that_is_down() -> None:
     with (
         SchemaRegistry(Registry("http://127.0.0.1:1", "u", "s3cret")) as client,
-        pytest.raises(UnreachableError, match="cannot reach the schema registry at .*: connection refused") as caught,
+        pytest.raises(UnreachableError, match="connection refused") as caught,
     ):
         client.latest("t-value")
     assert "s3cret" not in str(caught.value)
