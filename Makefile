@@ -153,7 +153,7 @@ test-full: test test-cluster ## The long ones too: all targets, the cluster, pro
 
 fuzz: setup ## Random histories against PostgreSQL and Delta; OUTBOX_FUZZ_SECONDS=300 for each, prints its seeds.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
-		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/test_state_machine.py
+		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/runs/test_state_machine.py
 
 bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py

@@ -3,90 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from job_files import pipeline
 from pyspark.sql import SparkSession
 
 from outbox_spark.commands import materialize as jobs
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
-from outbox_spark.errors import ConfigurationError, RefusedError
-from outbox_spark.jobs.from_pipeline import load_jobs
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Progress, Registry, Status
-from outbox_spark.session import spark_session
+from outbox_spark.errors import RefusedError
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, Status
 
-PROJECT = Path(__file__).resolve().parents[2]
-
-ENVIRONMENT = """
-name: testing
-source:
-  {host: db, database: d, admin: {user: u, password: "{{ env.ABSENT }}"}, connector: {user: c, password: p}}
-kafka: {bootstrap_servers: "broker:9092", client: {security.protocol: SSL}}
-registry: {url: "http://registry", username: ru, password: "{{ env.REGISTRY_PASSWORD }}"}
-connect: {url: "http://connect"}
-targets:
-  warehouse:
-    {kind: postgres, host: wh, port: 5433, database: w, user: m, password: "{{ env.TARGET_PASSWORD }}", schema: library}
-  lake: {kind: delta, path: build/lake}
-"""
-
-
-@pytest.fixture
-def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipeline file of its own, with an environment `testing`."""
-    shutil.copytree(PROJECT / "schemas", tmp_path / "schemas")
-    (tmp_path / "connectors/environments").mkdir(parents=True)
-    shutil.copy(PROJECT / "connectors/library.yaml", tmp_path / "connectors")
-    (tmp_path / "connectors/environments/testing.yaml").write_text(ENVIRONMENT)
-    monkeypatch.setenv("REGISTRY_PASSWORD", "r3gistry")
-    monkeypatch.setenv("TARGET_PASSWORD", "t4rget")
-    return tmp_path / "connectors/library.yaml"
-
-
-def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None:
-    found = load_jobs(pipeline, "testing", aggregates=["book"])
-    warehouse, lake = sorted(found, key=lambda job: job.target_name, reverse=True)
-    assert warehouse == MaterializeJob(
-        aggregate="book",
-        topic="library.book",
-        table="book",
-        kafka={"bootstrap.servers": "broker:9092", "security.protocol": "SSL"},
-        registry=Registry("http://registry", "ru", "r3gistry"),
-        target_name="warehouse",
-        target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
-    )
-    assert lake.target == DeltaTarget(str(pipeline.parent.parent / "build/lake"))
-    assert not {"r3gistry", "t4rget"} & set(repr(found).replace("'", " ").split())
-
-
-def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a job would read the topics of another prefix than the connector writes."""
-    file = pipeline.parent / "environments/testing.yaml"
-    file.write_text(f"{ENVIRONMENT}pipeline: {{prefix: eu}}\n")
-    assert {job.topic for job in load_jobs(pipeline, "testing")} == {"eu.author", "eu.book"}
-    monkeypatch.setenv("OUTBOX__PREFIX", "us")
-    monkeypatch.setenv("OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS", "other:9092")
-    found = load_jobs(pipeline, "testing")
-    assert {job.topic for job in found} == {"us.author", "us.book"}
-    assert {job.kafka["bootstrap.servers"] for job in found} == {"other:9092"}
-
-
-def test_a_selection_of_nothing_is_an_error(pipeline: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
-        load_jobs(pipeline, "testing", aggregates=["reader"])
-    assert "book -> lake" in caught.value.hint
-
-
-def test_a_target_that_the_environment_lacks(pipeline: Path) -> None:
-    file = pipeline.parent / "environments/testing.yaml"
-    file.write_text("\n".join(line for line in ENVIRONMENT.splitlines() if "lake:" not in line))
-    with pytest.raises(ConfigurationError, match="has no target 'lake'; it has: warehouse"):
-        load_jobs(pipeline, "testing")
-
+__all__ = ["pipeline"]  # the fixture
 
 OUTCOME = Outcome(
     "book", "library.book", "lake", "book", Status.CHANGED, 5, 4, 2, 1, 1, 0, 1, 1.5, {0: 0, 1: 2}, {0: 3, 1: 4}
@@ -261,27 +192,3 @@ def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> N
         main(["--help"])
     told = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
     assert [line.split()[0] for line in told] == [f"{code:d}" for code in Exit]
-
-
-def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_MASTER", "local[2]")
-    assert spark_session._own_master() == "local[2]"
-    monkeypatch.setenv("SPARK_MASTER", "spark://cluster:7077")
-    with pytest.raises(ConfigurationError, match="SPARK_MASTER is spark://cluster:7077") as caught:
-        spark_session._own_master()
-    assert "spark-submit" in caught.value.hint
-
-
-def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no jars for Spark in"):
-        spark_session._own_settings()
-
-
-@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
-def test_a_collector_that_the_environment_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """Java does not start with two."""
-    monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
-    assert "-XX:+UseParallelGC" in spark_session._own_settings()["spark.driver.extraJavaOptions"]
-    monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")
-    assert "GC" not in spark_session._own_settings()["spark.driver.extraJavaOptions"]

@@ -7,31 +7,32 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from kafka_log import START, Log, Schemas, framed, sequence
+from in_memory_topic import SCHEMA, topic_in_memory
+from job_files import written
+from kafka_log import START, Log, framed, sequence
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tables import job_for
 
 from outbox_spark.commands import metrics as module
+from outbox_spark.commands.materialize import main
 from outbox_spark.commands.metrics import Metrics, opened
 from outbox_spark.commands.report import failed
 from outbox_spark.errors import UnreachableError
+from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
-from outbox_spark.kafka import topic
-from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.ranges import TopicState
 from outbox_spark.runs import materialize_table
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, StageMetrics
 
-SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 JOB = job_for(DeltaTarget("/lake"))
 LINE_KEYS = [
     "time", "event", "aggregate", "topic", "target", "table", "status", "batch", "records", "keys", "upserts",
@@ -86,28 +87,6 @@ def listening(spark: SparkSession) -> Iterator[Listener]:
         manager.unregister(listener)
 
 
-@contextmanager
-def topic_in_memory(log: Log) -> Iterator[None]:
-    """Runs read `log`; three more offsets have arrived when the metrics ask for the lag."""
-    ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
-    state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic, "describe", lambda *_: state)
-        patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
-        patch.setattr(topic, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
-        patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
-        )
-        patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
-        )
-        patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
-        )
-        yield
-
-
 @dataclass
 class Ran:
     """A run in two batches: its lines, and what a listener saw of it."""
@@ -133,16 +112,16 @@ def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
 
 
 @pytest.fixture
-def written(ran: Ran) -> list[dict[str, Any]]:
+def metrics_lines(ran: Ran) -> list[dict[str, Any]]:
     return ran.lines
 
 
-def test_a_line_for_every_batch_and_one_for_the_run(written: list[dict[str, Any]]) -> None:
-    assert [(line["event"], line["batch"]) for line in written] == [("batch", 1), ("batch", 2), ("run", 2)]
-    assert all(list(line) == LINE_KEYS for line in written)
+def test_a_line_for_every_batch_and_one_for_the_run(metrics_lines: list[dict[str, Any]]) -> None:
+    assert [(line["event"], line["batch"]) for line in metrics_lines] == [("batch", 1), ("batch", 2), ("run", 2)]
+    assert all(list(line) == LINE_KEYS for line in metrics_lines)
     where = {"aggregate": "thing", "topic": "test.thing", "target": "target", "table": "thing"}
-    assert all(where.items() <= line.items() for line in written)
-    first, second, run = written
+    assert all(where.items() <= line.items() for line in metrics_lines)
+    first, second, run = metrics_lines
     assert (first["from"], first["to"], first["lag"]) == ({"0": 0}, {"0": 5}, 3)
     assert (second["from"], second["to"], second["lag"]) == ({"0": 5}, {"0": 8}, 0)
     assert (run["from"], run["to"], run["lag"]) == ({"0": 0}, {"0": 8}, 3), "three have arrived since"
@@ -152,18 +131,18 @@ def test_a_line_for_every_batch_and_one_for_the_run(written: list[dict[str, Any]
     assert (run["status"], run["error"], run["transient"]) == ("changed", None, None)
 
 
-def test_times_are_in_utc(written: list[dict[str, Any]]) -> None:
-    newest = [datetime.fromisoformat(line["newest"]) for line in written]
+def test_times_are_in_utc(metrics_lines: list[dict[str, Any]]) -> None:
+    newest = [datetime.fromisoformat(line["newest"]) for line in metrics_lines]
     assert [(time - START).total_seconds() for time in newest] == [4, 7, 7]
     now = datetime.now(UTC)
-    for line in written:
+    for line in metrics_lines:
         for name in ("time", "committed_at"):
             assert 0 <= (now - datetime.fromisoformat(line[name])).total_seconds() < 300
             assert line[name].endswith("+00:00")
 
 
-def test_every_batch_has_the_figures_of_its_own_stages(written: list[dict[str, Any]]) -> None:
-    first, second, run = (line["spark"] for line in written)
+def test_every_batch_has_the_figures_of_its_own_stages(metrics_lines: list[dict[str, Any]]) -> None:
+    first, second, run = (line["spark"] for line in metrics_lines)
     for figures in (first, second):
         assert figures["tasks"] >= 4
         assert figures["failed_tasks"] == 0
@@ -250,10 +229,6 @@ def test_no_metrics_are_asked_for() -> None:
 def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from test_job_file import as_text, written  # noqa: PLC0415 - its fixtures are not wanted here
-
-    from outbox_spark.commands.materialize import main  # noqa: PLC0415
-
     job = written(tmp_path, as_text([JOB]))
     assert main(["--job", str(job), "--metrics", str(tmp_path / "no/m.jsonl")]) == 4
     assert "error: cannot write the metrics file" in capsys.readouterr().err

@@ -15,18 +15,19 @@ from typing import Any
 
 import pytest
 import yaml
-from test_job_file import as_text, job
+from job_files import job
 
 from outbox_spark.commands import maintain, metrics, reconcile
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import _check, _parser
+from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.package import ZIP_NAME
 from outbox_spark.session import spark_session
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, Figures
 from outbox_spark.session.version_check import JAVA, SCALA, SPARK
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")
 EXAMPLES = PROJECT / "docs/examples"
 FILES = [path for path in EXAMPLES.iterdir() if path.is_file()]

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
-from test_command import ENVIRONMENT, PROJECT, pipeline
+from job_files import ENVIRONMENT, PROJECT, job, pipeline, written
 
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
@@ -21,7 +20,6 @@ from outbox_spark.jobs.model import (
     DeltaTarget,
     Format,
     IcebergTarget,
-    MaterializeJob,
     Mode,
     Options,
     PostgresTarget,
@@ -32,25 +30,6 @@ from outbox_spark.jobs.model import (
 __all__ = ["pipeline"]  # the fixture
 
 SECRETS = ("r3gistry", "t4rget", "k4fka")
-
-
-def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa: ANN401 - any field
-    made = MaterializeJob(
-        aggregate="book",
-        topic="library.book",
-        table="book",
-        kafka={"bootstrap.servers": "b:9092"},
-        registry=Registry("http://r", "u", "p"),
-        target_name="lake",
-        target=target or DeltaTarget("/lake"),
-    )
-    return structs.replace(made, **changes)
-
-
-def written(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON
-    path = tmp_path / "job.json"
-    path.write_text(data if isinstance(data, str) else json.dumps(data))
-    return path
 
 
 OPTIONS = Options(Mode.HISTORY, Format.JSON, Format.JSON_WITH_SCHEMA, 3, 7200, max_quarantined=0)

@@ -18,7 +18,7 @@ from outbox_spark.runs.compare_source import SourceDifferences, compare_with_sou
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
-PIPELINE = Path(__file__).resolve().parents[2] / "connectors" / "library.yaml"
+PIPELINE = Path(__file__).resolve().parents[3] / "connectors" / "library.yaml"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.session import spark_session, version_check
 
-JARS = Path(__file__).resolve().parents[2] / "build/runtime/spark/jars"
+JARS = Path(__file__).resolve().parents[3] / "build/runtime/spark/jars"
 
 
 def test_this_session_is_supported(spark: SparkSession) -> None:

@@ -1,0 +1,39 @@
+"""Replaces Kafka and the registry of runs by a Log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from kafka_log import Log, Schemas
+
+from outbox_spark.commands import metrics as module
+from outbox_spark.kafka import topic
+from outbox_spark.kafka.newest_reader import select_columns
+from outbox_spark.kafka.ranges import TopicState
+
+SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
+
+
+@contextmanager
+def topic_in_memory(log: Log) -> Iterator[None]:
+    """Runs read `log`; three more offsets have arrived when the metrics ask for the lag."""
+    ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
+    state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic, "describe", lambda *_: state)
+        patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
+        patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr(topic, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
+        )
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
+        )
+        patch.setattr(
+            "outbox_spark.decoding.schema_registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
+        )
+        yield

@@ -1,0 +1,59 @@
+"""A pipeline file with an environment, and job files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Registry, Target
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+ENVIRONMENT = """
+name: testing
+source:
+  {host: db, database: d, admin: {user: u, password: "{{ env.ABSENT }}"}, connector: {user: c, password: p}}
+kafka: {bootstrap_servers: "broker:9092", client: {security.protocol: SSL}}
+registry: {url: "http://registry", username: ru, password: "{{ env.REGISTRY_PASSWORD }}"}
+connect: {url: "http://connect"}
+targets:
+  warehouse:
+    {kind: postgres, host: wh, port: 5433, database: w, user: m, password: "{{ env.TARGET_PASSWORD }}", schema: library}
+  lake: {kind: delta, path: build/lake}
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline file of its own, with an environment `testing`."""
+    shutil.copytree(PROJECT / "schemas", tmp_path / "schemas")
+    (tmp_path / "connectors/environments").mkdir(parents=True)
+    shutil.copy(PROJECT / "connectors/library.yaml", tmp_path / "connectors")
+    (tmp_path / "connectors/environments/testing.yaml").write_text(ENVIRONMENT)
+    monkeypatch.setenv("REGISTRY_PASSWORD", "r3gistry")
+    monkeypatch.setenv("TARGET_PASSWORD", "t4rget")
+    return tmp_path / "connectors/library.yaml"
+
+
+def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa: ANN401 - any field
+    made = MaterializeJob(
+        aggregate="book",
+        topic="library.book",
+        table="book",
+        kafka={"bootstrap.servers": "b:9092"},
+        registry=Registry("http://r", "u", "p"),
+        target_name="lake",
+        target=target or DeltaTarget("/lake"),
+    )
+    return structs.replace(made, **changes)
+
+
+def written(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON
+    path = tmp_path / "job.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path

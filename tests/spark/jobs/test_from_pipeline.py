@@ -1,0 +1,55 @@
+"""Jobs from the pipeline file and an environment file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job_files import ENVIRONMENT, pipeline
+
+from outbox_spark.errors import ConfigurationError
+from outbox_spark.jobs.from_pipeline import load_jobs
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget, Registry
+
+__all__ = ["pipeline"]  # the fixture
+
+
+def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None:
+    found = load_jobs(pipeline, "testing", aggregates=["book"])
+    warehouse, lake = sorted(found, key=lambda job: job.target_name, reverse=True)
+    assert warehouse == MaterializeJob(
+        aggregate="book",
+        topic="library.book",
+        table="book",
+        kafka={"bootstrap.servers": "broker:9092", "security.protocol": "SSL"},
+        registry=Registry("http://registry", "ru", "r3gistry"),
+        target_name="warehouse",
+        target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
+    )
+    assert lake.target == DeltaTarget(str(pipeline.parent.parent / "build/lake"))
+    assert not {"r3gistry", "t4rget"} & set(repr(found).replace("'", " ").split())
+
+
+def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a job would read the topics of another prefix than the connector writes."""
+    file = pipeline.parent / "environments/testing.yaml"
+    file.write_text(f"{ENVIRONMENT}pipeline: {{prefix: eu}}\n")
+    assert {job.topic for job in load_jobs(pipeline, "testing")} == {"eu.author", "eu.book"}
+    monkeypatch.setenv("OUTBOX__PREFIX", "us")
+    monkeypatch.setenv("OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS", "other:9092")
+    found = load_jobs(pipeline, "testing")
+    assert {job.topic for job in found} == {"us.author", "us.book"}
+    assert {job.kafka["bootstrap.servers"] for job in found} == {"other:9092"}
+
+
+def test_a_selection_of_nothing_is_an_error(pipeline: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
+        load_jobs(pipeline, "testing", aggregates=["reader"])
+    assert "book -> lake" in caught.value.hint
+
+
+def test_a_target_that_the_environment_lacks(pipeline: Path) -> None:
+    file = pipeline.parent / "environments/testing.yaml"
+    file.write_text("\n".join(line for line in ENVIRONMENT.splitlines() if "lake:" not in line))
+    with pytest.raises(ConfigurationError, match="has no target 'lake'; it has: warehouse"):
+        load_jobs(pipeline, "testing")
