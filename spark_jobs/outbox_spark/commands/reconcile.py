@@ -125,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-reconcile", description)
     add = parser.add_argument
     add("--repair", action="store_true", help="write missing and stale rows, delete rows that are deleted in the topic")
-    add("--examples", type=int, default=EXAMPLES, metavar="N", help="number of keys to print of each kind; default 10")
+    add(
+        "--examples",
+        type=int,
+        default=EXAMPLES,
+        metavar="N",
+        help="number of keys to print of each kind; default %(default)s",
+    )
     add("--against-source", action="store_true", help="also compare the keys with the source table (backfill.table)")
     return parser
