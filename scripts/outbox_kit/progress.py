@@ -1,12 +1,17 @@
-"""How long steps tell what they do: a callback, so that only the command line prints."""
+"""Progress of long operations, reported through a callback so that only the command line prints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str], None]
-"""Takes one short sentence for a person."""
+"""Receives one line of text."""
 
 
 def silent(_: str) -> None:
     """Report nothing."""
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 change, 2 changes."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

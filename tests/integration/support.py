@@ -16,7 +16,6 @@ from confluent_kafka import Message
 from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app
-from outbox_kit.cli.options import hoist
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.topic_reader import read_all
@@ -79,7 +78,7 @@ def in_process(deployment: Deployment | None = None) -> Run:
 
 def called(arguments: list[str]) -> Finished:
     """Run one command in this process."""
-    result = CliRunner().invoke(app, hoist(arguments))
+    result = CliRunner().invoke(app, arguments)
     words = result.stderr
     if isinstance(result.exception, OutboxKitError):
         words += f"error: {result.exception.message}\nhint: {result.exception.hint}"

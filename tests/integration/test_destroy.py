@@ -14,9 +14,8 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.slot_removal import Delivered, drop_publication, drop_slot, undelivered_rows
-from outbox_kit.postgres.wal_positions import positions
-from outbox_kit.postgres.wal_positions import undelivered_rows as positions_undelivered_rows
+from outbox_kit.postgres.client import drop_publication, drop_slot
+from outbox_kit.postgres.slot_changes import Delivered, count_between, count_undelivered
 from outbox_kit.progress import silent
 from outbox_kit.waiting import Seen, wait_for
 
@@ -60,7 +59,7 @@ def test_destroy_keeps_what_has_value_and_a_new_pipeline_wins_over_it(
     assert write(deployment, source_dsn, "torn").startswith("0001_")
     asked = outbox("destroy", pipeline="torn")
     assert asked.code == 1, asked.words
-    assert "not a terminal, and --yes was not given" in asked.stderr
+    assert "--yes is required" in asked.stderr
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
 
     done = outbox("destroy", "--yes", "--output", "json", pipeline="torn")
@@ -127,7 +126,7 @@ def test_what_counts_as_delivered_is_the_commit(deploy: Deploy, source_dsn: str)
         connection.execute("select pg_create_logical_replication_slot('lasting_s', 'pgoutput')")
 
         def undelivered(delivered: Delivered) -> int:
-            return undelivered_rows(connection, source, delivered)
+            return count_undelivered(connection, source, delivered)
 
         lasting.execute("insert into lasting_event values (0)")
         connection.execute("insert into lasting_event select generate_series(1, 3)")
@@ -161,8 +160,8 @@ def test_messages_are_counted_as_rows_are(deploy: Deploy) -> None:
             (True, "outbox"),
         ]:
             connection.execute("select pg_logical_emit_message(%s, %s, 'x')", (transactional, prefix))
-        assert undelivered_rows(connection, source, Delivered()) == 2
-        server = positions(connection, "spoken_s")["server"]
-        assert positions_undelivered_rows(connection, source, after=0, upto=server) == 2
+        assert count_undelivered(connection, source, Delivered()) == 2
+        server = postgres_client.read_server(connection)["wal_position"]
+        assert count_between(connection, source, after=0, upto=server) == 2
         drop_slot(connection, "spoken_s")
         drop_publication(connection, "spoken_p")

@@ -165,7 +165,7 @@ def test_dead_letters(world: World, play: Play) -> None:
     done = play("dead-letters")
     assert "payload-invalid" in done[0].stdout
     world.comes_to("dead-1", live=True)
-    assert "1 dead letters acknowledged" in done[-1].stderr
+    assert "1 dead letter acknowledged" in done[-1].stderr
 
 
 def test_slot_lost(world: World, play: Play) -> None:
@@ -226,7 +226,7 @@ def test_poisoned_config(world: World, play: Play) -> None:
     config = world.deployment.connect.config(name)
     assert config is not None
     world.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
-    connect_lifecycle.wait_running(world.deployment.connect, name)
+    connect_lifecycle.wait_for_state(world.deployment.connect, name)
     done = play("poisoned-config")
     assert "connect.config" in done[0].stderr
     assert "poll.interval.ms" in done[1].stdout

@@ -17,7 +17,7 @@ from tests.integration.test_records import book, send, send_within
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment
-from outbox_kit.postgres import wal_positions
+from outbox_kit.postgres import slot_changes
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -231,7 +231,7 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     source = operate.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert wal_positions.undelivered_rows(connection, source, **after) == 1, (
+        assert slot_changes.count_between(connection, source, **after) == 1, (
             "by its commit, not by its own position"
         )
     run("resume")
@@ -289,10 +289,10 @@ def test_dead_letters_are_listed_without_payload_and_acknowledged(
     assert shown["row"]["payload"] == {"s3cret-field": "s3cret"}
     assert document(run("status", "--output", "json"))["dead_letters_unacknowledged"] == 2
 
-    assert "1 dead letters acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
+    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
     left = document(run("dead-letter", "list", "--output", "json"))["dead_letters"]
     assert [entry["key"] for entry in left] == ["dead-2"]
-    assert "1 dead letters acknowledged" in run("dead-letter", "acknowledge", "--all").stderr
+    assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--all").stderr
     assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
     assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2

@@ -1,8 +1,4 @@
-"""The command `outbox`: the only place that prints or exits.
-
-Exit codes: 0 fine, 1 error or failed check, 2 usage, 3 changes pending (`plan`). Data goes to stdout, words
-for people to stderr.
-"""
+"""The command line `outbox`: options, prompts, output and exit codes. Logic belongs in the packages it calls."""
 
 from __future__ import annotations
 
@@ -10,29 +6,26 @@ import signal
 import sys
 from types import FrameType
 
+from outbox_kit.cli import exit_codes
 from outbox_kit.cli.app import app
-from outbox_kit.cli.console import fail, show_traceback
-from outbox_kit.cli.options import hoist
+from outbox_kit.cli.console import print_error, print_traceback
 from outbox_kit.errors import OutboxKitError
-
-INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line and exit."""
-    arguments = hoist(sys.argv[1:])
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(args=arguments, prog_name="outbox", standalone_mode=True)
+        app(prog_name="outbox")
     except OutboxKitError as error:
-        if "--debug" in arguments:
-            show_traceback()
-        fail(error)
-        sys.exit(1)
+        if "--debug" in sys.argv:
+            print_traceback()
+        print_error(error)
+        sys.exit(exit_codes.ERROR)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(exit_codes.INTERRUPTED)
 
 
-def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """A polite kill ends like Ctrl-C: what was started is stopped."""
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM like Ctrl-C, so that cleanup runs."""
     raise KeyboardInterrupt

@@ -1,8 +1,7 @@
-"""Puts the commands together."""
+"""The command line: its commands and groups."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,66 +23,52 @@ from outbox_kit.cli.commands import (
     stuck,
     verify,
 )
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
-    help="Deploys, proves and drains a transactional outbox.",
-    epilog="Global options may stand before or after the command.",
+    epilog="The options that commands share are accepted before and after the command.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("render")(render.render)
-app.command("lint")(lint.lint)
-app.command("plan")(deploy.plan)
-app.command("apply")(deploy.apply)
-app.command("destroy")(destroy.destroy)
-app.command("verify")(verify.verify)
-app.command("backfill")(backfill.backfill)
-app.command("republish")(backfill.republish)
-app.command("log-level")(log_level.log_level)
-app.command("adopt")(adopt.adopt)
-app.command("demo")(demo.demo)
-app.command("status")(lifecycle.status)
-app.command("restart")(lifecycle.restart)
-app.command("pause")(lifecycle.pause)
-app.command("resume")(lifecycle.resume)
-app.command("stop")(lifecycle.stop)
-app.command("stuck")(stuck.stuck)
+for command in (
+    render.render,
+    lint.lint,
+    deploy.plan,
+    deploy.apply,
+    destroy.destroy,
+    verify.verify,
+    backfill.backfill,
+    backfill.republish,
+    adopt.adopt,
+    log_level.log_level,
+    demo.demo,
+    lifecycle.status,
+    lifecycle.restart,
+    lifecycle.pause,
+    lifecycle.resume,
+    lifecycle.stop,
+    stuck.stuck,
+):
+    app.command()(command)
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(stack.app, name="stack")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"outbox-kit {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def options(
-    context: typer.Context,
-    pipeline: Annotated[Path, typer.Option("-p", "--pipeline", help="Pipeline file.", envvar="OUTBOX_PIPELINE")] = Path(
-        "connectors/library.yaml"
-    ),
-    environment: Annotated[
-        str,
-        typer.Option("-e", "--environment", help="A file in environments/, by name.", envvar="OUTBOX_ENVIRONMENT"),
-    ] = "local",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Wins over the files; again for more. KEY: a.b or environment.a.b."
-        ),
-    ] = None,
-    output: Annotated[Output, typer.Option("--output", help="What goes to stdout.")] = Output.TABLE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[  # noqa: ARG001 - the callback acts on it
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+@common_options("output", "yes")
+def outbox(
+    common: CommonOptions,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keep the options that every command shares."""
-    context.obj = Common(pipeline, environment, output, yes, debug, tuple(settings or ()))
+    """Deploy, verify and operate a transactional outbox."""

@@ -1,4 +1,4 @@
-"""Asks a person before something that cannot be taken back."""
+"""Confirmation before a command does what cannot be undone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import sys
 
 import typer
 
-from outbox_kit.cli.console import say
-from outbox_kit.cli.options import Common
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_error
+from outbox_kit.cli.options import CommonOptions
+from outbox_kit.errors import ConfigurationError
 
 
-def confirm(common: Common, question: str, *, hint: str) -> None:
-    """Go on with --yes or a person's yes, else exit with 1; never wait for an answer that cannot come."""
+def confirm(common: CommonOptions, question: str, *, hint: str) -> None:
+    """Return with --yes or after a confirmation, else exit with ERROR; never prompt without a terminal."""
     if common.yes:
         return
     if not sys.stdin.isatty():
-        say(f"error: not a terminal, and --yes was not given\nhint:  {hint}")
-        raise typer.Exit(1)
+        print_error(ConfigurationError("--yes is required: stdin is not a terminal", hint))
+        raise typer.Exit(exit_codes.ERROR)
     if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.ERROR)

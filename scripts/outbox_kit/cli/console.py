@@ -1,4 +1,4 @@
-"""Where words and data go: words for people to stderr, data to stdout."""
+"""Output: messages to stderr, data to stdout, reports to files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
@@ -13,44 +14,54 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outbox_kit.errors import OutboxKitError
+from outbox_kit.errors import ConfigurationError, OutboxKitError
 
-words = Console(stderr=True, highlight=False, soft_wrap=True)
-data = Console(highlight=False)
-
-
-def say(sentence: str) -> None:
-    """One line of progress."""
-    words.print(Text(sentence))
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+stdout = Console(highlight=False)
 
 
-def fail(error: OutboxKitError) -> None:
-    """An expected error and its next step."""
-    words.print(Text("error: ", style="bold red").append(error.message, style="not bold default"))
+def print_message(message: str) -> None:
+    """Print one line to stderr."""
+    stderr.print(Text(message))
+
+
+def print_error(error: OutboxKitError) -> None:
+    """Print an expected error and its hint to stderr."""
+    stderr.print(Text("error: ", style="bold red").append(error.message, style="not bold default"))
     if error.hint:
-        words.print(Text("hint:  ", style="bold").append(error.hint, style="not bold"))
+        stderr.print(Text("hint:  ", style="bold").append(error.hint, style="not bold"))
 
 
-def show_traceback() -> None:
-    """The exception being handled, for `--debug`."""
+def print_traceback() -> None:
+    """Print the traceback of the exception being handled to stderr."""
     sys.stderr.write(traceback.format_exc())
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """One JSON document on stdout."""
+    """Print one JSON document to stdout."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", console: Console | None = None
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", to: Console = stdout
 ) -> None:
-    """A table; whole values on one line each where the output is no terminal."""
-    table = Table(*columns, title=title or None, title_justify="left", box=None, pad_edge=False)
+    """Print a table; values are never truncated, and only a terminal wraps them."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    target = console or data
-    if target.is_terminal:
-        target.print(table)
+    if to.is_terminal:
+        to.print(table)
     else:
         width = sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
-        Console(file=target.file, width=max(width, cell_len(title)), highlight=False).print(table)
+        Console(file=to.file, width=max(width, cell_len(title)), highlight=False).print(table)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a file that the user named. Raises ConfigurationError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise ConfigurationError(message, "name a file in an existing folder") from None

@@ -1,71 +1,117 @@
-"""The options that every command shares, wherever on the line they stand."""
+"""The options that the commands share, accepted before and after the command."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
 
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.pipeline import Overrides
 
 
 class Output(StrEnum):
-    """Form of what goes to stdout."""
+    """Format of the data on stdout."""
 
     TABLE = "table"
     JSON = "json"
 
 
 @dataclass(frozen=True)
-class Common:
-    """The global options of one call."""
+class CommonOptions:
+    """Values of the shared options in one call."""
 
     pipeline: Path
     environment: str
-    output: Output
-    yes: bool
-    debug: bool
     settings: tuple[str, ...] = ()
-    """What `--set` was given."""
+    output: Output = Output.TABLE
+    yes: bool = False
+    debug: bool = False
 
     @property
     def overrides(self) -> Overrides:
-        """What wins over the files in this call."""
+        """The settings that override the files."""
         return Overrides(self.settings)
 
     @property
     def project(self) -> Path:
-        """The folder that holds connectors/ and build/."""
+        """The folder that contains connectors/ and build/."""
         return self.pipeline.resolve().parent.parent
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """The pipeline and environment files, read; connections are closed at the end."""
+        """Load the pipeline and environment files; connections are closed at the end."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
 
-WITH_VALUE = frozenset({"-p", "--pipeline", "-e", "--environment", "--set", "--output"})
-ATTACHED = frozenset({"-p", "-e"})  # -eproduction
-FLAGS = frozenset({"--yes", "--debug"})
+def _declarations(
+    pipeline: Annotated[
+        Path,
+        typer.Option("-p", "--pipeline", metavar="FILE", help="Read this pipeline file.", envvar="OUTBOX_PIPELINE"),
+    ] = Path("connectors/library.yaml"),
+    environment: Annotated[
+        str,
+        typer.Option(
+            "-e",
+            "--environment",
+            metavar="NAME",
+            help="Read environments/NAME.yaml, beside the pipeline file.",
+            envvar="OUTBOX_ENVIRONMENT",
+        ),
+    ] = "local",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a setting; repeatable. KEY is a.b (pipeline file) or environment.a.b.",
+        ),
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", help="Format of the data on stdout.")] = Output.TABLE,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip confirmation.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Declare each option once; only the signature is used."""
 
 
-def hoist(arguments: list[str]) -> list[str]:
-    """Move global options to the front, where the parser looks for them: `outbox verify --output json`.
+DECLARATIONS = inspect.signature(_declarations, eval_str=True).parameters
 
-    What follows `--` stays where it is.
-    """
-    front: list[str] = []
-    rest: list[str] = []
-    remaining = iter(arguments)
-    for argument in remaining:
-        if argument == "--":
-            return [*front, *rest, argument, *remaining]
-        attached = argument[:2] in ATTACHED and len(argument) > len("-p")
-        if argument in FLAGS or attached or argument.partition("=")[0] in WITH_VALUE:
-            front.append(argument)
-            if argument in WITH_VALUE:
-                front.extend(value for value in [next(remaining, None)] if value is not None)
-        else:
-            rest.append(argument)
-    return [*front, *rest]
+
+def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the shared options to a command, which receives their values as its first argument."""
+    shared = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - as the command declares them
+            own = {name: value for name, value in values.items() if name not in DECLARATIONS}
+            command(_common_of(context), **own)
+
+        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
+        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        every = [first, *(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in [*parameters, *shared])]
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {entry.name: entry.annotation for entry in every}
+        return run
+
+    return decorate
+
+
+def _common_of(context: typer.Context) -> CommonOptions:
+    """Merge both positions: an option after the command overrides the same one before it; --set adds up."""
+    before, after = context.find_root(), context
+    values = {name: before.params[name] for name in DECLARATIONS if name in before.params}
+    for name in DECLARATIONS.keys() & after.params.keys():
+        source = after.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            values[name] = after.params[name]
+    if after is not before:
+        values["settings"] = [*(before.params["settings"] or []), *(after.params["settings"] or [])]
+    values["settings"] = tuple(values["settings"] or ())
+    return CommonOptions(**{field.name: values[field.name] for field in fields(CommonOptions)})

@@ -1,34 +1,37 @@
-"""How a plan is shown: a table with dangers and the order of a schema roll-out below it, or JSON."""
+"""A plan as text: a table of changes, then dangers, pending conditions and schema roll-out steps."""
 
 from __future__ import annotations
 
+from rich.console import Console
+
 from outbox_kit.changes import Change
-from outbox_kit.cli.console import print_table, say, words
+from outbox_kit.cli.console import print_message, print_table, stdout
 from outbox_kit.deployment import Plan
 
-HEADS = ["system", "object", "action", "change", "why"]
+COLUMNS = ["system", "object", "action", "change", "reason"]
 
 
-def show_table(changes: list[Change], *, to_person: bool = False) -> None:
-    """The changes; to stderr where a question follows."""
-    print_table(HEADS, [_row(change) for change in changes], console=words if to_person else None)
+def print_changes(changes: list[Change], *, to: Console = stdout) -> None:
+    """Print the changes as a table; an exclamation mark shows the dangerous ones."""
+    print_table(COLUMNS, [_row(change) for change in changes], to=to)
 
 
 def _row(change: Change) -> list[str]:
     arrow = " → ".join(filter(None, (change.before, change.after)))
-    return [change.system, change.object, f"{change.action} !" if change.danger else change.action, arrow, change.why]
+    action = f"{change.operation} !" if change.danger else change.operation
+    return [change.system, change.target, action, arrow, change.reason]
 
 
-def say_notes(plan: Plan) -> None:
-    """Dangers, what is missing, and the order of roll-outs: words beside the table."""
+def print_plan_notes(plan: Plan) -> None:
+    """Print what the table does not show: dangers, what the connector waits for, and the order of roll-outs."""
     for change in plan.changes:
         if change.danger:
-            say(f"DANGER  {change.object}: {change.danger}")
+            print_message(f"DANGER  {change.object}: {change.danger}")
         if change in plan.dangerous:
-            say(f'        needs --allow "{change.object}"')
+            print_message(f'        requires --allow "{change.object}"')
     if plan.waits_for:
-        say(f"the connector waits for: {', '.join(plan.waits_for)}")
+        print_message(f"the connector waits for: {', '.join(plan.waits_for)}")
     for entry in plan.rollout:
-        say(f"safe order for the schema of {entry.aggregate}:")
+        print_message(f"roll out the schema of {entry.aggregate} in this order:")
         for number, step in enumerate(entry.steps, start=1):
-            say(f"  {number}. {step}")
+            print_message(f"  {number}. {step}")

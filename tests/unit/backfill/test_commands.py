@@ -21,12 +21,12 @@ def test_keys_are_lines_and_are_taken_as_they_stand(tmp_path: Path) -> None:
     assert _read_keys(path) == ["a", " b ", "c\u2028d", "last"]
 
 
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"\xff", "is not UTF-8")])
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"\xff", "not UTF-8")])
 def test_a_keys_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "keys"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=f"keys file .*: {reason}"):
+    with pytest.raises(ConfigurationError, match=f"cannot read keys from .*: {reason}"):
         _read_keys(path)
 
 

@@ -8,6 +8,6 @@ SECRETS = {
     "OUTBOX_REGISTRY_PASSWORD": "registry-s3cret",
 }
 CHANGES = [
-    Change("kafka", "topic library.book", "create", "newest state of every book", "", "4 partitions, compact"),
-    Change("connect", "connector c", "update", "restarts the task", "old", "new"),
+    Change("kafka", "topic", "library.book", "create", "newest state of every book", "", "4 partitions, compact"),
+    Change("connect", "connector", "c", "update", "restarts the task", "old", "new"),
 ]

@@ -36,8 +36,8 @@ ODD = [
 
 
 def test_text_arrives_as_it_is() -> None:
-    code = f"for text in {ODD!r}:\n    say(text)\n    fail(OutboxKitError(text, text))\n"
-    code += "fail(OutboxKitError('no'))\n"
+    code = f"for text in {ODD!r}:\n    print_message(text)\n    print_error(OutboxKitError(text, text))\n"
+    code += "print_error(OutboxKitError('no'))\n"
     done = run(code)
     expected = [line for text in ODD for line in (text, f"error: {text}", f"hint:  {text}")]
     assert done.stderr.splitlines() == [*expected, "error: no"]
@@ -64,7 +64,7 @@ def test_the_traceback_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     try:
         raise OutboxKitError("no")
     except OutboxKitError:
-        console.show_traceback()
+        console.print_traceback()
     out, err = capsys.readouterr()
     assert err.startswith("Traceback (most recent call last):")
     assert err.endswith("OutboxKitError: no\n")

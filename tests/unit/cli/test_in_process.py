@@ -30,9 +30,10 @@ COMMANDS = list(commands(typer.main.get_command(app)))
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) or "outbox" for path, _ in COMMANDS])
 def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) -> None:  # noqa: ANN401
     assert command.help
-    result = CliRunner().invoke(app, [*path, "--help"])
+    result = CliRunner().invoke(app, [*path, "-h"], env={"COLUMNS": "80"})
     assert (result.exit_code, result.stderr) == (0, "")
     assert "Usage:" in result.stdout
+    assert [line for line in result.stdout.splitlines() if line.endswith("...") and "Usage" not in line] == []
     undescribed = [entry.name for entry in command.params if not getattr(entry, "help", "")]
     assert undescribed == []
 

@@ -1,69 +1,103 @@
-"""Global options stand anywhere on the line."""
+"""The shared options are accepted before and after a command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from outbox_kit.cli.options import FLAGS, WITH_VALUE, Common, Output, hoist
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+
+PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> list[CommonOptions]:
+    """What the commands of `parse` received; no option is set by a variable."""
+    for name in ("OUTBOX_PIPELINE", "OUTBOX_ENVIRONMENT"):
+        monkeypatch.delenv(name, raising=False)
+    return []
+
+
+def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOptions:
+    """Return the options that a command of a small app receives."""
+    app = typer.Typer()
+
+    @app.callback()
+    @common_options("output", "yes")
+    def root(common: CommonOptions) -> None: ...
+
+    @app.command()
+    @common_options("output", "yes")
+    def ask(common: CommonOptions, key: str = "") -> None:  # noqa: ARG001 - parsed only
+        received.append(common)
+
+    @app.command()
+    @common_options()
+    def quiet(common: CommonOptions) -> None:
+        received.append(common)
+
+    result = CliRunner().invoke(app, line.split(), env=environ)
+    assert result.exit_code == 0, result.output
+    return received[-1]
+
+
+DEFAULTS = CommonOptions(PIPELINE, ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("before", "after", "expected"),
     [
-        ("", ""),
-        ("verify", "verify"),
-        ("--output json verify", "--output json verify"),
-        ("verify --output json", "--output json verify"),
-        ("verify --output=json", "--output=json verify"),
-        ("apply --yes", "--yes apply"),
-        ("apply --yes --debug", "--yes --debug apply"),
-        ("plan -e production -p a.yaml", "-e production -p a.yaml plan"),
+        ("", "", DEFAULTS),
+        ("--output json", "--output=json", CommonOptions(PIPELINE, ENVIRONMENT, output=Output.JSON)),
+        ("--yes --debug", "--debug --yes", CommonOptions(PIPELINE, ENVIRONMENT, yes=True, debug=True)),
         (
-            "plan --environment production --pipeline=a.yaml",
-            "--environment production --pipeline=a.yaml plan",
+            "-e production -p a.yaml",
+            "--environment production --pipeline=a.yaml",
+            CommonOptions(Path("a.yaml"), "production"),
         ),
-        ("-e one plan -e two", "-e one -e two plan"),
-        ("stack logs kafka --lines 3 --output json", "--output json stack logs kafka --lines 3"),
-        ("verify --canary-timeout 5 -e x", "-e x verify --canary-timeout 5"),
-        ("demo --keep --seed 1", "demo --keep --seed 1"),
-        ("verify --output", "--output verify"),
-        ("verify -- --output json", "verify -- --output json"),
-        ("verify --yes -- --debug -e x", "--yes verify -- --debug -e x"),
-        ("apply --help", "apply --help"),
-        ("apply --yess", "apply --yess"),
-        # the value may stick to a short option
-        ("plan -eproduction", "-eproduction plan"),
-        ("plan -pa.yaml", "-pa.yaml plan"),
-        ("plan --set a.b=c=d --set e=-f", "--set a.b=c=d --set e=-f plan"),
-        ("plan --set=a.b=c apply", "--set=a.b=c plan apply"),
-        ("plan --set --yes", "--set --yes plan"),
-        ("plan --settings x", "plan --settings x"),
+        ("-eproduction -pa.yaml", "-pa.yaml -eproduction", CommonOptions(Path("a.yaml"), "production")),
+        (
+            "--set a.b=c=d --set e=-f",
+            "--set=a.b=c=d --set e=-f",
+            CommonOptions(PIPELINE, ENVIRONMENT, ("a.b=c=d", "e=-f")),
+        ),
     ],
 )
-def test_hoist(line: str, expected: str) -> None:
-    assert hoist(line.split()) == expected.split()
+def test_both_positions(received: list[CommonOptions], before: str, after: str, expected: CommonOptions) -> None:
+    assert parse(f"{before} ask", received) == expected
+    assert parse(f"ask {after}", received) == expected
 
 
-def test_every_global_option_is_known_to_hoist() -> None:
-    """An option added to the callback and forgotten here would work only before the command."""
-    import typer  # noqa: PLC0415 - only here
+def test_the_position_after_the_command_wins(received: list[CommonOptions]) -> None:
+    assert parse("-e one --output json ask -e two --output table", received) == CommonOptions(PIPELINE, "two")
 
-    from outbox_kit.cli.app import app  # noqa: PLC0415
 
-    parameters = typer.main.get_command(app).params
-    flags = {name for entry in parameters if getattr(entry, "is_flag", False) for name in entry.opts}
-    with_value = {name for entry in parameters if not getattr(entry, "is_flag", False) for name in entry.opts}
-    assert flags - {"--version", "--help"} == FLAGS
-    assert with_value == WITH_VALUE
+def test_settings_of_both_positions_add_up(received: list[CommonOptions]) -> None:
+    assert parse("--set a=b ask --set c=d", received).settings == ("a=b", "c=d")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("ask", "variable"), ("-e before ask", "before"), ("ask -e after", "after")]
+)
+def test_an_option_wins_over_its_variable(received: list[CommonOptions], line: str, expected: str) -> None:
+    assert parse(line, received, OUTBOX_ENVIRONMENT="variable").environment == expected
+
+
+def test_a_value_may_look_like_an_option(received: list[CommonOptions]) -> None:
+    """`--key -e17` once became `-e 17`."""
+    assert parse("ask --key -e17", received) == DEFAULTS
+
+
+def test_before_the_command_an_option_without_effect_is_accepted(received: list[CommonOptions]) -> None:
+    assert parse("--output json --yes quiet", received).output is Output.JSON
 
 
 def test_the_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
-    common = Common(tmp_path / "connectors" / "a.yaml", "local", Output.TABLE, yes=False, debug=False)
-    assert common.project == tmp_path
+    assert CommonOptions(tmp_path / "connectors" / "a.yaml", "local").project == tmp_path
 
 
-def test_what_is_set_wins_over_the_files(tmp_path: Path) -> None:
-    common = Common(tmp_path / "a.yaml", "local", Output.TABLE, yes=False, debug=False, settings=("a=b", "c=d"))
-    assert common.overrides.options == ("a=b", "c=d")
+def test_settings_override_the_files(tmp_path: Path) -> None:
+    assert CommonOptions(tmp_path / "a.yaml", "local", settings=("a=b", "c=d")).overrides.options == ("a=b", "c=d")

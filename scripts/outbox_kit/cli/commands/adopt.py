@@ -9,20 +9,28 @@ import typer
 
 from outbox_kit import backfill
 from outbox_kit.cli.confirmation import confirm
-from outbox_kit.cli.console import print_json, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli.console import print_json, print_message
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 
+@common_options("output", "yes")
 def adopt(
-    context: typer.Context,
-    old_connector: Annotated[str, typer.Argument(help="A running Debezium connector that the kit did not make.")],
+    common: CommonOptions,
+    old_connector: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONNECTOR", help="Name of a running Debezium connector that outbox-kit did not create."
+        ),
+    ],
 ) -> None:
-    """Take over slot and position of another connector, then delete it: no gap, no double send."""
-    common: Common = context.obj
+    """Replace another connector: take over its slot and offset.
+
+    The old connector is deleted. No row is lost and none is sent twice.
+    """
     with common.deployment() as target:
-        question = f"Stop and delete connector {old_connector}, and let {target.pipeline.connector.name} go on?"
-        confirm(common, question, hint="the same command with --yes does not ask")
-        done = backfill.adopt(target, old_connector, say)
+        question = f"Stop and delete connector {old_connector}, and continue with {target.pipeline.connector.name}?"
+        confirm(common, question, hint="add --yes to skip confirmation")
+        result = backfill.adopt(target, old_connector, print_message)
     if common.output is Output.JSON:
-        print_json(dataclasses.asdict(done))
-    say(f"connector {done.connector} has taken over from {done.old}")
+        print_json(dataclasses.asdict(result))
+    print_message(f"connector {result.connector} has replaced {result.old}")

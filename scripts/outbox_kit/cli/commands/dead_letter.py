@@ -43,7 +43,7 @@ def show(
     common: CommonOptions,
     place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place, as `dead-letter list` prints it.")],
 ) -> None:
-    """Print one dead letter as JSON, with its outbox row and payload."""
+    """Print one dead letter as JSON, payload included."""
     with common.deployment() as target:
         letter, row = dead_letters.show(target.kafka, target.pipeline, _place(place, "PARTITION/OFFSET"))
     print_json({**letter.to_dict(), "row": _parse_row(row)})

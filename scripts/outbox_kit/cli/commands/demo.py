@@ -1,4 +1,4 @@
-"""demo."""
+"""outbox demo."""
 
 from __future__ import annotations
 
@@ -7,30 +7,37 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 
-NEXT = """The stack is up. Three things to try next:
-  {outbox} stack status                   addresses, and a DSN for psql
-  {outbox} verify                         every check, and a canary through the whole path
-  {outbox} demo --keep                    more changes on top of these
-and when you are done: {outbox} stack down --purge"""
+NEXT_STEPS = """The stack is running. Next steps:
+  {outbox} stack status                   show addresses, and a DSN for psql
+  {outbox} verify                         run every check and send a canary event
+  {outbox} demo --keep                    make more changes
+  {outbox} stack down --purge             stop the stack and delete its data"""
 
 
+@common_options("output")
 def demo(
-    context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack up afterwards.")] = False,
-    transactions: Annotated[int, typer.Option("--transactions", min=1, help="Size of the workload.")] = 3000,
-    seed: Annotated[int | None, typer.Option("--seed", help="Repeats a workload.")] = None,
+    common: CommonOptions,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the stack running afterwards.")] = False,
+    transactions: Annotated[
+        int, typer.Option("--transactions", min=1, metavar="NUMBER", help="Number of transactions to write.")
+    ] = 3000,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="NUMBER", help="Seed of the workload, to repeat it. Default: random."),
+    ] = None,
 ) -> None:
-    """Show the main job on the embedded stack: from an outbox row to a table, and the proof.
+    """Run the worked example on the embedded stack.
 
-    Exit code 1 unless every row of both targets equals the source. Details: build/demo/result.json.
+    It writes outbox rows, materializes them into two targets and compares every row with the source. Exit code 1
+    when a row differs. The result is also written to build/demo/result.json.
     """
-    from outbox_kit.demo.run import Demo  # noqa: PLC0415 - no other command pays for its import
+    from outbox_kit.demo.run import Demo  # noqa: PLC0415 - only this command needs the import
 
-    common: Common = context.obj
-    run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, say)
+    run = Demo(common.pipeline, transactions, secrets.randbelow(2**31) if seed is None else seed, print_message)
     report = run.run(keep=keep)
     if common.output is Output.JSON:
         print_json(report.to_dict())
@@ -38,9 +45,9 @@ def demo(
         for table in report.tables():
             print_table(table.heads, table.rows, title=table.title)
     for reason in report.mismatches:
-        say(f"does not match: {reason}")
-    say(f"match: {'true' if report.match else 'false'} (build/demo/result.json)")
+        print_message(f"mismatch: {reason}")
+    print_message(f"match: {'true' if report.match else 'false'} (build/demo/result.json)")
     if keep:
-        say(NEXT.format(outbox=".venv/bin/outbox"))
+        print_message(NEXT_STEPS.format(outbox=".venv/bin/outbox"))
     if not report.match:
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.ERROR)

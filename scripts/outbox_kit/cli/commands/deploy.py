@@ -1,8 +1,7 @@
-"""plan, apply."""
+"""outbox plan, outbox apply."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -11,112 +10,116 @@ import typer
 
 from outbox_kit import deployment
 from outbox_kit.changes import System
+from outbox_kit.cli import exit_codes
 from outbox_kit.cli.confirmation import confirm
-from outbox_kit.cli.console import print_json, say
-from outbox_kit.cli.options import Common, Output
-from outbox_kit.cli.plan_output import say_notes, show_table
+from outbox_kit.cli.console import print_json, print_message, stderr, write_report
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.plan_output import print_changes, print_plan_notes
 from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.progress import plural
 
-CHANGES_PENDING = 3
 Only = Annotated[
-    list[str],
-    typer.Option("--only", metavar="SYSTEM", help="postgres, kafka, registry or connect; may be repeated."),
+    list[str] | None,
+    typer.Option("--only", metavar="SYSTEM", help="Limit to postgres, kafka, registry or connect; repeatable."),
 ]
 Recover = Annotated[
     bool,
-    typer.Option("--recover", help="Slot or database is another one: raise the epoch, take its position."),
+    typer.Option("--recover", help="Accept a replaced slot or database: raise the source epoch, start at the slot."),
 ]
 
 
+@common_options("output")
 def plan(
-    context: typer.Context,
-    only: Only = [],  # noqa: B006 - typer reads the default
+    common: CommonOptions,
+    only: Only = None,
     recover: Recover = False,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Keep the plan for `outbox apply --plan FILE`.")
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the plan for `outbox apply --plan FILE`.")
     ] = None,
 ) -> None:
-    """Show what apply would change. Exit code 3 when there is something."""
-    common: Common = context.obj
+    """Show the changes that apply would make.
+
+    Exit code 3 when changes are pending.
+    """
     with common.deployment() as target:
-        found = deployment.make_plan(target, recover=recover, only=_systems(only))
+        pending = deployment.make_plan(target, recover=recover, only=_systems(only))
     if save is not None:
-        save.write_text(json.dumps(deployment.to_document(found), indent=2) + "\n", encoding="utf-8")
+        write_report(save, json.dumps(deployment.to_document(pending), indent=2) + "\n")
     if common.output is Output.JSON:
-        print_json(deployment.to_document(found))
-    elif found.changes:
-        show_table(list(found.changes))
-        say_notes(found)
+        print_json(deployment.to_document(pending))
+    elif pending.changes:
+        print_changes(list(pending.changes))
+        print_plan_notes(pending)
     else:
-        say("no changes: everything is as the files say")
-    if found.changes:
-        raise typer.Exit(CHANGES_PENDING)
+        print_message("no changes: the deployment matches the files")
+    if pending.changes:
+        raise typer.Exit(exit_codes.CHANGES_PENDING)
 
 
+@common_options("output", "yes")
 def apply(
-    context: typer.Context,
-    only: Only = [],  # noqa: B006 - typer reads the default
+    common: CommonOptions,
+    only: Only = None,
     recover: Recover = False,
     allow: Annotated[
-        list[str],
-        typer.Option("--allow", metavar="OBJECT", help="Make this dangerous change too; as the plan names it."),
-    ] = [],  # noqa: B006 - typer reads the default
+        list[str] | None,
+        typer.Option("--allow", metavar="OBJECT", help="Allow a dangerous change of this object; repeatable."),
+    ] = None,
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of a saved plan.")
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for another apply to end.")
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long for another apply to end.")
     ] = 0,
     rollback: Annotated[
-        bool, typer.Option(" /--no-rollback", help="Leave a connector that FAILED with its new config.")
+        bool,
+        typer.Option("--rollback/--no-rollback", help="Restore the previous config of a connector that fails."),
     ] = True,
 ) -> None:
-    """Bring database, topics, schemas and connector to what the files say."""
-    common: Common = context.obj
+    """Deploy database objects, topics, schemas and connector."""
     systems = _systems(only)
     with common.deployment() as target:
-        shown = _saved(plan_file, recover, systems) if plan_file else None
+        shown = _read_saved_plan(plan_file, recover, systems) if plan_file else None
         if shown is not None:
             recover, systems = shown.recover, list(shown.only)
         if not common.yes:
             shown = shown or deployment.make_plan(target, recover=recover, only=systems)
-            _ask(common, shown)
-        done = deployment.apply(
+            _confirm_plan(common, shown)
+        changes = deployment.apply(
             target,
-            say,
+            print_message,
             recover=recover,
             only=systems,
-            allow=allow,
+            allow=allow or [],
             shown=shown,
             wait_seconds=wait,
             rollback=rollback,
         )
     if common.output is Output.JSON:
-        print_json({"changes": [dataclasses.asdict(change) for change in done]})
-    say(f"{len(done)} changes made" if done else "nothing to change")
+        print_json({"changes": [change.to_dict() for change in changes]})
+    print_message(f"{plural(len(changes), 'change')} made" if changes else "nothing to change")
 
 
-def _systems(names: list[str]) -> list[System]:
-    """Raises BadParameter: wrong usage."""
-    unknown = [name for name in names if name not in deployment.SYSTEMS]
+def _systems(names: list[str] | None) -> list[System]:
+    """Return the systems named, in the order of deployment. Raises BadParameter."""
+    unknown = set(names or []).difference(deployment.SYSTEMS)
     if unknown:
-        known = ", ".join(deployment.SYSTEMS)
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {known}", param_hint="--only")
-    return [system for system in deployment.SYSTEMS if system in names]
+        message = f"unknown system {min(unknown)!r}; known: {', '.join(deployment.SYSTEMS)}"
+        raise typer.BadParameter(message, param_hint="--only")
+    return [system for system in deployment.SYSTEMS if system in (names or [])]
 
 
-def _saved(path: Path, recover: bool, only: list[System]) -> Plan:
+def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
     if recover or only:
-        message = "--plan stands for itself: --recover and --only are in it"
+        message = "--plan cannot be combined with --recover or --only"
         raise ConfigurationError(message, "give them to `outbox plan --save FILE`")
     return deployment.read_plan(path)
 
 
-def _ask(common: Common, plan: Plan) -> None:
-    """Show a person what would be done, and ask."""
+def _confirm_plan(common: CommonOptions, plan: Plan) -> None:
     if plan.changes:
-        show_table(list(plan.changes), to_person=True)
-        say_notes(plan)
-        hint = "look at `outbox plan`, then `outbox apply --yes`"
-        confirm(common, f"Make {len(plan.changes)} changes?", hint=hint)
+        print_changes(list(plan.changes), to=stderr)
+        print_plan_notes(plan)
+        hint = "run `outbox plan`, then `outbox apply --yes`"
+        confirm(common, f"Make {plural(len(plan.changes), 'change')}?", hint=hint)

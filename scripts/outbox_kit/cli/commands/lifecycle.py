@@ -1,4 +1,4 @@
-"""status, restart, pause, resume, stop."""
+"""outbox status, restart, pause, resume, stop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from outbox_kit import lsn
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
@@ -17,86 +18,102 @@ from outbox_kit.operations.status import PipelineStatus
 UNKNOWN = "unknown"
 
 
-def status(context: typer.Context) -> None:
-    """Show connector, slot, positions and dead letters on one screen. Exit code 1 unless all is RUNNING."""
-    common: Common = context.obj
+@common_options("output")
+def status(common: CommonOptions) -> None:
+    """Show connector, slot, WAL positions and dead letters.
+
+    Exit code 1 unless the connector and its tasks are RUNNING and the slot is usable.
+    """
     with common.deployment() as target:
-        found = pipeline_status.read_status(target)
+        report = pipeline_status.read_status(target)
     if common.output is Output.JSON:
-        print_json(found.to_dict())
+        print_json(report.to_dict())
     else:
-        print_table(["what", "now"], _rows(found))
-        for problem in found.problems:
-            say(f"not well: {problem}")
-        for note in found.notes:
-            say(f"note: {note}")
-    if found.problems:
-        raise typer.Exit(1)
+        print_table(["property", "value"], _rows(report))
+        for problem in report.problems:
+            print_message(f"problem: {problem}")
+        for note in report.notes:
+            print_message(f"note: {note}")
+    if report.problems:
+        raise typer.Exit(exit_codes.ERROR)
 
 
+@common_options("output")
 def restart(
-    context: typer.Context,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what FAILED of connector and tasks.")] = False,
+    common: CommonOptions,
+    failed: Annotated[bool, typer.Option("--failed", help="Restart only the connector or tasks that FAILED.")] = False,
 ) -> None:
-    """Restart connector and tasks and wait until they run; refused where rows could be lost."""
-    common: Common = context.obj
+    """Restart connector and tasks, and wait until they run.
+
+    Refused where rows could be lost.
+    """
     with common.deployment() as target:
-        _show(common, lifecycle.restart(target, say, only_failed=failed))
+        _print_status(common, lifecycle.restart(target, print_message, only_failed=failed))
 
 
-def pause(context: typer.Context) -> None:
-    """Pause the connector: its task stays and keeps the slot, but reads nothing."""
-    common: Common = context.obj
+@common_options("output")
+def pause(common: CommonOptions) -> None:
+    """Pause the connector.
+
+    Its task stays assigned and keeps the replication slot active, but reads nothing.
+    """
     with common.deployment() as target:
-        _show(common, lifecycle.pause(target, say), lifecycle.declared_otherwise(target, "paused"))
+        result = lifecycle.pause(target, print_message)
+        _print_status(common, result, lifecycle.declared_state_note(target, "paused"))
 
 
-def resume(context: typer.Context) -> None:
-    """Start a paused or stopped connector and wait until it runs; refused where rows could be lost."""
-    common: Common = context.obj
+@common_options("output")
+def resume(common: CommonOptions) -> None:
+    """Resume a paused or stopped connector, and wait until it runs.
+
+    Refused where rows could be lost.
+    """
     with common.deployment() as target:
-        _show(common, lifecycle.resume(target, say), lifecycle.declared_otherwise(target, "running"))
+        result = lifecycle.resume(target, print_message)
+        _print_status(common, result, lifecycle.declared_state_note(target, "running"))
 
 
-def stop(context: typer.Context) -> None:
-    """Stop the connector: its task ends and gives the slot up; config and offsets stay."""
-    common: Common = context.obj
+@common_options("output")
+def stop(common: CommonOptions) -> None:
+    """Stop the connector.
+
+    Its task ends and releases the replication slot; config and offsets are retained.
+    """
     with common.deployment() as target:
-        _show(common, lifecycle.stop(target, say), lifecycle.declared_otherwise(target, "stopped"))
+        result = lifecycle.stop(target, print_message)
+        _print_status(common, result, lifecycle.declared_state_note(target, "stopped"))
 
 
-def _show(common: Common, seen: ConnectorStatus, note: str = "") -> None:
+def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = "") -> None:
     if common.output is Output.JSON:
-        print_json({"connector": seen.connector, "tasks": list(seen.tasks)})
-    say(seen.words)
+        print_json({"connector": result.connector, "tasks": list(result.tasks)})
+    print_message(result.text)
     if note:
-        say(f"note: {note}")
+        print_message(f"note: {note}")
 
 
-def _rows(found: PipelineStatus) -> list[list[str]]:
-    row = found.slot_row
-    tasks = [[f"task {number}", f"{task.state} on {task.worker}"] for number, task in enumerate(found.tasks)] or [
-        ["tasks", "none"]
-    ]
+def _rows(report: PipelineStatus) -> list[list[str]]:
+    tasks = [[f"task {number}", f"{task.state} on {task.worker}"] for number, task in enumerate(report.tasks)]
+    epoch = report.actual_epoch if report.connect_responded else UNKNOWN
     return [
-        ["connector", f"{found.connector}: {found.state or UNKNOWN} on {found.worker or 'no worker'}"],
-        *tasks,
-        *([["root cause", found.cause]] if found.cause else []),
-        ["slot", f"{found.slot}: {_slot(found)}"],
-        ["lag", UNKNOWN if found.lag is None else f"{lsn.size(found.lag)} behind the server"],
-        ["retained WAL", UNKNOWN if found.retained is None else lsn.size(found.retained)],
-        ["position of connector", lsn.both(found.position) if found.asked else UNKNOWN],
-        ["position of slot", lsn.both(found.confirmed) if row else UNKNOWN],
-        ["position of server", lsn.both(row.get("server")) if row else UNKNOWN],
-        ["dead letters", UNKNOWN if found.dead_letters is None else f"{found.dead_letters} not acknowledged"],
-        ["source epoch", f"{found.live_epoch if found.asked else UNKNOWN} (lock file: {found.locked_epoch or 'none'})"],
-        ["config", found.fingerprint or ("none" if found.asked else UNKNOWN)],
+        ["connector", f"{report.connector}: {report.state or UNKNOWN} on {report.worker or 'no worker'}"],
+        *(tasks or [["tasks", "none"]]),
+        *([["root cause", report.cause]] if report.cause else []),
+        ["slot", f"{report.slot_name}: {_slot_state(report)}"],
+        ["lag", UNKNOWN if report.lag is None else f"{lsn.size(report.lag)} behind the server"],
+        ["retained WAL", UNKNOWN if report.retained is None else lsn.size(report.retained)],
+        ["LSN of connector", lsn.both(report.position) if report.connect_responded else UNKNOWN],
+        ["LSN of slot", UNKNOWN if report.server is None else lsn.both(report.confirmed)],
+        ["LSN of server", UNKNOWN if report.server is None else lsn.both(report.server)],
+        ["dead letters", UNKNOWN if report.dead_letters is None else f"{report.dead_letters} not acknowledged"],
+        ["source epoch", f"{epoch} (lock file: {report.locked_epoch or 'none'})"],
+        ["config", report.fingerprint or ("none" if report.connect_responded else UNKNOWN)],
     ]
 
 
-def _slot(found: PipelineStatus) -> str:
-    if not found.slot_row:
+def _slot_state(report: PipelineStatus) -> str:
+    if report.server is None:
         return UNKNOWN
-    if found.confirmed is None:
+    if report.slot is None:
         return "does not exist"
-    return f"{'active' if found.slot_row['active'] else 'not active'}, WAL {found.slot_row['wal_status']}"
+    return f"{'active' if report.slot.active else 'not active'}, WAL {report.slot.wal_status}"

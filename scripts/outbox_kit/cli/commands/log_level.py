@@ -1,4 +1,4 @@
-"""log-level."""
+"""outbox log-level."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 
 class Level(StrEnum):
-    """Levels that Kafka Connect's loggers have."""
+    """Log levels of Kafka Connect."""
 
     OFF = "OFF"
     FATAL = "FATAL"
@@ -23,30 +23,38 @@ class Level(StrEnum):
     TRACE = "TRACE"
 
 
+@common_options("output")
 def log_level(
-    context: typer.Context,
-    logger: Annotated[str | None, typer.Argument(help="For instance io.debezium or root. Default: show all.")] = None,
+    common: CommonOptions,
+    logger: Annotated[
+        str | None,
+        typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all."),
+    ] = None,
     level: Annotated[
-        Level | None, typer.Argument(case_sensitive=False, help="Set on every worker, until its restart.")
+        Level | None,
+        typer.Argument(
+            metavar="LEVEL",
+            case_sensitive=False,
+            help="OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE: set it on every worker until it restarts.",
+        ),
     ] = None,
 ) -> None:
     """Show the log levels of the Connect workers, or set one."""
-    common: Common = context.obj
     with common.deployment() as target:
         if logger and level:
             target.connect.set_log_level(logger, level.value)
-            # Each worker hears of it through a topic, a moment later.
-            say(f"{logger} will log at {level.value} on every worker, until its restart")
+            # Future tense: each worker learns of the change through a topic, a moment later.
+            print_message(f"{logger} will log at {level.value} on every worker until it restarts")
             return
-        found = target.connect.loggers()
-    shown = {name: value for name, value in sorted(found.items()) if logger is None or _belongs(name, logger)}
+        loggers = target.connect.loggers()
+    shown = {name: value for name, value in sorted(loggers.items()) if logger is None or _is_within(name, logger)}
     if common.output is Output.JSON:
         print_json({"loggers": shown})
         return
     if logger is not None and logger not in shown:
-        say(f"{logger} has no level of its own: it logs at its parent's")
+        print_message(f"{logger} has no level of its own: it inherits its parent's")
     print_table(["logger", "level"], [list(entry) for entry in shown.items()])
 
 
-def _belongs(name: str, logger: str) -> bool:
+def _is_within(name: str, logger: str) -> bool:
     return name == logger or name.startswith(f"{logger}.")

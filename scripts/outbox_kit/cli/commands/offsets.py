@@ -1,4 +1,4 @@
-"""offsets show, export, reset."""
+"""outbox offsets: show, export, reset."""
 
 from __future__ import annotations
 
@@ -10,72 +10,81 @@ import typer
 
 from outbox_kit import lsn
 from outbox_kit.cli.confirmation import confirm
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.operations import offsets
 
-app = typer.Typer(help="Where the connector stands in the database's log, and moving it.", no_args_is_help=True)
+app = typer.Typer(help="Show, export and reset the connector's offset.", no_args_is_help=True)
 
 
 class Target(StrEnum):
-    """Where a reset can go to without a file."""
+    """Where a reset goes without a backup file."""
 
     SLOT = "slot"
 
 
 @app.command()
-def show(context: typer.Context) -> None:
-    """Show the positions of connector, slot and server, and what the differences mean."""
-    common: Common = context.obj
+@common_options("output")
+def show(common: CommonOptions) -> None:
+    """Compare the WAL positions of connector, slot and server."""
     with common.deployment() as target:
-        found = offsets.show(target)
+        positions = offsets.show(target)
     if common.output is Output.JSON:
-        print_json(found.to_dict())
+        print_json(positions.to_dict())
         return
     rows = [
-        ["connector", lsn.both(found.connector)],
-        ["slot, confirmed_flush_lsn", lsn.both(found.confirmed)],
-        ["slot, restart_lsn", lsn.both(found.restart)],
-        ["server", lsn.both(found.server)],
+        ["connector", lsn.both(positions.connector)],
+        ["slot, confirmed_flush_lsn", lsn.both(positions.confirmed)],
+        ["slot, restart_lsn", lsn.both(positions.restart)],
+        ["server", lsn.both(positions.server)],
     ]
     print_table(["position", "lsn"], rows)
-    for sentence in found.meaning():
-        say(sentence)
+    for message in positions.meaning():
+        print_message(message)
 
 
 @app.command()
-def export(context: typer.Context, file: Annotated[Path, typer.Argument(help="A new file; JSON.")]) -> None:
-    """Write offsets, slot position and identity to a file that only its owner can read."""
-    common: Common = context.obj
+@common_options()
+def export(
+    common: CommonOptions, file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON file to create.")]
+) -> None:
+    """Write offset, slot position and identity to a file.
+
+    Only its owner can read the file.
+    """
     with common.deployment() as target:
         offsets.export(target, file)
-    say(f"written: {file}")
+    print_message(f"written: {file}")
 
 
 @app.command()
+@common_options("output", "yes")
 def reset(
-    context: typer.Context,
-    to: Annotated[Target, typer.Option("--to", help="slot: the slot's confirmed position.")] = Target.SLOT,
-    source: Annotated[Path | None, typer.Option("--from", help="A file of `offsets export`, instead of --to.")] = None,
-    skip: Annotated[bool, typer.Option("--skip-rows", help="Accept a position that leaves rows out.")] = False,
+    common: CommonOptions,
+    to: Annotated[Target, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = Target.SLOT,  # noqa: ARG001 - the only value
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Take the offset of `outbox offsets export` instead.")
+    ] = None,
+    skip: Annotated[bool, typer.Option("--skip-rows", help="Accept an offset that skips rows; they are lost.")] = False,
 ) -> None:
-    """Stop, back up, set the connector's position, and resume. Says first what is sent again or lost."""
-    common: Common = context.obj
-    del to  # the one target beside a file; named so that it can be said
+    """Stop the connector, back up and set its offset, and resume.
+
+    Before confirmation, it prints which rows are sent again or lost.
+    """
     with common.deployment() as target:
         move = offsets.preview(target, source, skip=skip)
-        say(f"the connector stands at {lsn.both(move.before)}; a reset goes to {lsn.both(move.after)}")
-        say(f"as of now: {move.words(None)}")
-        hint = "look at `outbox offsets show`, then `outbox offsets reset --yes`"
-        confirm(common, "Stop the connector and reset its position?", hint=hint)
-        done = offsets.reset(target, source, say, skip=skip)
+        print_message(f"offset of the connector: {lsn.both(move.before)}; after the reset: {lsn.both(move.after)}")
+        print_message(f"effect: {move.describe(None)}")
+        hint = "run `outbox offsets show`, then `outbox offsets reset --yes`"
+        confirm(common, "Stop the connector and reset its offset?", hint=hint)
+        result = offsets.reset(target, source, print_message, skip=skip)
     if common.output is Output.JSON:
         print_json(
             {
-                "backup": str(done.backup),
-                "before": lsn.pair(done.before),
-                "after": lsn.pair(done.after),
-                "rows": done.rows,
-                "resumed": done.resumed,
+                "backup": str(result.backup),
+                "before": lsn.pair(result.before),
+                "after": lsn.pair(result.after),
+                "rows": result.rows,
+                "resumed": result.resumed,
             }
         )

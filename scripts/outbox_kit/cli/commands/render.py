@@ -1,4 +1,4 @@
-"""render."""
+"""outbox render."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import typer
 
 from outbox_kit import deployment
 from outbox_kit.cli.console import print_json
-from outbox_kit.cli.options import Common
+from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """What is rendered."""
+    """Output of `outbox render`."""
 
     CONNECT = "connect"
     SQL = "sql"
 
 
+@common_options()
 def render(
-    context: typer.Context,
-    form: Annotated[
+    common: CommonOptions,
+    output_format: Annotated[
         Format,
-        typer.Option("--format", help="The connector config as JSON, or the database part as SQL for a DBA."),
+        typer.Option("--format", help="connect: connector config as JSON; sql: database objects as a script."),
     ] = Format.CONNECT,
 ) -> None:
-    """Print what would be deployed, from the files alone. Placeholders of the worker stay as they are."""
-    common: Common = context.obj
-    if form is Format.SQL:
+    """Print the connector config or database script of a pipeline.
+
+    Reads the files only. Placeholders that the Connect worker resolves are printed as they are.
+    """
+    if output_format is Format.SQL:
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))
         return
     name, config = deployment.render_files(common.pipeline, common.environment, common.overrides)

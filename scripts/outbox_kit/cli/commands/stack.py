@@ -1,4 +1,4 @@
-"""stack up, down, status, logs."""
+"""outbox stack: up, down, status, logs."""
 
 from __future__ import annotations
 
@@ -6,83 +6,93 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox_kit.cli.console import print_json, print_table, say
-from outbox_kit.cli.options import Common, Output
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 if TYPE_CHECKING:
     from outbox_kit.stack import Stack
 
-app = typer.Typer(
-    help="The embedded stack: PostgreSQL, Kafka, registry, Connect as local processes.", no_args_is_help=True
-)
+app = typer.Typer(help="Start, stop and inspect the embedded stack.", no_args_is_help=True)
 
 
 @app.command()
+@common_options("output")
 def up(
-    context: typer.Context,
-    port: Annotated[
-        list[str] | None, typer.Option("--port", help="PART=NUMBER, for instance kafka=9092; repeatable.")
+    common: CommonOptions,
+    ports: Annotated[
+        list[str] | None,
+        typer.Option("--port", metavar="SERVICE=PORT", help="Port of a service, for example kafka=9092; repeatable."),
     ] = None,
 ) -> None:
-    """Start the stack on free ports and wait until every part answers."""
-    common: Common = context.obj
-    state = _stack(common).up(say, ports=_ports(port or []))
-    _addresses(state.addresses(), common.output)
+    """Start the stack and wait until every service is ready.
+
+    Services without --port use free ports.
+    """
+    state = _stack(common).up(print_message, ports=_parse_ports(ports or []))
+    _print_addresses(state.addresses(), common.output)
 
 
 @app.command()
+@common_options()
 def down(
-    context: typer.Context,
-    purge: Annotated[bool, typer.Option("--purge", help="Also delete its data.")] = False,
+    common: CommonOptions, purge: Annotated[bool, typer.Option("--purge", help="Delete the stack's data too.")] = False
 ) -> None:
-    """Stop the stack; its data stays."""
-    common: Common = context.obj
-    _stack(common).down(say, purge=purge)
+    """Stop the stack.
+
+    Its data is retained unless --purge is given.
+    """
+    _stack(common).down(print_message, purge=purge)
 
 
 @app.command()
-def status(context: typer.Context) -> None:
-    """Show the addresses and processes. Exit code 1 when the stack is not up. The DSNs hold passwords."""
-    common: Common = context.obj
+@common_options("output")
+def status(common: CommonOptions) -> None:
+    """Show addresses and processes.
+
+    The DSNs contain passwords. Exit code 1 when the stack is not running.
+    """
     stack = _stack(common)
     state = stack.state()
     if state is None:
-        say("the embedded stack is not up; start it with `outbox stack up` (the one in containers: `make ps`)")
-        raise typer.Exit(1)
-    _addresses(state.addresses(), common.output)
+        print_message("the embedded stack is not running; run `outbox stack up` (for the containers: `make ps`)")
+        raise typer.Exit(exit_codes.ERROR)
+    _print_addresses(state.addresses(), common.output)
     if common.output is Output.TABLE:
-        rows = [[part.name, part.state, str(part.pid or "")] for part in stack.status()]
+        rows = [[process.name, process.state, str(process.pid or "")] for process in stack.status()]
         print_table(["process", "state", "pid"], rows)
 
 
 @app.command()
+@common_options()
 def logs(
-    context: typer.Context,
-    part: Annotated[str, typer.Argument(help="postgres, kafka, registry or connect.")],
-    lines: Annotated[int, typer.Option("--lines", min=1, help="How many of the last lines.")] = 50,
+    common: CommonOptions,
+    service: Annotated[
+        str, typer.Argument(metavar="SERVICE", help="postgres, kafka, registry, connect or supervisor.")
+    ],
+    lines: Annotated[int, typer.Option("--lines", min=1, metavar="NUMBER", help="Number of lines to print.")] = 50,
 ) -> None:
-    """Print the end of a part's log."""
-    common: Common = context.obj
-    typer.echo(_stack(common).logs(part, lines))
+    """Print the end of a service's log."""
+    typer.echo(_stack(common).logs(service, lines))
 
 
-def _stack(common: Common) -> Stack:
-    from outbox_kit.stack import Stack  # noqa: PLC0415 - no other command pays for its import
+def _stack(common: CommonOptions) -> Stack:
+    from outbox_kit.stack import Stack  # noqa: PLC0415 - only these commands need the import
 
     return Stack(common.project)
 
 
-def _ports(options: list[str]) -> dict[str, int]:
+def _parse_ports(options: list[str]) -> dict[str, int]:
     ports = {}
     for option in options:
-        part, _, number = option.partition("=")
-        if not number.isdecimal():
-            raise typer.BadParameter(f"{option!r} is not PART=NUMBER", param_hint="--port")
-        ports[part] = int(number)
+        service, _, port = option.partition("=")
+        if not port.isdecimal():
+            raise typer.BadParameter(f"{option!r} is not SERVICE=PORT", param_hint="--port")
+        ports[service] = int(port)
     return ports
 
 
-def _addresses(addresses: dict[str, str], output: Output) -> None:
+def _print_addresses(addresses: dict[str, str], output: Output) -> None:
     if output is Output.JSON:
         print_json(addresses)
     else:

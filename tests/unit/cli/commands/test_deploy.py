@@ -32,7 +32,7 @@ def test_plan_without_changes(planned: Callable[..., list[str]]) -> None:
     planned([])
     result = CliRunner().invoke(app, ["plan"])
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "no changes: everything is as the files say\n"
+    assert result.stderr.startswith("no changes")
 
 
 @pytest.mark.parametrize("changes", [[], CHANGES])
@@ -51,7 +51,7 @@ def test_apply_never_asks_without_a_terminal(planned: Callable[..., list[str]]) 
     applied = planned(CHANGES)
     result = CliRunner().invoke(app, ["apply"])
     assert (result.exit_code, applied) == (1, [])
-    assert "error: not a terminal, and --yes was not given" in result.stderr
+    assert "error: --yes is required" in result.stderr
     assert "`outbox apply --yes`" in result.stderr
     assert "library.book" in result.stderr, "what it would do"
     assert result.stdout == "", "data of what was done, and nothing was"
@@ -107,7 +107,7 @@ def test_an_unknown_system_is_wrong_usage(planned: Callable[..., list[str]], com
     planned(CHANGES)
     result = CliRunner().invoke(app, ["--yes", command, "--only", "kafkas"])
     assert result.exit_code == 2
-    assert "'kafkas' is none of postgres, kafka, registry, connect" in result.stderr
+    assert "unknown system 'kafkas'" in result.stderr
 
 
 def test_dangers_and_the_order_of_a_roll_out_are_said(
@@ -123,9 +123,9 @@ def test_dangers_and_the_order_of_a_roll_out_are_said(
     assert "create !" in result.stdout
     assert result.stderr.splitlines() == [
         "DANGER  topic library.book: keys move",
-        '        needs --allow "topic library.book"',
+        '        requires --allow "topic library.book"',
         "the connector waits for: slot s",
-        "safe order for the schema of book:",
+        "roll out the schema of book in this order:",
         "  1. outbox apply",
         "  2. deploy the service that writes isbn",
     ]

@@ -62,7 +62,7 @@ def test_a_logger_without_a_level_of_its_own(serve: Serve, run: Run) -> None:
     result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
     assert (result.exit_code, result.stderr) == (
         0,
-        "org.apache has no level of its own: it logs at its parent's\n",
+        "org.apache has no level of its own: it inherits its parent's\n",
     )
 
 
@@ -71,7 +71,7 @@ def test_a_level_is_set_on_every_worker(serve: Serve, run: Run, level: str) -> N
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", level)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "io.debezium will log at DEBUG on every worker, until its restart\n"
+    assert result.stderr == "io.debezium will log at DEBUG on every worker until it restarts\n"
     assert server.seen == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
 
 
