@@ -23,7 +23,7 @@ from outbox_spark.session.expression_cache import cached_expressions
 from outbox_spark.session.jar_fallback import AUTO, JarFallback
 
 CLASS = "io.outboxkit.spark.NewestRecords"
-CHECKED_CLASS = "io.outboxkit.spark.KeptRows"
+CHECKED_CLASS = "io.outboxkit.spark.PersistedRows"
 SETTING = "spark.outbox.reader"
 VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
@@ -78,7 +78,7 @@ def select_columns(records: DataFrame) -> DataFrame:
     if not has_class(spark, CHECKED_CLASS):
         return frame
     jvm: Any = spark.sparkContext._jvm
-    return DataFrame(jvm.io.outboxkit.spark.KeptRows.checked(frame._jdf), spark)
+    return DataFrame(jvm.io.outboxkit.spark.PersistedRows.checked(frame._jdf), spark)
 
 
 @cached_expressions

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from outbox_spark.errors import OutboxKitError
 
 _MAX_LENGTH = 200
-_LOST_CLASS = "KeptRows$LostException"
+_LOST_CLASS = "PersistedRows$LostException"
 _HINT = "run the command again; if the error persists, with --debug for the traceback"
 _RETRY_HINT = "run the command again: it reads the uncommitted records again"
 

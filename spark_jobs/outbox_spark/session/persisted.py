@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.session.expression_cache import cached_expressions
 
-PERSISTED_ONLY = "outbox.kept.only"
-"""Local property of Spark (KeptRows.PROPERTY of our jar): jobs that have it may not read topics."""
+PERSISTED_ONLY = "outbox.persisted.only"
+"""Local property of Spark (PersistedRows.PROPERTY of our jar): jobs that have it may not read topics."""
 
 _COUNTS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 

@@ -31,8 +31,8 @@ from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, 
 STAGING_INFIX = "__staging_"
 _TOKEN_BYTES = 4
 STAGING_SUFFIX_LENGTH = len(STAGING_INFIX) + 2 * _TOKEN_BYTES
-_COPY_FAILED = "COPY was refused, SQLSTATE "
-"""CopyRows.REFUSED."""
+_COPY_FAILED = "COPY failed, SQLSTATE "
+"""CopyRows.FAILED."""
 _SQLSTATE_LENGTH = 5
 _CONNECTION_EXCEPTION = "08"
 _COUNTS = SQL(
@@ -99,7 +99,7 @@ def copy_rows(
         copied = jvm.io.outboxkit.spark.CopyRows.into(name, lines._jdf, jdbc_url(target), jdbc_settings(target))
         observed = copied.observed().get(OBSERVATION)
         metrics = {} if observed is None else {key: observed.getAs(key) for key in observed.schema().fieldNames()}
-        return {transaction: count for transaction, count in copied.tries()}, metrics
+        return {transaction: count for transaction, count in copied.attempts()}, metrics
     except (Py4JJavaError, PySparkException) as error:
         _, separator, rest = str(error).partition(_COPY_FAILED)
         if not separator:

@@ -20,10 +20,10 @@ import org.postgresql.core.BaseConnection;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Copies lines into a table of PostgreSQL, each try of a task in a transaction of its own. */
+/** Copies lines into a PostgreSQL table; each task attempt uses its own transaction. */
 public final class CopyRows {
-  /** Followed by an SQLSTATE: all that is said of a failure, as the server's words quote the row. */
-  public static final String REFUSED = "COPY was refused, SQLSTATE ";
+  /** Message of a failure, followed by the SQLSTATE only: the server's message quotes the row. */
+  public static final String FAILED = "COPY failed, SQLSTATE ";
 
   private static final String NO_STATE = "-----";
   private static final int MESSAGE_BYTES = 1 << 16;
@@ -31,20 +31,21 @@ public final class CopyRows {
   private CopyRows() {}
 
   /**
-   * What became of the lines.
+   * Result of a copy.
    *
-   * @param tries of each try that counts the id of its transaction and how many rows it copied
-   * @param observed of the lines' Dataset, by the name that it was observed under
+   * @param attempts transaction id and number of copied rows of each task attempt whose result
+   *     Spark accepted
+   * @param observed metrics of the lines' Dataset, by the name of the observation
    */
-  public record Copied(List<List<Long>> tries, Map<String, Row> observed) {}
+  public record Copied(List<List<Long>> attempts, Map<String, Row> observed) {}
 
   /**
-   * Copies every line. A try commits after its last line: one that fails before leaves nothing, one
-   * that is lost after leaves rows whose transaction nobody reports.
+   * Copies every line. An attempt commits after its last line: one that fails before leaves no
+   * rows, one that is lost afterwards leaves rows of a transaction that is not in the result.
    *
-   * @param lines one binary column: lines of COPY's text format, each with its line feed
-   * @param table as SQL text
-   * @param settings of the JDBC driver
+   * @param lines one binary column: lines of COPY's text format, including the line feed
+   * @param table name as SQL text
+   * @param settings JDBC driver settings
    */
   public static Copied into(
       String table, Dataset<Row> lines, String url, Map<String, String> settings) {
@@ -53,9 +54,12 @@ public final class CopyRows {
         rows -> copied(rows, "copy " + table + " from stdin", url, connection);
     Encoder<Tuple2<Long, Long>> pair = Encoders.tuple(Encoders.LONG(), Encoders.LONG());
     Dataset<Tuple2<Long, Long>> copied = lines.as(Encoders.BINARY()).mapPartitions(copy, pair);
-    List<List<Long>> tries =
-        copied.collectAsList().stream().map(each -> List.of(each._1(), each._2())).toList();
-    return new Copied(tries, CollectionConverters.asJava(copied.queryExecution().observedMetrics()));
+    List<List<Long>> attempts =
+        copied.collectAsList().stream()
+            .map(attempt -> List.of(attempt._1(), attempt._2()))
+            .toList();
+    var observed = copied.queryExecution().observedMetrics();
+    return new Copied(attempts, CollectionConverters.asJava(observed));
   }
 
   private static Iterator<Tuple2<Long, Long>> copied(
@@ -73,17 +77,18 @@ public final class CopyRows {
       return List.of(new Tuple2<>(transaction, rows)).iterator();
     } catch (SQLException error) {
       String state = error.getSQLState();
-      throw new IllegalStateException(REFUSED + (state == null ? NO_STATE : state));
+      throw new IllegalStateException(FAILED + (state == null ? NO_STATE : state));
     }
   }
 
   private static long begin(Connection connection) throws SQLException {
     try (Statement statement = connection.createStatement()) {
-      // Staging is not logged: there is nothing to wait for.
+      // The staging table is unlogged, so waiting for a WAL flush has no benefit.
       statement.execute("set local synchronous_commit = off");
-      try (ResultSet found = statement.executeQuery("select pg_current_xact_id()::xid::text::bigint")) {
-        found.next();
-        return found.getLong(1);
+      String query = "select pg_current_xact_id()::xid::text::bigint";
+      try (ResultSet result = statement.executeQuery(query)) {
+        result.next();
+        return result.getLong(1);
       }
     }
   }

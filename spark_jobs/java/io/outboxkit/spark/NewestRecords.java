@@ -15,11 +15,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Reads ranges of a topic and leaves out what is older than another record of the same key and the
- * same task: of a topic with ten records a key a tenth is left, before Spark makes a row of any.
+ * Reads ranges of a topic without records that another record of the same key in the same task
+ * supersedes: with ten records per key it returns a tenth, before Spark creates a row of any.
  *
- * <p>It is no reduction by itself. A key whose records are on both sides of a flush keeps one in
- * each; the aggregation that follows decides.
+ * <p>The result may have several records of a key, one per flushed buffer: an aggregation must
+ * follow.
  */
 public final class NewestRecords {
   private static final StructType SCHEMA =
@@ -30,48 +30,48 @@ public final class NewestRecords {
 
   private NewestRecords() {}
 
-  /** Offsets of one partition, the last one not included. */
+  /** Offsets of one partition, the end excluded. */
   record Range(String topic, int partition, long from, long until) implements Serializable {}
 
-  /** What a reader is told: settings of the consumer, and its own limits. */
-  record Settings(Map<String, Object> consumer, long keptBytes, long patienceMillis)
+  /** Settings of the consumer, and limits of the reader. */
+  record Settings(Map<String, Object> consumer, long bufferBytes, long timeoutMillis)
       implements Serializable {
-    /** Without the consumer's settings: there are passwords among them. */
+    /** Omits the consumer's settings, which include passwords. */
     @Override
     public String toString() {
-      return "Settings[keptBytes=%d, patienceMillis=%d]".formatted(keptBytes, patienceMillis);
+      return "Settings[bufferBytes=%d, timeoutMillis=%d]".formatted(bufferBytes, timeoutMillis);
     }
 
-    /** Tasks run side by side, on a heap that has other uses: all their tables are an eighth of it. */
-    long keptBytesHere() {
-      Runtime here = Runtime.getRuntime();
-      return Math.min(keptBytes, here.maxMemory() / 8 / here.availableProcessors());
+    /** Limits the buffers of all concurrent tasks to an eighth of the heap. */
+    long bufferBytesPerTask() {
+      Runtime runtime = Runtime.getRuntime();
+      return Math.min(bufferBytes, runtime.maxMemory() / 8 / runtime.availableProcessors());
     }
   }
 
   /**
-   * The newest records of the ranges: a task for each partition. Columns: key, value, partition,
-   * offset, timestamp, the source_sequence header, the headers that can carry schema ids, and, for
-   * the record and those that it replaced, their number and the kinds of sequence that they had.
+   * Returns the newest records of the ranges, one task per partition. Columns: key, value,
+   * partition, offset, timestamp, the source_sequence header, the headers with schema ids, and the
+   * number and the kinds of sequence of the record and those that it superseded.
    *
-   * @param ranges of each partition: its number, the first offset, the one behind the last
+   * @param ranges partition number, start offset and end offset (excluded) of each partition
    * @param consumer settings of Kafka's consumer
-   * @param keptBytes of records that one task keeps before it hands them on
-   * @param patienceMillis how long a reader waits for the broker without getting further
+   * @param bufferBytes maximum size of the records that one task buffers
+   * @param timeoutMillis how long a reader waits for the broker without progress
    */
   public static Dataset<Row> of(
       SparkSession session,
       String topic,
       List<List<Number>> ranges,
       Map<String, Object> consumer,
-      long keptBytes,
-      long patienceMillis) {
-    // Travels with the closure, which is Java's serialization, whatever spark.serializer says.
-    ArrayList<Range> wanted = new ArrayList<>();
+      long bufferBytes,
+      long timeoutMillis) {
+    // Part of the closure, which uses Java serialization whatever spark.serializer is.
+    ArrayList<Range> readRanges = new ArrayList<>();
     List<Integer> numbers = new ArrayList<>();
     for (List<Number> range : ranges) {
-      numbers.add(wanted.size());
-      wanted.add(
+      numbers.add(readRanges.size());
+      readRanges.add(
           new Range(
               topic,
               range.get(0).intValue(),
@@ -79,18 +79,18 @@ public final class NewestRecords {
               range.get(2).longValue()));
     }
     var classic = (org.apache.spark.sql.classic.SparkSession) session;
-    Settings settings = new Settings(Map.copyOf(consumer), keptBytes, patienceMillis);
+    Settings settings = new Settings(Map.copyOf(consumer), bufferBytes, timeoutMillis);
     JavaRDD<InternalRow> rows =
         JavaSparkContext.fromSparkContext(classic.sparkContext())
             .parallelize(numbers, Math.max(1, numbers.size()))
-            .flatMap(number -> opened(wanted.get(number), settings));
+            .flatMap(number -> open(readRanges.get(number), settings));
     return classic.internalCreateDataFrame(rows.rdd(), SCHEMA, false);
   }
 
-  private static RecordRows opened(Range range, Settings settings) {
-    KeptRows.check();
+  private static RecordRows open(Range range, Settings settings) {
+    PersistedRows.check();
     PartitionReader reader = new PartitionReader(range, settings);
     TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> reader.close());
-    return new RecordRows(reader, range.partition(), settings.keptBytesHere());
+    return new RecordRows(reader, range.partition(), settings.bufferBytesPerTask());
   }
 }

@@ -8,57 +8,59 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** The newest record of each key, by the bytes of the key. Records without a key are all kept. */
+/** Hash table of the newest record per key (bytes). Records without a key are all retained. */
 final class NewestTable {
   private static final int FIRST_SIZE = 1 << 12;
 
-  /** Entries by open addressing; those without a key take a place too. */
+  /** Open addressing; entries without a key occupy a slot too. */
   private Entry[] entries = new Entry[FIRST_SIZE];
 
   private int size;
   private long bytes;
 
-  /** What touch() saw. Only there so that its loads are not left out as useless. */
-  private int touched;
+  /** Result of prefetch(), so that the JIT compiler does not remove its loads. */
+  private int prefetched;
 
   /**
-   * Adds the first entries of an array, in their order. The table is far larger than the processor's
-   * cache, so an entry has to be waited for; the processor loads those of several records at once
-   * when nothing of one depends on another.
+   * Adds the first `count` entries of an array, in order. The table exceeds the processor's caches;
+   * independent loads for several records overlap, so the entries are loaded before they are used.
    */
   void add(Entry[] next, int count) {
     for (int i = 0; i < count; i++) {
-      Entry kept = entries[next[i].hash & entries.length - 1];
-      touched += kept == null ? 0 : kept.hash;
+      Entry current = entries[next[i].hash & entries.length - 1];
+      prefetched += current == null ? 0 : current.hash;
     }
     for (int i = 0; i < count; i++) {
-      touched += touch(next[i]);
+      prefetched += prefetch(next[i]);
     }
     for (int i = 0; i < count; i++) {
       add(next[i]);
     }
   }
 
-  private int touch(Entry entry) {
-    Entry kept = entries[entry.hash & entries.length - 1];
-    if (kept == null || kept.hash != entry.hash || kept.key == null || kept.sequence == null) {
+  private int prefetch(Entry entry) {
+    Entry current = entries[entry.hash & entries.length - 1];
+    if (current == null
+        || current.hash != entry.hash
+        || current.key == null
+        || current.sequence == null) {
       return 0;
     }
-    return kept.key.length + kept.sequence.length;
+    return current.key.length + current.sequence.length;
   }
 
   private void add(Entry entry) {
-    int at = entry.hash & entries.length - 1;
-    while (entries[at] != null) {
-      if (entries[at].hasKeyOf(entry)) {
-        Entry kept = entries[at];
-        entries[at] = entry.isNewerThan(kept) ? entry.standingFor(kept) : kept.standingFor(entry);
-        bytes += entries[at].bytes - kept.bytes;
+    int slot = entry.hash & entries.length - 1;
+    while (entries[slot] != null) {
+      if (entries[slot].hasKeyOf(entry)) {
+        Entry current = entries[slot];
+        entries[slot] = entry.isNewerThan(current) ? entry.merge(current) : current.merge(entry);
+        bytes += entries[slot].bytes - current.bytes;
         return;
       }
-      at = at + 1 & entries.length - 1;
+      slot = slot + 1 & entries.length - 1;
     }
-    entries[at] = entry;
+    entries[slot] = entry;
     bytes += entry.bytes;
     if (++size * 2 > entries.length) {
       grow();
@@ -69,11 +71,11 @@ final class NewestTable {
     Entry[] larger = new Entry[entries.length * 2];
     for (Entry entry : entries) {
       if (entry != null) {
-        int at = entry.hash & larger.length - 1;
-        while (larger[at] != null) {
-          at = at + 1 & larger.length - 1;
+        int slot = entry.hash & larger.length - 1;
+        while (larger[slot] != null) {
+          slot = slot + 1 & larger.length - 1;
         }
-        larger[at] = entry;
+        larger[slot] = entry;
       }
     }
     entries = larger;
@@ -87,7 +89,7 @@ final class NewestTable {
     return size == 0;
   }
 
-  /** Roughly what the entries take. */
+  /** Approximate size of the entries. */
   long bytes() {
     return bytes;
   }
@@ -96,25 +98,25 @@ final class NewestTable {
     return entries.length;
   }
 
-  /** What is in a slot, which is empty afterwards; or null. */
+  /** Removes and returns the entry of a slot, or null. */
   Entry take(int slot) {
     Entry entry = entries[slot];
     entries[slot] = null;
     return entry;
   }
 
-  /** A record, and what is known of those that it replaced. */
+  /** A record, and the counts of those that it superseded. */
   static final class Entry {
     private static final String SEQUENCE = "source_sequence";
     private static final String VALUE_ID = "__value_schema_id";
     private static final String KEY_ID = "__key_schema_id";
-    // See order.py.
+    // See ordering.py.
     private static final int NO_SEQUENCE = 1;
-    private static final int GOOD_SEQUENCE = 2;
+    private static final int VALID_SEQUENCE = 2;
     private static final int MALFORMED_SEQUENCE = 4;
     private static final int SEQUENCE_LENGTH = 38;
 
-    /** Roughly what an entry costs besides its bytes. */
+    /** Approximate size of an entry in addition to key and value. */
     private static final int OVERHEAD = 200;
 
     private final byte[] key;
@@ -134,7 +136,7 @@ final class NewestTable {
       value = record.value();
       offset = record.offset();
       timestamp = record.timestamp();
-      // Of several headers of a name the last counts.
+      // The last header of a name counts.
       for (Header header : record.headers()) {
         switch (header.key()) {
           case SEQUENCE -> sequence = header.value();
@@ -155,21 +157,21 @@ final class NewestTable {
       if (sequence == null) {
         return NO_SEQUENCE;
       }
-      return sequence.length == SEQUENCE_LENGTH ? GOOD_SEQUENCE : MALFORMED_SEQUENCE;
+      return sequence.length == SEQUENCE_LENGTH ? VALID_SEQUENCE : MALFORMED_SEQUENCE;
     }
 
     private boolean hasKeyOf(Entry other) {
       return hash == other.hash && key != null && Arrays.equals(key, other.key);
     }
 
-    /** Itself, which stands for what the other one stands for too. */
-    private Entry standingFor(Entry other) {
+    /** Adds the counts of a superseded entry. */
+    private Entry merge(Entry other) {
       records += other.records;
       kinds |= other.kinds;
       return this;
     }
 
-    /** By (sequence, offset) as the aggregation compares them: NULL first, bytes unsigned. */
+    /** Compares (sequence, offset) like the aggregation: null first, bytes unsigned. */
     private boolean isNewerThan(Entry other) {
       int order;
       if (sequence == null || other.sequence == null) {
@@ -180,7 +182,7 @@ final class NewestTable {
       return order > 0 || order == 0 && offset > other.offset;
     }
 
-    /** In the columns of NewestRecords.SCHEMA. */
+    /** Returns the columns of NewestRecords.SCHEMA. */
     InternalRow row(int partition) {
       return new GenericInternalRow(
           new Object[] {

@@ -15,15 +15,15 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * The records of one range, in order. Offsets that are missing inside of it (compacted, of
- * transactions) pass; a range that begins before the log does, or that the log lost while it was
- * read, fails with Kafka's OffsetOutOfRangeException.
+ * Reads the records of one range in offset order. Missing offsets (compacted records, transaction
+ * markers) are skipped; a range that starts before the log, or that is deleted while it is read,
+ * fails with Kafka's OffsetOutOfRangeException.
  */
 final class PartitionReader {
-  private static final Duration STEP = Duration.ofSeconds(1);
+  private static final Duration POLL_TIMEOUT = Duration.ofSeconds(1);
 
   private final NewestRecords.Range range;
-  private final long patienceMillis;
+  private final long timeoutMillis;
   private final TopicPartition partition;
   private final KafkaConsumer<byte[], byte[]> consumer;
   private Iterator<ConsumerRecord<byte[], byte[]>> polled = Collections.emptyIterator();
@@ -31,11 +31,11 @@ final class PartitionReader {
 
   PartitionReader(NewestRecords.Range range, NewestRecords.Settings settings) {
     this.range = range;
-    patienceMillis = settings.patienceMillis();
+    timeoutMillis = settings.timeoutMillis();
     partition = new TopicPartition(range.topic(), range.partition());
     Map<String, Object> options = new HashMap<>(settings.consumer());
     options.put("enable.auto.commit", false);
-    // Where a log does not hold what was asked for, reading on from anywhere else is loss.
+    // Resetting to another offset would skip records.
     options.put("auto.offset.reset", "none");
     consumer =
         new KafkaConsumer<>(options, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -44,7 +44,7 @@ final class PartitionReader {
     ended = range.from() >= range.until();
   }
 
-  /** The next record, or null behind the last. Throws IllegalStateException when it waits in vain. */
+  /** Returns the next record, null at the end. Throws IllegalStateException after the timeout. */
   ConsumerRecord<byte[], byte[]> next() {
     while (!ended) {
       if (polled.hasNext()) {
@@ -64,21 +64,21 @@ final class PartitionReader {
 
   private void poll() {
     long from = consumer.position(partition);
-    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patienceMillis);
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
     do {
       if (TaskContext.get().isInterrupted()) {
-        throw new TaskKilledException("no longer wanted");
+        throw new TaskKilledException("task was cancelled");
       }
-      polled = consumer.poll(STEP).records(partition).iterator();
-      // Behind records that nobody is shown, as those of an aborted transaction, it moves without any.
+      polled = consumer.poll(POLL_TIMEOUT).records(partition).iterator();
+      // Invisible records, such as those of an aborted transaction, advance the position only.
       if (polled.hasNext() || consumer.position(partition) > from) {
         return;
       }
     } while (System.nanoTime() < deadline);
     throw new IllegalStateException(
-        "%s: nothing came from offset %d on for %d s, and %d is the end of what is read"
+        "%s: no records after offset %d within %d s; the range ends at %d"
             .formatted(
-                partition, from, TimeUnit.MILLISECONDS.toSeconds(patienceMillis), range.until()));
+                partition, from, TimeUnit.MILLISECONDS.toSeconds(timeoutMillis), range.until()));
   }
 
   void close() {

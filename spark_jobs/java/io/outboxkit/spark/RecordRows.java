@@ -5,32 +5,32 @@ import java.util.NoSuchElementException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Rows of a range: fills a table, hands its rows on, and starts anew; or hands on every record. */
+/** Rows of a range: repeatedly fills a table and returns its rows, or returns every record. */
 final class RecordRows implements Iterator<InternalRow> {
-  /** A table that leaves more than this share of its records costs more than it saves. */
-  private static final double USEFUL = 0.7;
+  /** Above this share of retained records the table costs more than it saves. */
+  private static final double MAX_RETAINED_SHARE = 0.7;
 
-  private static final int AT_ONCE = 16;
+  private static final int CHUNK = 16;
 
   private final PartitionReader reader;
   private final int partition;
-  private final long keptBytes;
-  private final NewestTable.Entry[] upcoming = new NewestTable.Entry[AT_ONCE];
+  private final long bufferBytes;
+  private final NewestTable.Entry[] upcoming = new NewestTable.Entry[CHUNK];
   private NewestTable table;
-  private int place;
-  private boolean passing;
+  private int slot;
+  private boolean passThrough;
   private InternalRow next;
 
-  RecordRows(PartitionReader reader, int partition, long keptBytes) {
+  RecordRows(PartitionReader reader, int partition, long bufferBytes) {
     this.reader = reader;
     this.partition = partition;
-    this.keptBytes = keptBytes;
+    this.bufferBytes = bufferBytes;
   }
 
   @Override
   public boolean hasNext() {
     if (next == null) {
-      next = kept();
+      next = nextRow();
     }
     return next != null;
   }
@@ -45,24 +45,24 @@ final class RecordRows implements Iterator<InternalRow> {
     return row;
   }
 
-  private InternalRow single() {
+  private InternalRow nextUnreduced() {
     ConsumerRecord<byte[], byte[]> record = reader.next();
     return record == null ? null : new NewestTable.Entry(record).row(partition);
   }
 
-  private InternalRow kept() {
+  private InternalRow nextRow() {
     while (true) {
       if (table == null) {
-        if (passing) {
-          return single();
+        if (passThrough) {
+          return nextUnreduced();
         }
         fill();
         if (table.isEmpty()) {
           return null;
         }
       }
-      if (place < table.slots()) {
-        NewestTable.Entry entry = table.take(place++);
+      if (slot < table.slots()) {
+        NewestTable.Entry entry = table.take(slot++);
         if (entry != null) {
           return entry.row(partition);
         }
@@ -74,22 +74,22 @@ final class RecordRows implements Iterator<InternalRow> {
 
   private void fill() {
     table = new NewestTable();
-    place = 0;
-    long taken = 0;
-    int count = AT_ONCE;
-    while (table.bytes() < keptBytes && count == AT_ONCE) {
-      count = take();
+    slot = 0;
+    long records = 0;
+    int count = CHUNK;
+    while (table.bytes() < bufferBytes && count == CHUNK) {
+      count = fetchChunk();
       table.add(upcoming, count);
-      taken += count;
+      records += count;
     }
-    passing = table.size() > USEFUL * taken;
+    passThrough = table.size() > MAX_RETAINED_SHARE * records;
   }
 
-  /** The next few records; fewer than AT_ONCE: there are no more. */
-  private int take() {
+  /** Fetches up to CHUNK records; fewer at the end of the range. */
+  private int fetchChunk() {
     int count = 0;
     ConsumerRecord<byte[], byte[]> record;
-    while (count < AT_ONCE && (record = reader.next()) != null) {
+    while (count < CHUNK && (record = reader.next()) != null) {
       upcoming[count++] = new NewestTable.Entry(record);
     }
     return count;

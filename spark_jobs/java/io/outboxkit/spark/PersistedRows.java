@@ -7,33 +7,33 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Rows of a topic that are kept for the steps of one batch, and must not be read a second time for a
- * later step: where an executor takes them along, Spark would make them again from a log that may
- * have been compacted meanwhile, and the steps would speak of different records.
+ * Guard for rows of a topic that are persisted for the steps of one batch. If an executor is lost,
+ * Spark would recompute them from a log that may have been compacted meanwhile, and the steps would
+ * use different records.
  */
-public final class KeptRows {
-  /** A local property of the jobs that may use kept rows only. */
-  public static final String PROPERTY = "outbox.kept.only";
+public final class PersistedRows {
+  /** Local property of Spark jobs that must not read a topic. */
+  public static final String PROPERTY = "outbox.persisted.only";
 
-  private KeptRows() {}
+  private PersistedRows() {}
 
-  /** Said by a task that would read again. */
+  /** Thrown by a task that would read the topic again. */
   public static final class LostException extends IllegalStateException {
     private static final long serialVersionUID = 1;
 
     LostException() {
-      super("rows that were kept are lost, and must not be read again");
+      super("persisted rows are lost, and the topic must not be read again");
     }
   }
 
-  /** For the begin of a task that reads a topic. Throws LostException in a job that must not. */
+  /** Throws LostException if the job of this task must not read a topic. */
   static void check() {
     if (TaskContext.get().getLocalProperty(PROPERTY) != null) {
       throw new LostException();
     }
   }
 
-  /** The same rows, of a frame that another reader makes, with that check. */
+  /** Returns the rows of a frame with that check at the start of each task. */
   public static Dataset<Row> checked(Dataset<Row> frame) {
     var classic = (org.apache.spark.sql.classic.SparkSession) frame.sparkSession();
     var plan = ((org.apache.spark.sql.classic.Dataset<Row>) frame).queryExecution();
@@ -41,9 +41,9 @@ public final class KeptRows {
         plan.toRdd()
             .toJavaRDD()
             .mapPartitions(
-                each -> {
+                partition -> {
                   check();
-                  return each;
+                  return partition;
                 });
     return classic.internalCreateDataFrame(rows.rdd(), frame.schema(), false);
   }
