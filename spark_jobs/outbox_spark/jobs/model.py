@@ -20,11 +20,7 @@ Progress = Callable[[str], None]
 """Receives progress messages and warnings, one line each."""
 
 LAYOUT_VERSION = 2
-"""Version of what is stored with the rows and in the companion tables (offsets, ledger, quarantine, our columns).
-
-1: no times, no `_stale`. 2: `committed_at`, `ledger_since`, the column `_stale`. The next run upgrades a table of
-version 1.
-"""
+"""Version of what is stored with the rows and in the companion tables (progress, ledger, quarantine, our columns)."""
 _NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
 
 
@@ -183,7 +179,7 @@ class Committed:
     run: int
     """Number of the commit, from 1."""
     committed_at: datetime | None = None
-    """Time from which on unread tombstones were written, see runs/retention.py; None: unknown (layout 1)."""
+    """Time from which on unread tombstones were written, see runs/retention.py; None: unknown."""
     ledger_since: datetime | None = None
     """The ledger keeps no deletion with an older Kafka timestamp; None: it keeps all."""
 
@@ -194,11 +190,11 @@ class Committed:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], location: str) -> Committed:
-        """Parse the result of `to_json`. Raises RefusedError for the layout of a newer version."""
+        """Parse the result of `to_json`. Raises RefusedError for the layout of another version."""
         layout = int(stored["layout"])
-        if layout > LAYOUT_VERSION:
-            message = f"{location} has layout version {layout}; this version of outbox-kit reads up to {LAYOUT_VERSION}"
-            raise RefusedError(message, "run the version of outbox-kit that wrote it, or a newer one")
+        if layout != LAYOUT_VERSION:
+            message = f"{location} has layout version {layout}; this version of outbox-kit reads {LAYOUT_VERSION}"
+            raise RefusedError(message, "run the version of outbox-kit that wrote it")
         return msgspec.convert(stored, cls, strict=False, str_keys=True)
 
 

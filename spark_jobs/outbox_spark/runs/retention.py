@@ -45,7 +45,7 @@ class Retention:
 
     @property
     def since(self) -> datetime | None:
-        """Time after which all unread tombstones were written; None: unknown (layout 1)."""
+        """Time after which all unread tombstones were written; None: unknown."""
         return self.requested_at if self.previous is None else self.previous.committed_at
 
     @property

@@ -239,11 +239,11 @@ def test_a_table_that_the_job_did_not_make_is_left_alone(target: Target, spark: 
         target.committed()
 
 
-def test_a_newer_layout_is_refused(postgres_target: Target) -> None:
+def test_a_different_layout_is_refused(postgres_target: Target) -> None:
     log, _ = two_part_log()
     postgres_target.run(log, SCHEMAS)
     execute(postgres_target, """update {}.outbox_offsets set progress = progress || '{"layout": 99}'""")
-    with pytest.raises(RefusedError, match="layout 99"):
+    with pytest.raises(RefusedError, match="layout version 99"):
         postgres_target.committed()
 
 

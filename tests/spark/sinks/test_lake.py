@@ -1,4 +1,4 @@
-"""What is particular to the lake formats: snapshots, comments, tables of an older layout, a swap in one commit."""
+"""Lake formats: snapshots, comments, redacted catalog settings, replacement in one commit."""
 
 from __future__ import annotations
 
