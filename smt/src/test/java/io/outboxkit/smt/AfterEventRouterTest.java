@@ -93,7 +93,7 @@ class AfterEventRouterTest {
   }
 
   @Test
-  void setPartitionSaysThatATombstoneHasNoValue() {
+  void setPartitionFailsOnTheValueOfATombstone() {
     SourceRecord gone = routed(event().payload(null), "route.tombstone.on.empty.payload", "true");
     assertFails(setPartition("value.shelf.id"), gone, "value.shelf.id", "tombstone");
   }
@@ -110,7 +110,7 @@ class AfterEventRouterTest {
   /** EventRouter leaves the first with its schema, and the second as the text null. */
   @ParameterizedTest
   @MethodSource("tombstones")
-  void setTombstoneMakesRealOnes(SourceRecord record, String... props) {
+  void setTombstoneRemovesValueAndSchema(SourceRecord record, String... props) {
     SourceRecord gone = setTombstone(props).apply(record);
     assertNull(gone.value());
     assertNull(gone.valueSchema());
@@ -119,7 +119,7 @@ class AfterEventRouterTest {
   }
 
   @Test
-  void parsePayloadReadsWhatWasNotExpanded() {
+  void parsePayloadParsesTextOfEventRouter() {
     ParsePayload<SourceRecord> parse =
         with(
             new ParsePayload<>(),

@@ -83,7 +83,7 @@ class CloudEventsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"ce_id", "ce_type", "content-type"})
-  void rowMayNotSetThem(String name) {
+  void rowCannotSetThem(String name) {
     SourceRecord in = OutboxEvents.insert().with("headers", "{\"" + name + "\": \"x\"}").record();
     assertEquals("x", headers(router().apply(in)).get(name), "without the option it may");
     assertEquals(
@@ -100,7 +100,7 @@ class CloudEventsTest {
   }
 
   @Test
-  void theyCountForTheSizeOfTheRecord() {
+  void countForTheSizeOfTheRecord() {
     SourceRecord in = OutboxEvents.insert().record();
     assertEquals("library.note", router("max.record.bytes", "300").apply(in).topic());
     assertEquals("library.dead-letter", events("max.record.bytes", "300").apply(in).topic());

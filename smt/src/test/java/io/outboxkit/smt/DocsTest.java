@@ -54,7 +54,7 @@ class DocsTest {
 
   @ParameterizedTest
   @EnumSource
-  void everyReasonIsExplained(Reason reason) throws IOException {
+  void everyReasonIsDocumented(Reason reason) throws IOException {
     assertTrue(Files.readString(DOCS).contains("\n| `" + reason.code() + "` |"));
   }
 

@@ -21,8 +21,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * Every option of Debezium's EventRouter is either one of OutboxRouter's or refused with what to
- * use instead, and has its line in docs/smt.md.
+ * Every option of Debezium's EventRouter is supported by OutboxRouter or rejected with its
+ * replacement, and is documented in docs/smt.md.
  */
 class EventRouterOptionsTest {
   private static final Path BASE = Path.of(System.getProperty("module.basedir"));
@@ -55,7 +55,7 @@ class EventRouterOptionsTest {
 
   @ParameterizedTest
   @MethodSource("options")
-  void isOursOrAnsweredWithWhatToUseInstead(String option) {
+  void isSupportedOrHasAReplacement(String option) {
     if (OutboxRouter.CONFIG_DEF.names().contains(option)) {
       return;
     }
@@ -67,7 +67,7 @@ class EventRouterOptionsTest {
 
   @ParameterizedTest
   @MethodSource("options")
-  void hasItsLineInTheDocs(String option) throws IOException {
+  void isDocumented(String option) throws IOException {
     String docs = Files.readString(BASE.resolve("../docs/smt.md"));
     String section = docs.substring(docs.indexOf("## Coming from EventRouter"));
     section = section.substring(0, section.indexOf("\n## ", 1));
@@ -76,7 +76,7 @@ class EventRouterOptionsTest {
 
   /** Asked of Debezium's own jars; skipped where `make setup` has not fetched them. */
   @Test
-  void theseAreAllThatEventRouterHas() throws Exception {
+  void listHasEveryEventRouterOption() throws Exception {
     assumeTrue(Files.isDirectory(CONNECTOR), "the connector has not been fetched");
     Set<String> known = new TreeSet<>(options().toList());
     try (URLClassLoader debezium = debezium()) {

@@ -65,7 +65,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void severalKeepTheirOrderBeforeTheHeadersOfTheRow() {
+  void areAddedInOrderBeforeTheHeadersOfTheRow() {
     SourceRecord out =
         router(PLACEMENT, "seq:header:number,event_type:header:eventType")
             .apply(OutboxEvents.insert().with("headers", "{\"a\": \"b\"}").record());
@@ -87,7 +87,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void rowMayNotSetTheSameHeader() {
+  void rowCannotSetTheSameHeader() {
     SourceRecord out =
         router(PLACEMENT, "seq:header")
             .apply(OutboxEvents.insert().with("headers", "{\"seq\": \"8\"}").record());
@@ -98,7 +98,7 @@ class HeaderColumnsTest {
   }
 
   @Test
-  void theyCountForTheSizeOfTheRecord() {
+  void countForTheSizeOfTheRecord() {
     SourceRecord out =
         router(PLACEMENT, "region:header", "max.record.bytes", "1000")
             .apply(
@@ -128,7 +128,7 @@ class HeaderColumnsTest {
     assertEquals(6, headers(out).size());
   }
 
-  static Stream<Arguments> typesWithoutAPlainText() {
+  static Stream<Arguments> otherColumnTypes() {
     return Stream.of(
         arguments(Schema.FLOAT64_SCHEMA, 0.5, "FLOAT64"),
         arguments(number(SchemaBuilder.int32(), "io.debezium.time.Date"), 20_777, "INT32"),
@@ -141,8 +141,8 @@ class HeaderColumnsTest {
   }
 
   @ParameterizedTest
-  @MethodSource("typesWithoutAPlainText")
-  void typesWithoutAPlainTextFail(Schema schema, Object value, String type) {
+  @MethodSource("otherColumnTypes")
+  void otherColumnTypesFail(Schema schema, Object value, String type) {
     OutboxRouter<SourceRecord> router = router(PLACEMENT, "ratio:header");
     SourceRecord row = OutboxEvents.insert().column("ratio", schema, value).record();
     String name = schema.name() == null ? "" : " (" + schema.name() + ")";
@@ -166,8 +166,7 @@ class HeaderColumnsTest {
 
   @ParameterizedTest
   @MethodSource("messages")
-  void membersOfMessagesBecomeHeaders(
-      String member, String missing, String header, String refusal) {
+  void membersOfMessagesBecomeHeaders(String member, String missing, String header, String error) {
     String content =
         "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
             + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": null"
@@ -179,15 +178,15 @@ class HeaderColumnsTest {
                 .apply(
                     OutboxEvents.message(
                         "outbox", content.getBytes(StandardCharsets.UTF_8), true)));
-    assertEquals(refusal, headers.get("dead_letter_message"));
-    if (refusal == null) {
+    assertEquals(error, headers.get("dead_letter_message"));
+    if (error == null) {
       assertEquals(header, headers.get("region"));
     }
   }
 
   /** W3C Trace Context, from the headers column or from columns of their own: not touched. */
   @Test
-  void traceHeadersArriveAsTheyWere() {
+  void traceHeadersAreUnchanged() {
     String state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
     SourceRecord ofJson =
         router()

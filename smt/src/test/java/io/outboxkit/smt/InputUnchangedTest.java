@@ -121,7 +121,7 @@ class InputUnchangedTest {
 
   private static Object plain(Object value) {
     if (value instanceof ByteBuffer buffer) {
-      // Where it stands, too: a buffer that was read is another one.
+      // With its position, which reading the buffer would change.
       return buffer + Arrays.toString(buffer.array());
     }
     if (!(value instanceof Struct struct)) {

@@ -146,14 +146,14 @@ class InvalidRowsTest {
 
   @ParameterizedTest
   @MethodSource({"invalidPayloads", "invalidColumns", "invalidHeaders"})
-  void stopTheTaskInTheSameWords(OutboxEvents event, String reason, String message) {
+  void stopTheTaskWithTheSameMessage(OutboxEvents event, String reason, String message) {
     assertFails(
         router("invalid.rows", "fail"), event.record(), OutboxEvents.SEQUENCE, reason, message);
   }
 
   @ParameterizedTest
   @MethodSource({"invalidPayloads", "invalidColumns", "invalidHeaders"})
-  void neverShowWhatTheyHold(OutboxEvents event, String reason, String message) {
+  void messagesNeverContainValues(OutboxEvents event, String reason, String message) {
     try (CapturedLog log = new CapturedLog()) {
       SourceRecord out = router().apply(event.record());
       assertFalse(headers(out).get("dead_letter_message").contains(SECRET));
@@ -168,7 +168,7 @@ class InvalidRowsTest {
   }
 
   @Test
-  void warnOncePerReason() {
+  void areLoggedAsWarningOncePerReason() {
     try (CapturedLog log = new CapturedLog()) {
       OutboxRouter<SourceRecord> router = router();
       router.apply(OutboxEvents.insert().payload("1").record());
@@ -179,7 +179,7 @@ class InvalidRowsTest {
   }
 
   @Test
-  void deadLetterHoldsTheWholeRow() throws Exception {
+  void deadLetterHasAllColumns() throws Exception {
     SourceRecord out =
         router()
             .apply(
@@ -245,7 +245,7 @@ class InvalidRowsTest {
   }
 
   @Test
-  void largeRowsLeaveTheirCoordinatesOnly() throws Exception {
+  void largeRowsBecomeCoordinates() throws Exception {
     String payload = "{\"text\": \"" + SECRET.repeat(100) + "\"}";
     SourceRecord in = OutboxEvents.insert().payload(payload).record();
     SourceRecord out = router("max.record.bytes", "1000").apply(in);
@@ -297,20 +297,20 @@ class InvalidRowsTest {
 
   /** Headers of one char and no value take more on the wire than their text. */
   @Test
-  void manySmallHeadersCount() {
+  void framingOfHeadersCounts() {
     String headers =
         IntStream.range(0, 200)
             .mapToObj(i -> "\"" + (char) ('\u4e00' + i) + "\": \"\"")
             .collect(Collectors.joining(",", "{", "}"));
     SourceRecord in = OutboxEvents.insert().with("headers", headers).record();
     assertEquals("library.note", router("max.record.bytes", "4000").apply(in).topic());
-    SourceRecord refused = router("max.record.bytes", "2000").apply(in);
-    assertEquals("record-too-large", headers(refused).get("dead_letter_reason"));
+    SourceRecord out = router("max.record.bytes", "2000").apply(in);
+    assertEquals("record-too-large", headers(out).get("dead_letter_reason"));
   }
 
   /** The dead letter of a large row that is wrong otherwise must be sendable too. */
   @Test
-  void largeRowsWithAnotherFaultKeepTheirReason() throws Exception {
+  void largeRowsWithAnotherErrorHaveThatReason() throws Exception {
     SourceRecord out =
         router("max.record.bytes", "1000")
             .apply(OutboxEvents.insert().payload("{\"x\": \"" + "y".repeat(2000) + "\"}").record());

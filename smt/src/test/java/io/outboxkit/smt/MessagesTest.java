@@ -65,7 +65,7 @@ class MessagesTest {
   }
 
   @Test
-  void contentMayComeAsBuffer() {
+  void contentCanBeABuffer() {
     byte[] bytes = ("12345" + MESSAGE).getBytes(StandardCharsets.UTF_8);
     ByteBuffer buffer = ByteBuffer.wrap(bytes, 5, bytes.length - 5).slice();
     SourceRecord record = router().apply(OutboxEvents.message("outbox", buffer, true));
@@ -104,7 +104,7 @@ class MessagesTest {
 
   /** Members are found in any order, with white space, escapes and nested values around them. */
   @Test
-  void columnsAreCutOutToTheCharacter() throws Exception {
+  void membersAreCopiedExactly() throws Exception {
     String schema =
         "{\"type\":\"record\",\"name\":\"N\",\"fields\":[{\"name\":\"n\",\"type\":\"long\"},"
             + "{\"name\":\"s\",\"type\":\"string\"}]}";
@@ -125,7 +125,7 @@ class MessagesTest {
   }
 
   @Test
-  void memberCanPickThePartition() {
+  void memberCanDetermineThePartition() {
     String message = MESSAGE.replace("{\"id\"", "{\"region\": \"eu\", \"id\"");
     SourceRecord ofMessage =
         router("aggregate.note.partition.field", "region").apply(event(message));
@@ -191,7 +191,7 @@ class MessagesTest {
 
   @ParameterizedTest
   @MethodSource("deadLetters")
-  void whatCannotBeAnEventBecomesADeadLetter(String content, String reason, String message) {
+  void invalidMessageBecomesADeadLetter(String content, String reason, String message) {
     SourceRecord letter = router().apply(event(content));
     assertEquals("library.dead-letter", letter.topic());
     assertEquals(reason, headers(letter).get("dead_letter_reason"));
@@ -202,7 +202,7 @@ class MessagesTest {
 
   @ParameterizedTest
   @MethodSource("deadLetters")
-  void withFailTheTaskStopsWithTheSameWords(String content, String reason, String message) {
+  void invalidMessageStopsTheTaskWithFail(String content, String reason, String message) {
     assertFails(
         router("invalid.rows", "fail"), event(content), OutboxEvents.SEQUENCE, reason, message);
   }
@@ -217,7 +217,7 @@ class MessagesTest {
   }
 
   @Test
-  void deadLetterHoldsTheMembersAsTheyWere() throws Exception {
+  void deadLetterHasTheMembersUnchanged() throws Exception {
     String message = with("payload", "{\"text\": 12345678901234567890.10}");
     JsonNode letter = valueOf(router().apply(event(message)));
     assertEquals("note-1", letter.get("aggregate_id").asText());
@@ -237,14 +237,14 @@ class MessagesTest {
 
   @ParameterizedTest
   @ValueSource(bytes = {'x', (byte) 0xFF})
-  void deadLetterOfWhatIsNoJsonHoldsItsBytes(byte content) throws Exception {
+  void deadLetterOfInvalidJsonHasItsBytes(byte content) throws Exception {
     byte[] bytes = {content};
     JsonNode letter = valueOf(router().apply(OutboxEvents.message("outbox", bytes, true)));
     assertArrayEquals(bytes, letter.get("content").binaryValue());
   }
 
   @Test
-  void messageOverTheLimitLeavesCoordinates() throws Exception {
+  void largeMessagesBecomeCoordinates() throws Exception {
     String message = with("payload", "{\"text\": \"" + "x".repeat(900) + "\"}");
     SourceRecord letter = router("max.record.bytes", "800").apply(event(message));
     assertEquals("record-too-large", headers(letter).get("dead_letter_reason"));

@@ -74,13 +74,13 @@ class OtherRecordsTest {
   /** The names of the tables end alike, the tables are not the same. */
   @ParameterizedTest
   @ValueSource(strings = {"library.public.coauthor", "library.private.author"})
-  void tombstonesOfOtherTablesAreRefused(String topic) {
+  void tombstonesOfOtherTablesAreRejected(String topic) {
     OutboxRouter<SourceRecord> router = router("pass.through", "table:public.author");
     assertThrows(DataException.class, () -> router.apply(Records.tombstone(topic, topic + ".Key")));
   }
 
   @Test
-  void tablesWhoseNamesJoinToTheSameTextAreNotTheOutbox() {
+  void tableNameIsComparedByParts() {
     assertThrows(
         DataException.class,
         () -> router().apply(OutboxEvents.insert().table("publicx", "utbox_event").record()));

@@ -10,7 +10,7 @@ import org.apache.kafka.connect.source.SourceRecord;
 /**
  * Change events as Debezium's PostgreSQL connector 3.7.0.Final emits them; {@link
  * DebeziumShapesTest} compares the schemas with its jars. An insert into the default outbox table
- * unless told otherwise.
+ * by default.
  */
 public final class OutboxEvents {
   public static final String ID = "6f1c1f0e-3c1b-4d8e-9a53-0d6a2f9b7c11";

@@ -91,7 +91,7 @@ class PayloadFormatsTest {
   }
 
   @Test
-  void nullIsTheOnlyVersion() {
+  void nullMeansTheOnlyVersion() {
     SourceRecord out =
         binary("avro", "table.field.event.schema.version", "version")
             .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
@@ -101,7 +101,7 @@ class PayloadFormatsTest {
   /** The body would decode by both; each gives its two texts the other's names. */
   @ParameterizedTest
   @ValueSource(strings = {"avro", "confluent-avro"})
-  void avroOfSwappedFieldsKeepsItsVersion(String format) {
+  void avroIsCheckedWithTheVersionOfTheRow(String format) {
     String v1 = pair("first", "last");
     byte[] body = avro(v1, "{\"first\": \"a\", \"last\": \"b\"}");
     OutboxRouter<SourceRecord> router =
@@ -130,7 +130,7 @@ class PayloadFormatsTest {
   }
 
   @Test
-  void avroThatNamesNoneOfSeveralVersionsBecomesADeadLetter() {
+  void avroWithoutAVersionBecomesADeadLetter() {
     SourceRecord out =
         named("avro")
             .apply(row(V1).column("version", Schema.OPTIONAL_STRING_SCHEMA, null).record());
@@ -142,7 +142,7 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @MethodSource("avroBodies")
-  void confluentAvroIsPassedOn(byte[] body, int id) {
+  void confluentAvroIsUnchanged(byte[] body, int id) {
     SourceRecord out = binary("confluent-avro").apply(row(framed(id, body)).record());
     assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
     assertArrayEquals(framed(id, body), (byte[]) out.value());
@@ -151,7 +151,7 @@ class PayloadFormatsTest {
   /** Debezium hands bytea over as a buffer, which may be a part of a larger one. */
   @ParameterizedTest
   @ValueSource(strings = {"avro", "confluent-avro"})
-  void buffersAreTakenFromWhereTheyStand(String format) {
+  void buffersAreReadFromTheirPosition(String format) {
     byte[] payload = format.equals("avro") ? V1 : framed(NOTE_V1_ID, V1);
     byte[] larger = ("<<" + "x".repeat(payload.length) + ">>").getBytes(StandardCharsets.UTF_8);
     System.arraycopy(payload, 0, larger, 2, payload.length);
@@ -204,7 +204,7 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @MethodSource("misfits")
-  void whatDoesNotDecodeBecomesADeadLetter(String format, byte[] payload, String message)
+  void invalidAvroBecomesADeadLetter(String format, byte[] payload, String message)
       throws Exception {
     SourceRecord out = binary(format).apply(row(payload).record());
     assertEquals("library.dead-letter", out.topic());
@@ -253,7 +253,7 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @MethodSource("namedVersions")
-  void versionThatTheRowNamesIsTheOnlyOne(
+  void onlyTheVersionOfTheRowIsTried(
       String format, String version, byte[] payload, String value, String message) {
     SourceRecord out =
         named(format).apply(row(payload).column("version", Schema.STRING_SCHEMA, version).record());
@@ -265,7 +265,7 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"avro", "confluent-avro"})
-  void columnHasToBeBytea(String format) {
+  void columnMustBeBytea(String format) {
     assertFails(
         binary(format),
         OutboxEvents.insert().record(),
@@ -276,7 +276,7 @@ class PayloadFormatsTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"{\"text\": 1, \"text\": 2}", "<note/>", "", " ", "null", "ü€😀"})
-  void textIsPassedOnAsItIs(String payload) {
+  void textIsUnchanged(String payload) {
     SourceRecord out =
         text()
             .apply(
@@ -295,20 +295,20 @@ class PayloadFormatsTest {
   }
 
   @Test
-  void textThatIsNoUtf8IsInvalid() {
+  void textWithAnUnpairedSurrogateIsInvalid() {
     SourceRecord out = text().apply(OutboxEvents.insert().payload("a\ud83d").record());
     assertEquals("payload-invalid", headers(out).get("dead_letter_reason"));
     assertEquals("the payload has an unpaired surrogate", headers(out).get("dead_letter_message"));
   }
 
   @Test
-  void textOfBytesIsRefused() {
+  void textOfBytesIsRejected() {
     assertFails(text(), row(V1).record(), "payload", "BYTES");
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"{\"a\" : 1.50}", "\"text\"", "7"})
-  void textOfAMessageIsTheJsonInIt(String payload) {
+  void textOfAMessageIsItsJson(String payload) {
     SourceRecord out = text("message.prefix", "outbox").apply(message(payload));
     assertEquals(payload, new String((byte[]) out.value(), StandardCharsets.UTF_8));
   }

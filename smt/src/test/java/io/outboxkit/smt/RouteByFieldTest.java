@@ -40,7 +40,7 @@ class RouteByFieldTest {
 
   @ParameterizedTest
   @MethodSource("routes")
-  void valuePicksTheTopic(String field, String topics, Rows row, String topic) {
+  void valueDeterminesTheTopic(String field, String topics, Rows row, String topic) {
     assertEquals(topic, route(field, topics).apply(row.record()).topic());
   }
 

@@ -61,13 +61,13 @@ class SchemaVersionColumnTest {
 
   @ParameterizedTest
   @MethodSource("versions")
-  void encodesByTheVersionThatTheRowNames(
+  void encodesWithTheVersionOfTheRow(
       Schema column, Object version, String schema, int id, String decoded) throws Exception {
     SourceRecord out = router.apply(row(column, version).record());
     assertEquals(decoded, Routers.decode(out, schema, id).toString());
   }
 
-  static Stream<Arguments> refused() {
+  static Stream<Arguments> rejected() {
     return Stream.of(
         arguments(
             "3",
@@ -93,8 +93,9 @@ class SchemaVersionColumnTest {
   }
 
   @ParameterizedTest
-  @MethodSource("refused")
-  void otherwiseTheRowIsInvalid(String version, String payload, String reason, String message) {
+  @MethodSource("rejected")
+  void invalidVersionOrPayloadBecomesADeadLetter(
+      String version, String payload, String reason, String message) {
     SourceRecord out = router.apply(row(Schema.STRING_SCHEMA, version).payload(payload).record());
     assertEquals("library.dead-letter", out.topic());
     assertEquals(reason, headers(out).get("dead_letter_reason"));
@@ -129,7 +130,7 @@ class SchemaVersionColumnTest {
 
   @ParameterizedTest
   @MethodSource("messages")
-  void messagesNameTheirVersionToo(String member, int id, String refusal) {
+  void messagesCanHaveAVersion(String member, int id, String error) {
     String content =
         "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
             + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": {\"text\": \"a\"}"
@@ -142,8 +143,8 @@ class SchemaVersionColumnTest {
                     "table.field.event.schema.version", "version",
                     "message.prefix", "outbox"))
             .apply(OutboxEvents.message("outbox", content.getBytes(StandardCharsets.UTF_8), true));
-    assertEquals(refusal, headers(out).get("dead_letter_message"));
-    if (refusal == null) {
+    assertEquals(error, headers(out).get("dead_letter_message"));
+    if (error == null) {
       assertEquals(id, java.nio.ByteBuffer.wrap((byte[]) out.value()).getInt(1));
     }
   }

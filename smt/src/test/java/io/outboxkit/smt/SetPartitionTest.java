@@ -53,7 +53,7 @@ class SetPartitionTest {
   /** Key and header paths work before and after SetTombstone, and place both alike. */
   @ParameterizedTest
   @MethodSource("pathsOutsideTheValue")
-  void tombstonesGoWhereTheirKeyWent(String path, Rows row) {
+  void tombstonesHaveThePartitionOfTheirKey(String path, Rows row) {
     SetPartition<SourceRecord> place = setPartition("field", path, "partitions", "97");
     SetTombstone<SourceRecord> bury = new SetTombstone<>();
     bury.configure(Map.of("payload.field", "value.payload"));

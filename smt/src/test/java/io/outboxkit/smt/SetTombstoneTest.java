@@ -69,7 +69,8 @@ class SetTombstoneTest {
 
   @ParameterizedTest
   @MethodSource("records")
-  void conditionsDecide(Map<String, String> props, SourceRecord record, boolean tombstone) {
+  void conditionsDetermineTombstones(
+      Map<String, String> props, SourceRecord record, boolean tombstone) {
     SourceRecord after = setTombstone(props).apply(record);
     if (!tombstone) {
       assertSame(record, after);
@@ -118,7 +119,7 @@ class SetTombstoneTest {
   }
 
   @Test
-  void fieldThatIsNotThereIsAnErrorAndNoTombstone() {
+  void missingFieldFails() {
     SetTombstone<SourceRecord> transform = setTombstone(Map.of("payload.field", "value.paylod"));
     assertFails(transform, Rows.row().record(), "value.paylod", "topic library.note");
   }

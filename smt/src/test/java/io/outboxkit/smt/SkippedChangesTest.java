@@ -70,7 +70,7 @@ class SkippedChangesTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"warn", "error"})
-  void updatesOfThePrimaryKeyAreNoNewEvents(String value) {
+  void updatesOfThePrimaryKeyAreSkipped(String value) {
     try (CapturedLog log = new CapturedLog()) {
       OutboxRouter<SourceRecord> router = router(UPDATES, value, DELETES, "ignore");
       assertNull(router.apply(change("d")));
@@ -81,7 +81,7 @@ class SkippedChangesTest {
   }
 
   @Test
-  void updatesOfThePrimaryKeyStopTheTaskToo() {
+  void updatesOfThePrimaryKeyStopTheTask() {
     OutboxRouter<SourceRecord> router = router(DELETES, "ignore");
     assertFails(
         router, updateOfKey(), "op=c after an update of the key", "table.op.invalid.behavior=warn");
@@ -89,14 +89,14 @@ class SkippedChangesTest {
 
   /** Snapshots have an option of their own. */
   @Test
-  void snapshotRowsAreNotAmongThem() {
+  void snapshotRowsAreNotSkipped() {
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
     assertThrows(DataException.class, () -> router.apply(change("r")));
   }
 
   /** Debezium 3.7 has no other operation; a new one must not be dropped. */
   @Test
-  void unknownOperationsAreNotAmongThem() {
+  void unknownOperationsAreNotSkipped() {
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");
     assertFails(router, change("x"), "op=x");
   }
@@ -121,14 +121,14 @@ class SkippedChangesTest {
     "library.public.outbox_event, library.public.outbox_event.Key",
     "renamed, library.public.outbox_event.Key"
   })
-  void whatDebeziumSendsAfterADeleteIsDroppedWithIt(String topic, String keySchema) {
+  void tombstoneAfterADeleteIsDropped(String topic, String keySchema) {
     SourceRecord after = Records.tombstone(topic, keySchema);
     assertNull(router(DELETES, "ignore").apply(after));
     assertThrows(DataException.class, () -> router(UPDATES, "warn").apply(after));
   }
 
   @Test
-  void tombstonesOfOtherTablesAreNot() {
+  void tombstonesOfOtherTablesAreNotSkipped() {
     SourceRecord other =
         Records.tombstone("library.public.my_outbox_event", "library.public.my_outbox_event.Key");
     assertThrows(DataException.class, () -> router(DELETES, "ignore").apply(other));
@@ -136,7 +136,7 @@ class SkippedChangesTest {
 
   @ParameterizedTest
   @CsvSource({"u", "d", "t"})
-  void changesOfOtherTablesAreNot(String operation) {
+  void changesOfOtherTablesAreNotSkipped(String operation) {
     SourceRecord other =
         OutboxEvents.insert().table("public", "author").operation(operation).record();
     OutboxRouter<SourceRecord> router = router(UPDATES, "warn", DELETES, "ignore");

@@ -41,13 +41,13 @@ class TombstoneEventTypesTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"NoteWritten", "noteerased", "NoteErased ", "Note"})
-  void otherTypesAreNone(String type) {
+  void otherTypesAreNotTombstones(String type) {
     SourceRecord out = router.apply(OutboxEvents.insert().with("event_type", type).record());
     assertNotNull(out.value());
   }
 
   @Test
-  void theRestOfTheRowHasToBeRight() {
+  void otherColumnsMustBeValid() {
     SourceRecord out =
         router.apply(
             OutboxEvents.insert()
@@ -58,7 +58,7 @@ class TombstoneEventTypesTest {
   }
 
   @Test
-  void holdForOtherFormatsToo() {
+  void applyToOtherFormats() {
     SourceRecord out =
         router(
                 "aggregate.note.tombstone.event.types", "NoteErased",

@@ -27,7 +27,7 @@ class TransformsTest {
   /** Connect validates by config() and shows version() in its list of plugins. */
   @ParameterizedTest
   @MethodSource("transforms")
-  void optionsAndVersionAreTold(Transformation<SourceRecord> transform, ConfigDef options) {
+  void definitionAndVersionAreReported(Transformation<SourceRecord> transform, ConfigDef options) {
     assertSame(options, transform.config());
     String version = ((Versioned) transform).version();
     assertTrue(version.matches("[0-9]+\\.[0-9]+\\.[0-9]+.*"), version);

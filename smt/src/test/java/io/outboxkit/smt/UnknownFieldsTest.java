@@ -45,7 +45,7 @@ class UnknownFieldsTest {
 
   @ParameterizedTest
   @MethodSource("unknown")
-  void areLeftOutWithIgnore(String payload) throws Exception {
+  void areSkippedWithIgnore(String payload) throws Exception {
     SourceRecord out =
         router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
     assertEquals("{\"text\": \"hello\"}", Routers.decode(out, NOTE_V1, NOTE_V1_ID).toString());
@@ -63,7 +63,7 @@ class UnknownFieldsTest {
 
   @ParameterizedTest
   @MethodSource("stillInvalid")
-  void ignoringThemExcusesNothingElse(String payload, String message) {
+  void otherErrorsRemainWithIgnore(String payload, String message) {
     SourceRecord out =
         router(OPTION, "ignore").apply(OutboxEvents.insert().payload(payload).record());
     assertEquals(
@@ -73,7 +73,7 @@ class UnknownFieldsTest {
 
   /** The newest version that ignores the field must not go before an older one that keeps it. */
   @Test
-  void aFieldThatSomeVersionKnowsIsKept() throws Exception {
+  void versionWithTheFieldIsPreferred() throws Exception {
     String removed =
         "{\"type\":\"record\",\"name\":\"Note\",\"fields\":["
             + "{\"name\":\"text\",\"type\":\"string\"}]}";
@@ -109,7 +109,7 @@ class UnknownFieldsTest {
 
   @ParameterizedTest
   @MethodSource("versionsThatIgnore")
-  void theVersionThatLeavesOutTheFewestIsTaken(String payload, int version, String decoded)
+  void versionThatSkipsTheFewestFieldsIsPreferred(String payload, int version, String decoded)
       throws Exception {
     String v1 = book("{\"name\":\"shelf\",\"type\":\"string\"}");
     String v2 = book("{\"name\":\"branch\",\"type\":\"string\",\"default\":\"main\"}");

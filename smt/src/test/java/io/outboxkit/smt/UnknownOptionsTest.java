@@ -41,7 +41,7 @@ class UnknownOptionsTest {
 
   @ParameterizedTest
   @MethodSource("transforms")
-  void areRefused(
+  void areRejected(
       Supplier<Transformation<SourceRecord>> transform,
       String name,
       Map<String, String> props,

@@ -82,14 +82,14 @@ class UnusualPayloadsTest {
         arguments("\"int\"", "1, \"f\": 2", "payload: duplicate field \"f\""));
   }
 
-  /** The json type keeps them, jsonb drops all but the last; which one is meant nobody knows. */
+  /** The json type keeps duplicate keys, jsonb only the last: the intended value is unknown. */
   @ParameterizedTest
   @MethodSource("repeatedKeys")
   void repeatedKeysAreInvalid(String type, String json, String message) {
     assertInvalid(message, route(type, json));
   }
 
-  static Stream<Arguments> halfPairs() {
+  static Stream<Arguments> unpairedSurrogates() {
     String found = "f: expected string, found a string with an unpaired surrogate";
     String map = "{\"type\":\"map\",\"values\":\"string\"}";
     String key = "f: a key of a map has an unpaired surrogate";
@@ -114,8 +114,8 @@ class UnusualPayloadsTest {
 
   /** UTF-8 has no bytes for it: Java would write a question mark in its place. */
   @ParameterizedTest
-  @MethodSource("halfPairs")
-  void halfSurrogatePairsAreInvalid(String type, String json, String message) throws Exception {
+  @MethodSource("unpairedSurrogates")
+  void unpairedSurrogatesAreInvalid(String type, String json, String message) throws Exception {
     SourceRecord out = route(type, json);
     assertInvalid(message, out);
     // The dead letter is JSON whatever the row holds.
@@ -123,7 +123,7 @@ class UnusualPayloadsTest {
   }
 
   @Test
-  void wholeSurrogatePairsAreKept() throws Exception {
+  void surrogatePairsAreEncoded() throws Exception {
     assertEquals("😀😀", decoded("\"string\"", "\"\\ud83d\\ude00😀\"").toString());
   }
 
@@ -136,7 +136,7 @@ class UnusualPayloadsTest {
         "{\"\ud83d\": \"a\"}",
         "{\"a\": [\"\ud83d\"]}"
       })
-  void headersWithHalfASurrogatePairAreInvalid(String text) throws Exception {
+  void headersWithAnUnpairedSurrogateAreInvalid(String text) throws Exception {
     SourceRecord out = router().apply(OutboxEvents.insert().with("headers", text).record());
     assertEquals("headers-invalid", headers(out).get("dead_letter_reason"));
     assertEquals(
@@ -147,7 +147,7 @@ class UnusualPayloadsTest {
 
   /** Over the limit as coordinates too: those must be writable with such a text in them. */
   @Test
-  void coordinatesMayHoldHalfASurrogatePair() throws Exception {
+  void coordinatesCanHaveAnUnpairedSurrogate() throws Exception {
     SourceRecord out =
         router("max.record.bytes", "600")
             .apply(
@@ -170,7 +170,7 @@ class UnusualPayloadsTest {
 
   @ParameterizedTest
   @MethodSource("nested")
-  void deepNestingIsADeadLetterAndNoStackOverflow(String type, String open, String close) {
+  void deepNestingBecomesADeadLetter(String type, String open, String close) {
     String deep = open.repeat(100_000) + "null" + close.repeat(100_000);
     assertEquals("payload-invalid", headers(route(type, deep)).get("dead_letter_reason"));
     String cut = open.repeat(100_000);
@@ -178,7 +178,7 @@ class UnusualPayloadsTest {
   }
 
   @Test
-  void deeplyNestedFieldsThatAreIgnoredAreNoStackOverflowEither() {
+  void deeplyNestedIgnoredFieldsBecomeADeadLetter() {
     SourceRecord out =
         router("aggregate.note.unknown.fields", "ignore")
             .apply(
@@ -197,7 +197,7 @@ class UnusualPayloadsTest {
   }
 
   @Test
-  void tenMegabytesPassWhereTheyMay() throws Exception {
+  void tenMegabytesAreEncodedBelowTheLimit() throws Exception {
     String text = "é".repeat(TEN_MEGABYTES / 2);
     SourceRecord out =
         router("max.record.bytes", "10500000")
@@ -208,7 +208,7 @@ class UnusualPayloadsTest {
   }
 
   @Test
-  void tenMegabytesLeaveTheirCoordinatesOtherwise() throws Exception {
+  void tenMegabytesBecomeCoordinatesAboveTheLimit() throws Exception {
     OutboxRouter<SourceRecord> router = router();
     String payload = "{\"text\": \"" + "x".repeat(TEN_MEGABYTES) + "\"}";
     SourceRecord out = router.apply(OutboxEvents.insert().payload(payload).record());

@@ -50,9 +50,7 @@ public final class AvroBodyChecker {
 
   private void value(Schema type, int depth) throws PayloadException {
     switch (type.getType()) {
-      case NULL -> {
-        // Zero bytes.
-      }
+      case NULL -> {}
       case BOOLEAN -> requireBelow(2, unsignedByte(), "boolean");
       case INT -> intNumber();
       case LONG -> varint();

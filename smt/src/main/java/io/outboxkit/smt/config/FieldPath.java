@@ -38,7 +38,6 @@ public final class FieldPath {
   }
 
   /**
-   * @param option name of the option for the error message
    * @throws ConfigException if the text is not a path
    */
   public static FieldPath parse(String option, String text) {

@@ -30,9 +30,7 @@ public final class NamedValues {
     return values;
   }
 
-  /**
-   * @param syntax syntax of an entry for the documentation: {@code topic:count}
-   */
+  /** Return a validator whose documentation has the syntax of an entry: {@code topic:count}. */
   public static ConfigDef.Validator validator(String syntax) {
     return Validators.optional(
         "list of " + syntax, (name, value) -> parse(name, Validators.strings(value)));

@@ -18,9 +18,6 @@ public final class CloudEventHeaders {
 
   private final String source;
 
-  /**
-   * @param source URI reference
-   */
   public CloudEventHeaders(String source) {
     this.source = source;
   }

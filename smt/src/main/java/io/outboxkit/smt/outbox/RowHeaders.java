@@ -18,11 +18,9 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 
 /** Adds the fields of a row's headers column, a JSON object, as headers. */
 public final class RowHeaders {
+  /** Names that a row must not set, each with the reason. */
   private final Map<String, String> reserved;
 
-  /**
-   * @param reserved names that a row must not set, each with the reason
-   */
   public RowHeaders(Map<String, String> reserved) {
     this.reserved = Map.copyOf(reserved);
   }

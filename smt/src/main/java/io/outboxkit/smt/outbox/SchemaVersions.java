@@ -14,9 +14,7 @@ import java.util.stream.Collectors;
  * @param <C> encoder or checker of the payloads of one version
  */
 public final class SchemaVersions<C> {
-  /**
-   * @param id schema id of the registry
-   */
+  /** A version with the registry's schema id. */
   public record Version<C>(String label, int id, C codec) {}
 
   private final String type;
@@ -72,11 +70,7 @@ public final class SchemaVersions<C> {
     return all.size();
   }
 
-  /**
-   * Return the exception for a payload that fits none of the candidates.
-   *
-   * @param first the error of the first candidate
-   */
+  /** Return the exception for a payload, with the error of the first candidate. */
   InvalidRowException mismatch(OutboxRow row, PayloadException first) {
     String problem =
         row.schemaVersion() == null

@@ -24,17 +24,17 @@ public final class IsoDateTimeParser {
   private long epochSecond;
   private int nano;
 
-  /** Seconds since 1970-01-01T00:00:00, or since midnight after {@link #parseTime}. */
+  /** Return the seconds since 1970-01-01T00:00:00, or since midnight for a time. */
   public long epochSecond() {
     return epochSecond;
   }
 
-  /** Days since 1970-01-01. */
+  /** Return the days since 1970-01-01. */
   public long epochDay() {
     return Math.floorDiv(epochSecond, (long) SECONDS_PER_DAY);
   }
 
-  /** Nanoseconds of the second. */
+  /** Return the nanoseconds of the second. */
   public int nano() {
     return nano;
   }

@@ -62,11 +62,11 @@ class AvroBodyCheckerTest {
 
   @ParameterizedTest
   @MethodSource("accepted")
-  void valuesAre(String schema, String hex) throws Exception {
+  void validValuesAreAccepted(String schema, String hex) throws Exception {
     check(Encoding.schema(schema), HexFormat.of().parseHex(hex));
   }
 
-  static Stream<Arguments> refused() {
+  static Stream<Arguments> rejected() {
     String early = "payload: the bytes end within the value";
     return Stream.of(
         arguments("\"null\"", "00", "payload: 1 bytes after the end of the Avro value"),
@@ -100,8 +100,8 @@ class AvroBodyCheckerTest {
   }
 
   @ParameterizedTest
-  @MethodSource("refused")
-  void otherBytesAreNot(String schema, String hex, String message) {
+  @MethodSource("rejected")
+  void otherBytesAreRejected(String schema, String hex, String message) {
     Schema parsed = Encoding.schema(schema);
     byte[] body = HexFormat.of().parseHex(hex.length() % 2 == 0 ? hex : hex + "0");
     assertEquals(
@@ -110,7 +110,7 @@ class AvroBodyCheckerTest {
 
   /** A few bytes must neither end the stack nor keep a worker busy for ever. */
   @Test
-  void smallBodiesOfLargeValuesAreRefused() {
+  void smallBodiesOfLargeValuesAreRejected() {
     byte[] deep = new byte[1_000_000];
     Arrays.fill(deep, (byte) 2);
     PayloadException e =
@@ -127,7 +127,7 @@ class AvroBodyCheckerTest {
   }
 
   @Test
-  void startsWhereItIsTold() throws Exception {
+  void startsAtTheOffset() throws Exception {
     new AvroBodyChecker(Encoding.schema("\"int\"")).check(new byte[] {9, 9, 2}, 2);
   }
 }

@@ -129,7 +129,7 @@ class ConverterAgreesTest {
 
   @ParameterizedTest
   @MethodSource("unsupported")
-  void typesThatConnectHasNotAreRefused(String type, String message) {
+  void typesWithoutAConnectEquivalentAreRejected(String type, String message) {
     Schema schema = field(type, "");
     assertEquals(
         message,
@@ -138,7 +138,7 @@ class ConverterAgreesTest {
   }
 
   @Test
-  void payloadHasToBeARecord() {
+  void payloadMustBeARecord() {
     Schema schema = Schema.create(Schema.Type.STRING);
     assertEquals(
         "the type must be record",

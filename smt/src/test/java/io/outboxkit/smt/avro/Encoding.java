@@ -58,7 +58,7 @@ final class Encoding {
     return bytes.toByteArray();
   }
 
-  static String refusal(String schema, String json) {
+  static String rejection(String schema, String json) {
     Schema parsed = schema(schema);
     return assertThrows(PayloadException.class, () -> encode(parsed, json)).getMessage();
   }

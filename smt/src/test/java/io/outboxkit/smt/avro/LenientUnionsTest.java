@@ -70,13 +70,13 @@ class LenientUnionsTest {
 
   @ParameterizedTest
   @MethodSource("values")
-  void theBranchThatLeavesOutTheFewestFieldsIsTaken(String schema, String json, String decoded)
+  void branchThatSkipsTheFewestFieldsIsPreferred(String schema, String json, String decoded)
       throws Exception {
     assertEquals(decoded, roundTrip(schema, json).toString());
   }
 
   @Test
-  void whatFitsNoBranchIsRefused() {
+  void valueWithoutAMatchingBranchIsRejected() {
     assertEquals(
         "payload: expected null or record Small or record Large, found object",
         assertThrows(PayloadException.class, () -> roundTrip(BOTH, "{\"x\": 1}")).getMessage());

@@ -92,17 +92,18 @@ class LogicalTypesTest {
     "true, boolean",
     "null, null"
   })
-  void decimalsThatWouldLoseDigitsAreRefused(String json, String found) {
-    assertEquals("payload: expected decimal(6,2), found " + found, Encoding.refusal(DECIMAL, json));
+  void decimalsThatWouldLoseDigitsAreRejected(String json, String found) {
     assertEquals(
-        "payload: expected decimal(6,2), found " + found, Encoding.refusal(FIXED_DECIMAL, json));
+        "payload: expected decimal(6,2), found " + found, Encoding.rejection(DECIMAL, json));
+    assertEquals(
+        "payload: expected decimal(6,2), found " + found, Encoding.rejection(FIXED_DECIMAL, json));
   }
 
   @Test
-  void longNumbersAsTextAreRefused() {
+  void longNumbersAsTextAreRejected() {
     assertEquals(
         "payload: expected big-decimal, found a string that is not a number",
-        Encoding.refusal(BIG_DECIMAL, "\"" + "1".repeat(1001) + "\""));
+        Encoding.rejection(BIG_DECIMAL, "\"" + "1".repeat(1001) + "\""));
   }
 
   @ParameterizedTest
@@ -220,11 +221,11 @@ class LogicalTypesTest {
 
   @ParameterizedTest
   @MethodSource("misfits")
-  void otherTimesAreRefused(
+  void otherTimesAreRejected(
       String type, String logicalType, String json, String expected, String found) {
     assertEquals(
         "payload: expected " + expected + ", found " + found,
-        Encoding.refusal(logical(type, logicalType), json));
+        Encoding.rejection(logical(type, logicalType), json));
   }
 
   @Test
@@ -245,13 +246,13 @@ class LogicalTypesTest {
     "'\"6f1c1f0e-3c1b-4d8e-9a53x0d6a2f9b7c11\"', another string",
     "1, number"
   })
-  void otherUuidsAreRefused(String json, String found) {
+  void otherUuidsAreRejected(String json, String found) {
     String message = "payload: expected uuid, found " + found;
-    assertEquals(message, Encoding.refusal(logical("string", "uuid"), json));
-    assertEquals(message, Encoding.refusal(FIXED_UUID, json));
+    assertEquals(message, Encoding.rejection(logical("string", "uuid"), json));
+    assertEquals(message, Encoding.rejection(FIXED_UUID, json));
   }
 
-  /** A logical type that nobody knows is ignored, as Avro asks. */
+  /** Unknown logical types are ignored, as Avro requires. */
   @Test
   void unknownLogicalTypesAreIgnored() throws Exception {
     assertEquals(5L, Encoding.roundTrip(logical("long", "money"), "5"));

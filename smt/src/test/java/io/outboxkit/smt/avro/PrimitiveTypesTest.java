@@ -11,7 +11,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Types without a logical type: what each takes, and in which words it refuses. */
+/** Types without a logical type: accepted values and errors. */
 class PrimitiveTypesTest {
   private static final String FIXED = "{\"type\":\"fixed\",\"name\":\"F\",\"size\":2}";
   private static final String ENUM =
@@ -57,7 +57,7 @@ class PrimitiveTypesTest {
     assertEquals(expected, plain(Encoding.roundTrip(schema, json)));
   }
 
-  static Stream<Arguments> refused() {
+  static Stream<Arguments> rejected() {
     return Stream.of(
         arguments("\"null\"", "0", "expected null, found number"),
         arguments("\"boolean\"", "\"true\"", "expected boolean, found string"),
@@ -116,9 +116,9 @@ class PrimitiveTypesTest {
   }
 
   @ParameterizedTest
-  @MethodSource("refused")
-  void areRefused(String schema, String json, String message) {
-    assertEquals("payload: " + message, Encoding.refusal(schema, json));
+  @MethodSource("rejected")
+  void areRejected(String schema, String json, String message) {
+    assertEquals("payload: " + message, Encoding.rejection(schema, json));
   }
 
   private static Object plain(Object value) {

@@ -61,7 +61,7 @@ class StructuresTest {
     assertEquals(decoded, Encoding.roundTrip(ORDER, json).toString());
   }
 
-  static Stream<Arguments> refused() {
+  static Stream<Arguments> rejected() {
     return Stream.of(
         arguments("[]", "payload: expected record Order, found array"),
         arguments(
@@ -90,9 +90,9 @@ class StructuresTest {
   }
 
   @ParameterizedTest
-  @MethodSource("refused")
-  void misfitsNameTheirPath(String json, String message) {
-    assertEquals(message, Encoding.refusal(ORDER, json));
+  @MethodSource("rejected")
+  void errorsHaveThePath(String json, String message) {
+    assertEquals(message, Encoding.rejection(ORDER, json));
   }
 
   /** One block with one count, as Avro's own writer does, on both sides of each count's length. */
@@ -143,14 +143,14 @@ class StructuresTest {
 
   /** A stack overflow would kill the task, and again after each restart. */
   @Test
-  void deepNestingIsRefusedNotFatal() throws Exception {
+  void deepNestingIsRejected() throws Exception {
     String list =
         "{\"type\":\"record\",\"name\":\"L\",\"fields\":[{\"name\":\"next\","
             + "\"type\":[\"null\",\"L\"],\"default\":null}]}";
     Encoding.roundTrip(list, "{\"next\":".repeat(200) + "null" + "}".repeat(200));
     assertEquals(
         "payload: nested over 200 levels deep, or a number, name or string too long",
-        Encoding.refusal(list, "{\"next\":".repeat(100_000) + "null" + "}".repeat(100_000)));
+        Encoding.rejection(list, "{\"next\":".repeat(100_000) + "null" + "}".repeat(100_000)));
   }
 
   /** What one value left behind must not show in the next. */

@@ -32,7 +32,7 @@ class UnionsTest {
         arguments("[\"int\",\"long\"]", "5000000000", "5000000000"),
         arguments("[\"null\",\"int\",\"double\"]", "1.5", "1.5"),
         arguments("[\"double\",\"long\"]", "5", "5.0"),
-        // A branch that refused the number must leave nothing of its reading to the next one.
+        // The parser must not cache the number of a branch that rejected it.
         arguments("[\"float\",\"double\"]", "3.5e38", "3.5E38"),
         arguments("[\"float\",\"double\"]", "1e39", "1.0E39"),
         arguments("[\"int\",\"float\",\"double\"]", "0.5", "0.5"),
@@ -62,7 +62,7 @@ class UnionsTest {
     assertEquals(decoded, String.valueOf(Encoding.roundTrip(schema, json)));
   }
 
-  static Stream<Arguments> refused() {
+  static Stream<Arguments> rejected() {
     return Stream.of(
         arguments("[\"null\",\"int\"]", "\"x\"", "payload: expected null or int, found string"),
         arguments(
@@ -85,9 +85,9 @@ class UnionsTest {
   }
 
   @ParameterizedTest
-  @MethodSource("refused")
-  void othersAreRefused(String schema, String json, String message) {
-    assertEquals(message, Encoding.refusal(schema, json));
+  @MethodSource("rejected")
+  void othersAreRejected(String schema, String json, String message) {
+    assertEquals(message, Encoding.rejection(schema, json));
   }
 
   /** Tokens that are kept while branches are tried must not pass through a double. */
@@ -136,6 +136,6 @@ class UnionsTest {
     String json = "{\"x\":".repeat(40) + "true" + "}".repeat(40);
     assertEquals(
         "x: too many combinations of union branches",
-        assertTimeoutPreemptively(Duration.ofSeconds(30), () -> Encoding.refusal(schema, json)));
+        assertTimeoutPreemptively(Duration.ofSeconds(30), () -> Encoding.rejection(schema, json)));
   }
 }

@@ -182,7 +182,7 @@ class HeadersComparedTest {
   }
 
   @Compared("option-value-typo")
-  void placementsThatThereAreNot(Sides sides) {
+  void unknownPlacements(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
     var eventRouter = sides.eventRouter("table.fields.additional.placement", "event_type:haeder");
     assertThrows(NullPointerException.class, () -> eventRouter.apply(row));
@@ -208,7 +208,7 @@ class HeadersComparedTest {
   @Compared("option-missing")
   void optionsLeftOut(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
-    // Its default column aggregateid, which this table has not: told by the first row.
+    // Its default column aggregateid is not in this table: detected at the first row.
     assertStops(
         DataException.class,
         "aggregateid is not a valid field name",

@@ -45,7 +45,7 @@ class PlacementComparedTest {
   }
 
   @Compared("route-unknown")
-  void typesThatNobodyDeclared(Sides sides) {
+  void unlistedTypes(Sides sides) {
     SourceRecord row = OutboxEvents.insert().with("aggregate_type", "notes").record();
     assertEquals("library.notes", sides.eventRouter().apply(row).topic());
     assertDeadLetter("unknown-aggregate-type", sides.outboxRouter().apply(row));
@@ -121,7 +121,7 @@ class PlacementComparedTest {
   }
 
   @Compared("partition-above-count")
-  void partitionsThatThereAreNot(Sides sides) {
+  void nonexistentPartitions(Sides sides) {
     SourceRecord row = row(Schema.INT32_SCHEMA, PARTITIONS);
     assertEquals(PARTITIONS, sides.eventRouter(BY_COLUMN).apply(row).kafkaPartition());
     assertTrue(sides.outboxRouter(BY_FIELD).apply(row).kafkaPartition() < PARTITIONS);
@@ -176,7 +176,7 @@ class PlacementComparedTest {
   }
 
   @Compared("partition-routing-hash-typo")
-  void hashFunctionsThatThereAreNot(Sides sides) {
+  void unknownHashFunctions(Sides sides) {
     SourceRecord row = OutboxEvents.insert().record();
     assertEquals(
         sides.partitionRouting().apply(row).kafkaPartition(),

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
 
-/** Which records each routes, passes, drops or refuses. */
+/** Records that each transform routes, passes, drops or rejects. */
 class RowsComparedTest {
 
   @Compared("insert")

@@ -21,7 +21,7 @@ final class Sides {
   private boolean debezium;
   private boolean ours;
 
-  /** EventRouter, told the names of the columns and our topics; more as name, value, ... */
+  /** EventRouter with the same columns and topics, and further options as name, value, ... */
   UnaryOperator<SourceRecord> eventRouter(String... more) {
     Map<String, String> props = new HashMap<>();
     props.put("table.field.event.key", "aggregate_id");

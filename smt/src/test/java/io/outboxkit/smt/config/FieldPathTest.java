@@ -23,7 +23,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What paths there are, what they find, and in which words they do not. */
+/** Syntax of paths, the values that they return, and the errors. */
 class FieldPathTest {
   private static final Schema INNER =
       SchemaBuilder.struct()
@@ -98,24 +98,24 @@ class FieldPathTest {
         "header.",
         "Key"
       })
-  void otherPathsAreRefused(String path) {
+  void otherPathsAreRejected(String path) {
     String message =
         assertThrows(ConfigException.class, () -> FieldPath.parse("field", path)).getMessage();
     assertTrue(message.startsWith("Invalid value " + path + " for configuration field: "), message);
   }
 
   @Test
-  void textIsTextOrWhatReadsLikeIt() {
+  void integersBooleansAndUuidsAreText() {
     UUID uuid = UUID.randomUUID();
     for (Object value : List.of("x", 1, 2L, (short) 3, (byte) 4, true, uuid)) {
       assertEquals(
           value.toString(), FieldPath.parse("field", "value").readText(record(null, value)));
     }
     assertNull(FieldPath.parse("field", "key").readText(record(null, 1)));
-    DataException refusal =
+    DataException error =
         assertThrows(
             DataException.class,
             () -> FieldPath.parse("field", "value").readText(record(null, struct())));
-    assertTrue(refusal.getMessage().contains("Struct Outer"), refusal.getMessage());
+    assertTrue(error.getMessage().contains("Struct Outer"), error.getMessage());
   }
 }

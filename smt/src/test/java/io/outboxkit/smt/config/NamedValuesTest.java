@@ -28,19 +28,19 @@ class NamedValuesTest {
 
   @ParameterizedTest
   @MethodSource("read")
-  void lastColonDivides(List<String> entries, Map<String, String> values) {
+  void lastColonSeparatesNameAndValue(List<String> entries, Map<String, String> values) {
     assertEquals(values, NamedValues.parse("topics", entries));
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"a", "", ":", "a:", ":1"})
-  void otherEntriesAreRefused(String entry) {
+  void otherEntriesAreRejected(String entry) {
     List<String> entries = List.of("ok:1", entry);
     assertThrows(ConfigException.class, () -> NamedValues.parse("topics", entries));
   }
 
   @Test
-  void validatorRefusesTheSameAndLetsAnAbsentListPass() {
+  void validatorAcceptsNull() {
     ConfigDef.Validator validator = NamedValues.validator("topic:count");
     assertEquals("list of topic:count", validator.toString());
     validator.ensureValid("topics", null);

@@ -35,7 +35,7 @@ class AvroBodyPropertyTest {
   }
 
   @Property(edgeCases = EdgeCasesMode.NONE, tries = 300)
-  void takesWhatAvroWritesAndNoPartOfIt(@ForAll("bodies") Body body) throws PayloadException {
+  void acceptsBytesOfAvroAndNoPrefixOfThem(@ForAll("bodies") Body body) throws PayloadException {
     AvroBodyChecker checker = new AvroBodyChecker(body.schema());
     checker.check(body.bytes(), 0);
     for (int length = 0; length < body.bytes().length; length++) {
@@ -45,7 +45,7 @@ class AvroBodyPropertyTest {
   }
 
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void whatItTakesAvroReadsToItsEnd(@ForAll("damaged") Body body) throws IOException {
+  void acceptedBytesAreReadByAvro(@ForAll("damaged") Body body) throws IOException {
     try {
       new AvroBodyChecker(body.schema()).check(body.bytes(), 0);
     } catch (PayloadException e) {
@@ -93,7 +93,7 @@ class AvroBodyPropertyTest {
     try {
       new GenericDatumWriter<>(schema).write(ReferencePath.read(schema, json), encoder);
       encoder.flush();
-    } catch (ReferencePath.Refused e) {
+    } catch (ReferencePath.Rejected e) {
       return new Body(schema, null);
     } catch (IOException e) {
       throw new AssertionError(e);

@@ -54,7 +54,7 @@ final class Binaries {
           ? HexFormat.of().parseHex(text.substring(2))
           : Base64.getDecoder().decode(text);
     } catch (IllegalArgumentException e) {
-      throw new ReferencePath.Refused(text);
+      throw new ReferencePath.Rejected(text);
     }
   }
 
@@ -64,7 +64,7 @@ final class Binaries {
     try {
       value = new BigDecimal(text).setScale(type.getScale(), RoundingMode.UNNECESSARY);
     } catch (ArithmeticException e) {
-      throw new ReferencePath.Refused(text);
+      throw new ReferencePath.Rejected(text);
     }
     ReferencePath.require(value.signum() == 0 || value.precision() <= type.getPrecision(), text);
     Conversions.DecimalConversion conversion = new Conversions.DecimalConversion();

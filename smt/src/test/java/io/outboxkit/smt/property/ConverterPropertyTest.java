@@ -45,7 +45,7 @@ class ConverterPropertyTest {
         read(payload.schema(), ours), read(payload.schema(), byAvro(payload.schema(), converted)));
   }
 
-  /** Of schemas that Connect has types for; that others are refused is ConverterAgreesTest's. */
+  /** Schemas with Connect equivalents only; for the others see ConverterAgreesTest. */
   @Provide
   Arbitrary<EncoderPropertyTest.Case> payloads() {
     return Schemas.records(DEPTH)

@@ -23,7 +23,7 @@ import org.apache.avro.io.DecoderFactory;
 
 /**
  * Whatever the schema and the JSON: the encoder's bytes read, by Avro's own reader, as what Avro's
- * own JSON path gives, or both refuse.
+ * own JSON path writes, or both reject the payload.
  */
 class EncoderPropertyTest {
   private static final int DEPTH = 3;
@@ -39,7 +39,7 @@ class EncoderPropertyTest {
 
   @Property(edgeCases = EdgeCasesMode.NONE)
   @StatisticsReport(StatisticsReport.StatisticsReportMode.OFF)
-  void readsAsTheReferenceOrBothRefuse(@ForAll("payloads") Case payload) throws IOException {
+  void matchesTheReference(@ForAll("payloads") Case payload) throws IOException {
     boolean accepted = isSameAsReference(payload);
     // Neither outcome may be so rare that the property says nothing of it.
     Statistics.collect(accepted);
@@ -58,7 +58,7 @@ class EncoderPropertyTest {
 
   /** JSON that was made for another schema. */
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void payloadsOfOtherSchemasReadAsTheReferenceOrBothRefuse(@ForAll("strangers") Case payload)
+  void payloadsOfOtherSchemasMatchTheReference(@ForAll("strangers") Case payload)
       throws IOException {
     isSameAsReference(payload);
   }
@@ -72,7 +72,7 @@ class EncoderPropertyTest {
 
   /** Only PayloadException: any other one would stop the task instead of making a dead letter. */
   @Property(edgeCases = EdgeCasesMode.NONE)
-  void textThatWasCutOffIsRefused(@ForAll("cutOff") Case payload) {
+  void textThatWasCutOffIsRejected(@ForAll("cutOff") Case payload) {
     assertThrows(PayloadException.class, () -> encode(payload));
   }
 
@@ -91,7 +91,7 @@ class EncoderPropertyTest {
     Object expected;
     try {
       expected = ReferencePath.read(payload.schema(), payload.json());
-    } catch (ReferencePath.Refused e) {
+    } catch (ReferencePath.Rejected e) {
       assertThrows(PayloadException.class, () -> encode(payload), e.getMessage());
       return false;
     }
@@ -99,7 +99,7 @@ class EncoderPropertyTest {
     try {
       bytes = encode(payload);
     } catch (PayloadException e) {
-      throw new AssertionError("only ours refuses: " + e.getMessage(), e);
+      throw new AssertionError("only JsonAvroEncoder rejects: " + e.getMessage(), e);
     }
     BinaryDecoder decoder = DecoderFactory.get().binaryDecoder(bytes, null);
     assertEquals(expected, new GenericDatumReader<>(payload.schema()).read(null, decoder));

@@ -32,7 +32,7 @@ final class Instants {
               : OffsetDateTime.parse(text).withOffsetSameInstant(ZoneOffset.UTC).toLocalDateTime();
       return ticks(type, utc.toLocalDate().toEpochDay(), utc.toLocalTime());
     } catch (DateTimeException e) {
-      throw new ReferencePath.Refused(text);
+      throw new ReferencePath.Rejected(text);
     }
   }
 
@@ -53,7 +53,7 @@ final class Instants {
     try {
       return nanos.movePointLeft(9 - digits).toBigIntegerExact();
     } catch (ArithmeticException e) {
-      throw new ReferencePath.Refused("more digits than the type has");
+      throw new ReferencePath.Rejected("more digits than the type has");
     }
   }
 }

@@ -16,7 +16,7 @@ import net.jqwik.api.Tuple;
 import org.apache.avro.LogicalType;
 import org.apache.avro.Schema;
 
-/** Random JSON texts that fit a schema, more or less: here and there something else stands. */
+/** Random JSON texts that fit a schema, with some random misfits. */
 final class Payloads {
   private static final int FITS = 40;
   private static final int MAX_DEPTH = 8;

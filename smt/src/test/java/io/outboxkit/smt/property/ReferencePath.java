@@ -29,10 +29,10 @@ final class ReferencePath {
   private static final JsonFactory JSON = new JsonFactory();
 
   /** The JSON does not fit the schema, or is none. */
-  static final class Refused extends RuntimeException {
+  static final class Rejected extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    Refused(String why) {
+    Rejected(String why) {
       super(why);
     }
   }
@@ -43,7 +43,7 @@ final class ReferencePath {
   private ReferencePath() {}
 
   /**
-   * @throws Refused if the JSON does not fit
+   * @throws Rejected if the JSON does not fit
    */
   static Object read(Schema schema, String json) throws IOException {
     StringBuilder avroJson = new StringBuilder();
@@ -56,17 +56,17 @@ final class ReferencePath {
     try (JsonParser parser = JSON.createParser(json)) {
       Object value = parse(parser, parser.nextToken());
       if (parser.nextToken() != null) {
-        throw new Refused("text after the value");
+        throw new Rejected("text after the value");
       }
       return value;
     } catch (IOException e) {
-      throw new Refused("no JSON");
+      throw new Rejected("no JSON");
     }
   }
 
   private static Object parse(JsonParser parser, JsonToken token) throws IOException {
     if (token == null) {
-      throw new Refused("no JSON");
+      throw new Rejected("no JSON");
     }
     return switch (token) {
       case START_OBJECT -> {
@@ -74,7 +74,7 @@ final class ReferencePath {
         while (parser.nextToken() != JsonToken.END_OBJECT) {
           String name = parser.currentName();
           if (members.containsKey(name)) {
-            throw new Refused(name + " is there twice");
+            throw new Rejected(name + " is there twice");
           }
           members.put(name, parse(parser, parser.nextToken()));
         }
@@ -92,7 +92,7 @@ final class ReferencePath {
       case VALUE_TRUE -> true;
       case VALUE_FALSE -> false;
       case VALUE_NULL -> null;
-      default -> throw new Refused("no JSON");
+      default -> throw new Rejected("no JSON");
     };
   }
 
@@ -146,11 +146,11 @@ final class ReferencePath {
                 ? json
                 : "{" + member(branch.getFullName(), json) + "}");
         return;
-      } catch (Refused e) {
+      } catch (Rejected e) {
         // The next one.
       }
     }
-    throw new Refused("no branch");
+    throw new Rejected("no branch");
   }
 
   private static void record(Schema schema, Map<String, Object> members, StringBuilder out) {
@@ -188,7 +188,7 @@ final class ReferencePath {
       try {
         whole = new BigDecimal(number(value)).toBigIntegerExact();
       } catch (ArithmeticException e) {
-        throw new Refused("not whole");
+        throw new Rejected("not whole");
       }
     }
     int bits = schema.getType() == Schema.Type.INT ? 31 : 63;
@@ -237,7 +237,7 @@ final class ReferencePath {
 
   static <T> T require(boolean holds, T value) {
     if (!holds) {
-      throw new Refused(String.valueOf(value));
+      throw new Rejected(String.valueOf(value));
     }
     return value;
   }

@@ -25,7 +25,7 @@ final class Schemas {
                   + "{\"name\":\"value\",\"type\":\"int\"},"
                   + "{\"name\":\"next\",\"type\":[\"null\",\"Tree\"],\"default\":null}]}");
 
-  /** A schema whose names are yet to be given: each name stands once in a schema. */
+  /** A schema without names, which must be unique in the whole schema. */
   private interface Draft {
     Schema build(Names names);
   }

@@ -50,7 +50,7 @@ class EventTimeTest {
 
   @ParameterizedTest
   @MethodSource("others")
-  void otherValuesHaveNone(Object value, String semantics) {
+  void otherValuesHaveNoTime(Object value, String semantics) {
     assertNull(new EventTime().format(value, semantics));
   }
 }

@@ -54,7 +54,7 @@ class SourceSequenceTest {
         "[\"1\",\"9223372036854775808\"]",
         "[\"1\",\"10000000000000000000\"]"
       })
-  void otherFormsAreRefused(String debezium) {
+  void otherFormsAreRejected(String debezium) {
     assertThrows(DataException.class, () -> SourceSequence.format(1, debezium, 1L));
   }
 

@@ -45,14 +45,14 @@ class UtilTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"\ud83d", "\ude00", "a\ud83db", "\ud83d\ud83d", "\ude00\ud83d"})
-  void halfSurrogatePairsHaveNoUtf8(String text) {
+  void unpairedSurrogatesAreDetected(String text) {
     assertEquals(-1, Utf8.length(text.toCharArray(), 0, text.length()));
     assertTrue(Utf8.hasUnpairedSurrogate(text));
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"", "a", "é€", "😀", "a😀😀b"})
-  void wholeTextsHoldNoHalfPair(String text) {
+  void validTextHasNoUnpairedSurrogate(String text) {
     assertFalse(Utf8.hasUnpairedSurrogate(text));
   }
 
@@ -105,12 +105,12 @@ class UtilTest {
     "a/, (a name of 2 characters)",
     "'a:', (a name of 2 characters)"
   })
-  void onlyNamesThatLookLikeNamesAreShown(String name, String shown) {
+  void onlyIdentifiersAreQuoted(String name, String shown) {
     assertEquals(shown, MessageText.quote(name));
   }
 
   @Test
-  void namesAreShownUpToSixtyFourCharacters() {
+  void identifiersAreQuotedUpToSixtyFourCharacters() {
     assertEquals("\"" + "a".repeat(64) + "\"", MessageText.quote("a".repeat(64)));
     assertEquals("(a name of 65 characters)", MessageText.quote("a".repeat(65)));
   }
@@ -200,7 +200,7 @@ class UtilTest {
   }
 
   @Test
-  void hashIsSha256() {
+  void sha256IsHexadecimal() {
     assertEquals(
         // printf abc | sha256sum
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
