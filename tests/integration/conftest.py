@@ -17,7 +17,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import slot_removal
+from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack
 from outbox_spark.session.spark_session import start_session
@@ -63,9 +63,9 @@ def take_down(deployment: Deployment) -> None:
         if deployment.connect.config(deployment.pipeline.connector.name) is not None:
             connect_lifecycle.remove(deployment.connect, deployment.pipeline.connector.name)
         with postgres_client.connected(deployment.environment.source) as connection:
-            slot_removal.wait_given_up(connection, slot)
-            if postgres_client.slot(connection, slot) is not None:
-                slot_removal.drop_slot(connection, slot)
+            wait_inactive(connection, slot)
+            if read_slot(connection, slot) is not None:
+                postgres_client.drop_slot(connection, slot)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.integration.test_records import book, send
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.client import connected
-from outbox_kit.postgres.slot_removal import wait_given_up
+from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -55,7 +55,7 @@ def stop(pipeline: Deployment) -> None:
     """Nothing that is sent from now on arrives: Connect says STOPPED while the task still hands over its last rows."""
     connect_lifecycle.stop(pipeline.connect, NAME)
     with connected(pipeline.environment.source) as connection:
-        wait_given_up(connection, pipeline.pipeline.source.slot)
+        wait_inactive(connection, pipeline.pipeline.source.slot)
 
 
 def wait_old_enough(pipeline: Deployment) -> None:
@@ -97,7 +97,7 @@ def test_rows_that_have_not_arrived_are_listed_until_they_have(
     keep(source_dsn, old, gone)
     assert listed(0, "3600") == {}
     pipeline.connect.resume(NAME)
-    connect_lifecycle.wait_running(pipeline.connect, NAME)
+    connect_lifecycle.wait_for_state(pipeline.connect, NAME)
     arrived(pipeline, TOPIC, 4, send(source_dsn, "book", never, None, table=TABLE))
     wait_old_enough(pipeline)
     assert listed(0) == {}

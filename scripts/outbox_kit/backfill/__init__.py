@@ -1,4 +1,7 @@
-"""Writes the newest state of aggregates into the outbox again, and takes over connectors that the kit did not make."""
+"""Commands that write the latest states of aggregates to the outbox, and `adopt`, which replaces a foreign connector.
+
+They need a deployed pipeline; they do not change its desired state (deployment).
+"""
 
 from outbox_kit.backfill.adopt import Adopted, adopt
 from outbox_kit.backfill.backfill_run import Backfilled, Options, backfill

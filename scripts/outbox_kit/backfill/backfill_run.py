@@ -1,4 +1,4 @@
-"""One outbox row per aggregate, with its newest state, in batches that can be interrupted."""
+"""backfill: write one outbox row per aggregate, with its latest state, in batches that can be interrupted."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
-from psycopg import sql
-
 from outbox_kit.backfill.newest_states import States, open_states
-from outbox_kit.backfill.progress_table import Ledger, Mark
-from outbox_kit.backfill.session import LOCK_SECONDS, Session, despite_deadlocks, open_session
+from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
+from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Pipeline
+from outbox_kit.postgres import ddl
 from outbox_kit.progress import Progress
-from outbox_kit.waiting import Seen, wait_for
 
 EVENT_TYPE = "backfill"
 REPORT_EVERY_S = 1.0
-# What the planner believes; -1 before the first ANALYZE. A partitioned table has its own since PostgreSQL 14.
+# Estimate of the planner; -1 before the first ANALYZE. Partitioned tables have one since PostgreSQL 14.
 ESTIMATE: LiteralString = "select reltuples::bigint as rows from pg_class where oid = to_regclass(%s)"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to go about it."""
+    """Options of `outbox backfill`."""
 
     batch_size: int = 500
     rows_per_second: float | None = None
@@ -37,7 +35,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Backfilled:
-    """One aggregate type, done: rows over all runs since the (re)start, and of this run alone."""
+    """Result for one aggregate type: rows of all runs since the (re)start, and of this run."""
 
     aggregate_type: str
     rows: int
@@ -49,123 +47,116 @@ class Backfilled:
 def backfill(
     deployment: Deployment, aggregate_types: Sequence[str], progress: Progress, options: Options | None = None
 ) -> list[Backfilled]:
-    """Write the newest state of every aggregate of these types into the outbox; all types that can be, when none.
+    """Write the latest state of every aggregate of these types (default: all with a `backfill`) to the outbox.
 
-    Each batch is one transaction with its own progress in it, so an interrupted run goes on where it stopped
-    and no aggregate is written twice. One that was finished is not run again without `restart`.
+    Each batch commits its rows together with its progress, so an interrupted run resumes where it stopped, and no
+    aggregate is written twice. A type that was completed is not run again without `restart`.
 
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     options = options or Options()
-    names = aggregate_types or _able(deployment.pipeline)
+    names = aggregate_types or _types_with_backfill(deployment.pipeline)
     with open_session(deployment, lock_seconds=options.lock_seconds) as session:
-        found = [
+        types = [
             open_states(session.connection, deployment.pipeline, name, delete=options.delete)
             for name in dict.fromkeys(names)
         ]
-        return [_run(session, states, progress, options) for states in found]
+        return [_run(session, states, progress, options) for states in types]
 
 
-def _able(pipeline: Pipeline) -> list[str]:
-    able = [name for name, aggregate in pipeline.aggregates.items() if aggregate.backfill]
-    if not able:
+def _types_with_backfill(pipeline: Pipeline) -> list[str]:
+    names = [name for name, aggregate in pipeline.aggregates.items() if aggregate.backfill]
+    if not names:
         message = f"no aggregate of pipeline {pipeline.name} has a `backfill`"
-        raise ConfigurationError(message, "give it table, key and query; see docs/backfill.md")
-    return able
+        raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
+    return names
 
 
 def _run(session: Session, states: States, progress: Progress, options: Options) -> Backfilled:
-    ledger = Ledger(session.deployment.pipeline, states.aggregate_type)
+    table = ProgressTable(session.deployment.pipeline, states.aggregate_type)
     with session.connection.transaction():
-        ledger.create(session.connection)
-        mark = ledger.begin(session.connection, restart=options.restart)
-    if mark.finished_at is not None:
-        progress(f"{states.aggregate_type}: finished on {mark.finished_at:%Y-%m-%d %H:%M}; --restart to run it again")
-        return Backfilled(states.aggregate_type, mark.rows, mark.skipped, 0, 0.0)
-    if mark.last_key is not None:
-        progress(f"{states.aggregate_type}: goes on after {mark.rows + mark.skipped} aggregates")
-    meter = Meter(states.aggregate_type, _estimate(session, states), mark, progress)
+        table.create(session.connection)
+        stored = table.begin(session.connection, restart=options.restart)
+    if stored.finished_at is not None:
+        progress(f"{states.aggregate_type}: finished on {stored.finished_at:%Y-%m-%d %H:%M}; --restart to run it again")
+        return Backfilled(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
+    if stored.last_key is not None:
+        progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
+    meter = Meter(states.aggregate_type, _estimate(session, states), stored, progress)
     size = options.batch_size
     if options.rows_per_second:
         size = max(1, min(size, round(options.rows_per_second)))
-    while (mark := despite_deadlocks()(_batch, session, states, ledger, size)).finished_at is None:
-        meter.count(mark)
+    while (stored := retry_deadlocks()(_batch, session, states, table, size)).finished_at is None:
+        meter.update(stored)
         if options.rows_per_second:
             meter.pace(options.rows_per_second)
-    return meter.done(mark)
+    return meter.finish(stored)
 
 
-def _batch(session: Session, states: States, ledger: Ledger, size: int) -> Mark:
-    """One transaction: the next keys, their states, and the mark behind them."""
+def _batch(session: Session, states: States, table: ProgressTable, size: int) -> BackfillProgress:
+    """Write the states of the next keys and the progress in one transaction."""
     connection = session.connection
     with session.transaction(f"rows of {states.backfill.table}"):
-        mark = ledger.lock(connection)
-        if mark.finished_at is not None:  # by another backfill, at the same time
-            return mark
-        keys = states.page(connection, mark.last_key, size)
+        stored = table.lock(connection)
+        if stored.finished_at is not None:  # by a concurrent backfill
+            return stored
+        keys = states.page(connection, stored.last_key, size)
         if not keys:
-            ledger.finish(connection)
-            return ledger.lock(connection)
+            table.finish(connection)
+            return table.lock(connection)
         written = len(states.publish(connection, keys, EVENT_TYPE).written)
-        ledger.advance(connection, keys[-1], rows=written, skipped=len(keys) - written)
-        return ledger.lock(connection)
+        table.advance(connection, keys[-1], rows=written, skipped=len(keys) - written)
+        return table.lock(connection)
 
 
 def _estimate(session: Session, states: States) -> int | None:
-    table = sql.Identifier(*states.backfill.table.split(".")).as_string()
-    row = session.connection.execute(ESTIMATE, (table,)).fetchone()
+    row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
     return row["rows"] if row and row["rows"] >= 0 else None
 
 
 class Meter:
-    """Says how far a backfill has come, at most once a second, and keeps it from running too fast."""
+    """Reports the progress of a backfill, once a second at most, and limits its rate."""
 
-    def __init__(self, aggregate_type: str, estimate: int | None, start: Mark, progress: Progress) -> None:
+    def __init__(self, aggregate_type: str, estimate: int | None, start: BackfillProgress, progress: Progress) -> None:
         self._aggregate_type = aggregate_type
         self._estimate = estimate
         self._start = start
-        self._mark = start
+        self._current = start
         self._progress = progress
-        self._began = self._said = time.monotonic()
+        self._started_at = self._reported_at = time.monotonic()
 
-    def count(self, mark: Mark) -> None:
-        """A batch is done."""
-        self._mark = mark
-        if time.monotonic() - self._said >= REPORT_EVERY_S:
-            self._said = time.monotonic()
-            self._progress(self.words())
+    def update(self, current: BackfillProgress) -> None:
+        """Take the progress after a batch, and report it."""
+        self._current = current
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = time.monotonic()
+            self._progress(self.describe())
 
-    def words(self) -> str:
-        """Counts, rate, and about how many are left by the planner's estimate."""
-        done = self._mark.rows + self._mark.skipped
+    def describe(self) -> str:
+        """Return counts, rate, and the remaining number by the planner's estimate."""
+        done = self._current.rows + self._current.skipped
         left = "" if self._estimate is None else f", about {max(0, self._estimate - done)} left"
-        skipped = f", {self._mark.skipped} skipped" if self._mark.skipped else ""
+        skipped = f", {self._current.skipped} skipped" if self._current.skipped else ""
         rate = self._rows_now / self._seconds if self._seconds else 0
-        return f"{self._aggregate_type}: {self._mark.rows} rows{skipped}, {rate:.0f} rows/s{left}"
+        return f"{self._aggregate_type}: {self._current.rows} rows{skipped}, {rate:.0f} rows/s{left}"
 
     def pace(self, rows_per_second: float) -> None:
-        """Wait until so many rows were due."""
-        due = self._rows_now / rows_per_second - self._seconds
-        if due > 0:
-            end = time.monotonic() + due
-            wait_for(
-                f"{rows_per_second:g} rows per second",
-                lambda: Seen(True if time.monotonic() >= end else None, "too early"),
-                seconds=due + 60,
-                every=min(due, 0.25),
-            )
+        """Wait until the rate is not above `rows_per_second`."""
+        delay = self._rows_now / rows_per_second - self._seconds
+        if delay > 0:
+            time.sleep(delay)
 
-    def done(self, mark: Mark) -> Backfilled:
-        """The last words."""
-        self._mark = mark
-        skipped = f", {mark.skipped} skipped: the query leaves them out" if mark.skipped else ""
-        self._progress(f"{self._aggregate_type}: done, {mark.rows} rows{skipped}")
-        return Backfilled(self._aggregate_type, mark.rows, mark.skipped, self._rows_now, round(self._seconds, 3))
+    def finish(self, final: BackfillProgress) -> Backfilled:
+        """Report the totals, and return them."""
+        self._current = final
+        skipped = f", {final.skipped} skipped: the query omits them" if final.skipped else ""
+        self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped}")
+        return Backfilled(self._aggregate_type, final.rows, final.skipped, self._rows_now, round(self._seconds, 3))
 
     @property
     def _rows_now(self) -> int:
-        return self._mark.rows - self._start.rows
+        return self._current.rows - self._start.rows
 
     @property
     def _seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_at

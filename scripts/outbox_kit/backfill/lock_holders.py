@@ -1,4 +1,4 @@
-"""Who holds the lock that a session waits for; asked from beside, because afterwards it can no longer be seen."""
+"""Sessions that block a waiting session, read by a second connection while it waits."""
 
 from __future__ import annotations
 
@@ -11,46 +11,42 @@ from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client
 from outbox_kit.postgres.client import Connection, Row
 
-BLOCKERS: LiteralString = """
+HOLDERS: LiteralString = """
     select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
            coalesce(extract(epoch from now() - xact_start), 0)::int as seconds
     from pg_stat_activity where pid = any(pg_blocking_pids(%s)) order by xact_start limit 3"""
 
 
-class Watch:
-    """While it is open, looks every so many seconds for who blocks `connection`. Costs nothing before the first."""
+class LockMonitor:
+    """Polls the sessions that block `connection`, every `interval` seconds, while the context is open."""
 
-    def __init__(self, database: SourceDatabase, connection: Connection, *, every: float) -> None:
+    def __init__(self, database: SourceDatabase, connection: Connection, *, interval: float) -> None:
         self._database = database
         self._pid = connection.info.backend_pid
-        self._every = every
-        self._over = Event()
-        self._seen: list[Row] = []
-        self._thread = Thread(target=self._look, name="blockers", daemon=True)
+        self._interval = interval
+        self._closed = Event()
+        self._holders: list[Row] = []
+        self._thread = Thread(target=self._poll, name="lock-monitor", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LockMonitor:
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._closed.set()
         self._thread.join()
 
     @property
-    def words(self) -> str:
-        """The sessions that were last seen in the way: pid, application, state, age of the transaction."""
-        described = [
-            f"pid {row['pid']} ({row['application'] or 'no name'}, {row['state']}, {row['seconds']} s)"
-            for row in self._seen
-        ]
-        return ", ".join(described) or "a session that was not seen"
+    def holders(self) -> str:
+        """The blocking sessions of the last poll that had any."""
+        return ", ".join(map(client.describe_session, self._holders)) or "an unknown session"
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
-            while not self._over.wait(self._every):
-                with client.connected(self._database) as other:
-                    self._seen = other.execute(BLOCKERS, (self._pid,)).fetchall() or self._seen
+            while not self._closed.wait(self._interval):
+                with client.connected(self._database) as connection:
+                    self._holders = connection.execute(HOLDERS, (self._pid,)).fetchall() or self._holders
         except OutboxKitError:
-            return  # the words then say so; the wait itself is bounded by the server
+            return  # the holders stay unknown; the server limits the wait itself

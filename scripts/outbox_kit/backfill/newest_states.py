@@ -1,14 +1,13 @@
-"""The newest state of aggregates, out of the business tables, as outbox rows.
+"""Latest states of aggregates, read from the business tables and written as outbox rows.
 
-Why a state written here cannot pass a newer event: the service changes an aggregate under its row lock and
-writes the event in the same transaction. `publish` takes that lock first and reads the state in a later
-statement, whose snapshot (READ COMMITTED) has everything that was committed before the lock was granted. Who
-changes the aggregate afterwards waits for this transaction, so its event is behind ours in the log.
+A state written here cannot overwrite a newer event: the service changes an aggregate under its row lock and writes the
+event in the same transaction. `publish` takes that lock first and reads the state in a later statement, whose snapshot
+(READ COMMITTED) includes everything committed before the lock was granted. A later change of the aggregate waits for
+this transaction, so its event follows in the WAL.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
@@ -18,15 +17,13 @@ from psycopg import sql
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Backfill, Pipeline, Source
+from outbox_kit.postgres import ddl
+from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion, outbox_table
 
-# Not the second colon of a cast: `x::keys`.
-KEYS_MARK = re.compile(r"(?<!:):keys\b")
-
-NOTHING = sql.SQL("").format()
-
-# Partial and expression indexes leave rows out, or are of something else. A partitioned table has them too.
+EMPTY = sql.SQL("").format()
+# Partial and expression indexes do not make the column unique. Partitioned tables have an entry in pg_index as well.
 UNIQUE_KEY: LiteralString = """
     select format_type(a.atttypid, a.atttypmod) as type,
            exists (select 1 from pg_index i
@@ -38,7 +35,7 @@ UNIQUE_KEY: LiteralString = """
 
 @dataclass(frozen=True)
 class Published:
-    """What became of some keys: those whose row was there, and those of which a state was written."""
+    """Result for some keys: those whose row exists, and those for which a state was written."""
 
     locked: list[str]
     written: list[str]
@@ -46,8 +43,10 @@ class Published:
 
 @dataclass(frozen=True)
 class States:
-    """One aggregate type: where its states are, and the outbox that they go to. Every method joins the open
-    transaction. Keys are text, as PostgreSQL writes the key column."""
+    """States of one aggregate type, and the outbox to write them to.
+
+    Every method joins the open transaction. Keys are text, as PostgreSQL formats the key column.
+    """
 
     aggregate_type: str
     source: Source
@@ -58,21 +57,21 @@ class States:
     """Whether each outbox row is deleted in the transaction that inserted it."""
 
     def page(self, connection: Connection, after: str | None, size: int) -> list[str]:
-        """The next keys in order; nothing is locked yet, so a row that goes meanwhile cannot shift the page."""
+        """Return the next keys in order, without locks; `after` is the last key of the page before."""
         names = self._names()
-        beyond = NOTHING if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**names)
-        query = sql.SQL("select {key}::text as key from {table} {beyond} order by {key} limit %(size)s")
-        found = connection.execute(query.format(**names, beyond=beyond), {"after": after, "size": size})
-        return [row["key"] for row in found]
+        condition = EMPTY if after is None else sql.SQL("where {key} > %(after)s::{type}").format(**names)
+        query = sql.SQL("select {key}::text as key from {table} {condition} order by {key} limit %(size)s")
+        rows = connection.execute(query.format(**names, condition=condition), {"after": after, "size": size})
+        return [row["key"] for row in rows]
 
     def canonical(self, connection: Connection, keys: Sequence[str]) -> list[str]:
-        """Keys as a person wrote them, as the column writes them; each once, in their order."""
+        """Return keys given by the user in the format of the key column; each once, in their order."""
         query = sql.SQL("select k::{type}::text as key from unnest(%s::text[]) with ordinality as u (k, n) order by n")
         rows = connection.execute(query.format(**self._names()), (list(keys),))
         return list(dict.fromkeys(row["key"] for row in rows))
 
     def publish(self, connection: Connection, keys: Sequence[str], event_type: str) -> Published:
-        """Lock the rows of `keys`, then write their states into the outbox."""
+        """Lock the rows of `keys`, then write their states to the outbox."""
         lock = sql.SQL(
             "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
         )
@@ -80,34 +79,34 @@ class States:
         values = {"keys": locked, "type": self.aggregate_type, "event": event_type}
         return Published(locked, self._insert(connection, self._states(), values) if locked else [])
 
-    def bury(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
-        """Write tombstones of `keys` whose rows are gone; returns those that were written.
+    def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
+        """Write tombstones for `keys` that have no row; return the keys that were written.
 
-        A row that is not there cannot be locked: so the table is, against every writer. One that came back
-        meanwhile gets its state instead.
+        A missing row cannot be locked, so the table is locked against all writers. For a row that was inserted
+        meanwhile its state is written instead.
         """
         connection.execute(sql.SQL("lock table {table} in share mode").format(**self._names()))
-        back = self.publish(connection, keys, event_type)
-        gone = [key for key in keys if key not in set(back.locked)]
-        values = {"keys": gone, "type": self.aggregate_type, "event": event_type}
-        return [*back.written, *(self._insert(connection, self._tombstones(), values) if gone else [])]
+        published = self.publish(connection, keys, event_type)
+        missing = [key for key in keys if key not in set(published.locked)]
+        values = {"keys": missing, "type": self.aggregate_type, "event": event_type}
+        return [*published.written, *(self._insert(connection, self._tombstones(), values) if missing else [])]
 
-    def describe(self, connection: Connection) -> None:
-        """Try the query without any key. Raises ConfigurationError where it fails or lacks a column."""
+    def check_query(self, connection: Connection) -> None:
+        """Run the query without keys. Raises ConfigurationError if it fails or lacks a column."""
         try:
             query = sql.SQL("select * from {query} limit 0").format(query=self._query())
-            found = connection.execute(query, {"keys": []}).description or []
+            columns = connection.execute(query, {"keys": []}).description or []
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0]
-            raise ConfigurationError(f"{self._where()}.query: {reason}", "try it in psql") from None
-        needed = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
-        lacking = [name for name in needed if name not in {column.name for column in found}]
-        if lacking:
-            message = f"{self._where()}.query yields no column {', '.join(lacking)}"
-            raise ConfigurationError(message, f"it must yield {', '.join(needed)}")
+            raise ConfigurationError(f"{self._config_key}.query: {reason}", "run it in psql") from None
+        required = ["aggregate_id", "payload", *([self.partition_field] if self.partition_field else [])]
+        missing = [name for name in required if name not in {column.name for column in columns}]
+        if missing:
+            message = f"{self._config_key}.query returns no column {', '.join(missing)}"
+            raise ConfigurationError(message, f"it must return {', '.join(required)}")
 
     def _insert(self, connection: Connection, rows: sql.Composed, values: Mapping[str, object]) -> list[str]:
-        """Run the insert; aggregate ids as written. Raises RefusedError when the query yields one of them twice."""
+        """Insert `rows`; return the aggregate ids. Raises RefusedError if the query returns one of them twice."""
         columns = self.source.columns
         further = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(
@@ -119,25 +118,25 @@ class States:
         written = [row["key"] for row in inserted]
         if len(set(written)) < len(written):
             raise RefusedError(
-                f"{self._where()}.query yields an aggregate_id more than once: which state is its newest is not known",
-                "let it yield one row per aggregate",
+                f"{self._config_key}.query returns an aggregate_id more than once: its latest state is ambiguous",
+                "return one row per aggregate",
             )
         if self.delete and inserted:
             deletion = sql.SQL("delete from {} where {} = any(%s)")
-            deleted = [row["id"] for row in inserted]
-            connection.execute(deletion.format(outbox_table(self.source), sql.Identifier(columns.id)), (deleted,))
+            ids = [row["id"] for row in inserted]
+            connection.execute(deletion.format(outbox_table(self.source), sql.Identifier(columns.id)), (ids,))
         return written
 
     def _states(self) -> sql.Composed:
-        field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else NOTHING
+        field = sql.SQL(", q.{}").format(sql.Identifier(self.partition_field)) if self.partition_field else EMPTY
         return sql.SQL(
             "select gen_random_uuid(), %(type)s::text, q.aggregate_id::text, %(event)s::text, q.payload::jsonb{field}"
             " from {query} where q.aggregate_id::text = any(%(keys)s::text[])"
         ).format(field=field, query=self._query())
 
     def _tombstones(self) -> sql.Composed:
-        """With a partition field the tombstone must follow its states, so an earlier outbox row has to know it."""
-        field = partition = NOTHING
+        """Select tombstones; their partition field is read from an earlier outbox row of the key."""
+        field = partition = EMPTY
         if self.partition_field:
             field = sql.SQL(", p.field").format()
             partition = sql.SQL(
@@ -155,56 +154,52 @@ class States:
         ).format(field=field, partition=partition)
 
     def _query(self) -> sql.Composed:
-        """The query of the pipeline file as `(...) q`; `:keys` in it becomes the locked keys, of the column's type."""
+        """Return the query of the pipeline file as `(...) q`; `:keys` becomes the locked keys, of the column's type."""
         text = self.backfill.query.strip().rstrip(";").replace("%", "%%")
-        text = KEYS_MARK.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
-        # On lines of its own: the query may end in a comment.
-        return sql.SQL("(\n{}\n) q").format(_written(text))
+        text = KEYS_PLACEHOLDER.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
+        # The line breaks end a comment at the end of the query.
+        return sql.SQL("(\n{}\n) q").format(_verbatim(text))
 
     def _names(self) -> dict[str, sql.Composable]:
         return {
-            "table": sql.Identifier(*self.backfill.table.split(".")),
+            "table": ddl.qualified(self.backfill.table),
             "key": sql.Identifier(self.backfill.key),
-            "type": _written(self.key_type),
+            "type": _verbatim(self.key_type),
         }
 
-    def _where(self) -> str:
+    @property
+    def _config_key(self) -> str:
         return f"aggregates.{self.aggregate_type}.backfill"
 
 
 def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str, *, delete: bool) -> States:
-    """The states of one aggregate type, checked against the database.
-
-    Raises ConfigurationError, and RefusedError where there is no outbox table.
-    """
-    if not pipeline.source.uses_table:
-        message = (
-            f"pipeline {pipeline.name} has messages (source.message_prefix) and no outbox table to write states to"
-        )
-        raise RefusedError(message, "let the service write them again, as messages")
+    """Return the states of one aggregate type, after checking its `backfill`. Raises ConfigurationError."""
     aggregate = pipeline.aggregates.get(aggregate_type)
     if aggregate is None:
         known = ", ".join(sorted(pipeline.aggregates))
-        raise ConfigurationError(f"pipeline {pipeline.name} has no aggregate {aggregate_type!r}", f"it has: {known}")
+        raise ConfigurationError(
+            f"pipeline {pipeline.name} has no aggregate {aggregate_type!r}", f"known aggregates: {known}"
+        )
     if aggregate.backfill is None:
         message = f"aggregate {aggregate_type!r} has no `backfill` in the pipeline file"
-        raise ConfigurationError(message, "give it table, key and query; see docs/backfill.md")
-    where = f"aggregates.{aggregate_type}.backfill"
+        raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
+    config_key = f"aggregates.{aggregate_type}.backfill"
     table, key = aggregate.backfill.table, aggregate.backfill.key
-    quoted = sql.Identifier(*table.split(".")).as_string()
-    found = connection.execute(UNIQUE_KEY, (quoted, key)).fetchone()
-    if found is None:
-        raise ConfigurationError(f"{where}: there is no table {table} with a column {key}", "correct the pipeline file")
-    if not found["is_unique"]:
-        message = f"{where}.key: {table} has no unique index on {key} alone"
-        raise ConfigurationError(message, "name the table's unique column; it decides the order and the locks")
+    column = connection.execute(UNIQUE_KEY, (ddl.qualified(table).as_string(), key)).fetchone()
+    if column is None:
+        raise ConfigurationError(
+            f"{config_key}: there is no table {table} with a column {key}", "correct the pipeline file"
+        )
+    if not column["is_unique"]:
+        message = f"{config_key}.key: {table} has no unique index on {key} alone"
+        raise ConfigurationError(message, "set the table's unique column, which defines order and locks")
     states = States(
-        aggregate_type, pipeline.source, aggregate.backfill, found["type"], aggregate.partition_field, delete
+        aggregate_type, pipeline.source, aggregate.backfill, column["type"], aggregate.partition_field, delete
     )
-    states.describe(connection)
+    states.check_query(connection)
     return states
 
 
-def _written(text: str) -> sql.SQL:
-    """SQL that the pipeline file or the catalog holds, as it is."""
+def _verbatim(text: str) -> sql.SQL:
+    """Return SQL of the pipeline file or of the catalog unchanged."""
     return sql.SQL(text)

@@ -1,4 +1,4 @@
-"""How far each backfill has come: a small table beside the outbox, written in the same transactions as its rows."""
+"""Table outbox_backfill with the progress of each backfill, written in the transactions that write its rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NAME = "outbox_backfill"
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Where one backfill stands."""
+class BackfillProgress:
+    """Progress of one backfill: the last key that was read, and the number of rows."""
 
     last_key: str | None
     rows: int
@@ -24,14 +24,14 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """The marks of one pipeline's aggregate type. Methods join the open transaction."""
+class ProgressTable:
+    """Row of one pipeline's aggregate type. Methods join the open transaction."""
 
     pipeline: Pipeline
     aggregate_type: str
 
     def create(self, connection: Connection) -> None:
-        """Make the table where it is missing; only then is the right to create one needed."""
+        """Create the table if it does not exist; only then the privilege to create one is needed."""
         exists = connection.execute("select to_regclass(%s) as oid", (self._table.as_string(),)).fetchone()
         if exists and exists["oid"] is not None:
             return
@@ -49,50 +49,37 @@ class Ledger:
             """).format(self._table)
         )
 
-    def begin(self, connection: Connection, *, restart: bool) -> Mark:
-        """The mark as it is; a new one where there is none, or with `restart`."""
-        names = (self.pipeline.name, self.aggregate_type)
+    def begin(self, connection: Connection, *, restart: bool) -> BackfillProgress:
+        """Return the stored progress, or insert a new row if there is none or with `restart`."""
+        key = (self.pipeline.name, self.aggregate_type)
         if restart:
-            connection.execute(
-                sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s").format(self._table), names
-            )
-        connection.execute(
-            sql.SQL("insert into {} (pipeline, aggregate_type) values (%s, %s) on conflict do nothing").format(
-                self._table
-            ),
-            names,
-        )
+            delete = sql.SQL("delete from {} where pipeline = %s and aggregate_type = %s")
+            connection.execute(delete.format(self._table), key)
+        insert = sql.SQL("insert into {} (pipeline, aggregate_type) values (%s, %s) on conflict do nothing")
+        connection.execute(insert.format(self._table), key)
         return self.lock(connection)
 
-    def lock(self, connection: Connection) -> Mark:
-        """The mark, locked: of two backfills at once, each takes the next batch in turn."""
-        row = connection.execute(
-            sql.SQL(
-                "select last_key, rows, skipped, finished_at from {}"
-                " where pipeline = %s and aggregate_type = %s for update"
-            ).format(self._table),
-            (self.pipeline.name, self.aggregate_type),
-        ).fetchall()[0]
-        return Mark(**row)
+    def lock(self, connection: Connection) -> BackfillProgress:
+        """Lock and return the progress: concurrent backfills of one type take turns, batch by batch."""
+        select = sql.SQL(
+            "select last_key, rows, skipped, finished_at from {} where pipeline = %s and aggregate_type = %s for update"
+        )
+        row = connection.execute(select.format(self._table), (self.pipeline.name, self.aggregate_type)).fetchall()[0]
+        return BackfillProgress(**row)
 
     def advance(self, connection: Connection, last_key: str, *, rows: int, skipped: int) -> None:
-        """Count a batch that ends with `last_key`."""
-        connection.execute(
-            sql.SQL(
-                "update {} set last_key = %s, rows = rows + %s, skipped = skipped + %s"
-                " where pipeline = %s and aggregate_type = %s"
-            ).format(self._table),
-            (last_key, rows, skipped, self.pipeline.name, self.aggregate_type),
+        """Add a batch that ends with `last_key`."""
+        self._update(
+            connection, sql.SQL("last_key = %s, rows = rows + %s, skipped = skipped + %s"), last_key, rows, skipped
         )
 
     def finish(self, connection: Connection) -> None:
-        """No key is left."""
-        connection.execute(
-            sql.SQL("update {} set finished_at = clock_timestamp() where pipeline = %s and aggregate_type = %s").format(
-                self._table
-            ),
-            (self.pipeline.name, self.aggregate_type),
-        )
+        """Record that no key is left."""
+        self._update(connection, sql.SQL("finished_at = clock_timestamp()"))
+
+    def _update(self, connection: Connection, assignments: sql.SQL, *values: object) -> None:
+        update = sql.SQL("update {} set {} where pipeline = %s and aggregate_type = %s")
+        connection.execute(update.format(self._table, assignments), (*values, self.pipeline.name, self.aggregate_type))
 
     @property
     def _table(self) -> sql.Identifier:

@@ -1,20 +1,20 @@
-"""The newest state of chosen aggregates, written into the outbox again."""
+"""republish: write the latest states of selected aggregates to the outbox."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from outbox_kit.backfill.newest_states import States, open_states
-from outbox_kit.backfill.session import LOCK_SECONDS, Session, despite_deadlocks, open_session
+from outbox_kit.backfill.newest_states import Published, States, open_states
+from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.progress import Progress
 
 EVENT_TYPE = "republish"
-BATCH = 500
-SHOWN = 10
-# While the table lock is awaited, every writer waits behind it.
+BATCH_SIZE = 500
+MAX_LISTED = 10
+# While a session waits for the table lock, every writer waits behind it.
 TABLE_LOCK_SECONDS = 2.0
 
 
@@ -28,55 +28,54 @@ def republish(
     delete: bool = False,
     lock_seconds: float = LOCK_SECONDS,
 ) -> int:
-    """Write one outbox row per key, with the aggregate's newest state; returns how many were written.
+    """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
-    A key whose row is gone gets a tombstone with `tombstones`; else RefusedError lists it, after all others
-    were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
+    For a key without a business row, `tombstones` writes a tombstone; else RefusedError lists these keys after all
+    others were written. Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     written: set[str] = set()
     with open_session(deployment, lock_seconds=lock_seconds) as session:
         states = open_states(session.connection, deployment.pipeline, aggregate_type, delete=delete)
-        wanted = states.canonical(session.connection, list(keys))
-        gone: list[str] = []
-        for chunk in _chunks(sorted(wanted)):
-            locked, found = despite_deadlocks()(_states, session, states, chunk)
-            written |= found
-            gone += [key for key in chunk if key not in locked]
-            progress(f"{aggregate_type}: {len(written)} of {len(wanted)} written")
-        if tombstones and gone:
-            patient = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_SECONDS))
-            for chunk in _chunks(gone):
-                written |= despite_deadlocks()(_tombstones, patient, states, chunk)
-                progress(f"{aggregate_type}: {len(written)} of {len(wanted)} written, tombstones among them")
-    _refuse_missing(states, [key for key in wanted if key not in written], len(written), tombstones=tombstones)
+        requested = states.canonical(session.connection, list(keys))
+        without_row: list[str] = []
+        for chunk in _chunks(sorted(requested)):
+            published = retry_deadlocks()(_publish, session, states, chunk)
+            written |= set(published.written)
+            without_row += [key for key in chunk if key not in set(published.locked)]
+            progress(f"{aggregate_type}: {len(written)} of {len(requested)} written")
+        if tombstones and without_row:
+            table_session = Session(deployment, session.connection, min(lock_seconds, TABLE_LOCK_SECONDS))
+            for chunk in _chunks(without_row):
+                written |= retry_deadlocks()(_write_tombstones, table_session, states, chunk)
+                progress(f"{aggregate_type}: {len(written)} of {len(requested)} written, including tombstones")
+    _refuse_missing(states, [key for key in requested if key not in written], len(written), tombstones=tombstones)
     return len(written)
 
 
-def _states(session: Session, states: States, keys: Sequence[str]) -> tuple[set[str], set[str]]:
+def _publish(session: Session, states: States, keys: Sequence[str]) -> Published:
     with session.transaction(f"rows of {states.backfill.table}"):
-        published = states.publish(session.connection, keys, EVENT_TYPE)
-    return set(published.locked), set(published.written)
+        return states.publish(session.connection, keys, EVENT_TYPE)
 
 
-def _tombstones(session: Session, states: States, keys: Sequence[str]) -> set[str]:
+def _write_tombstones(session: Session, states: States, keys: Sequence[str]) -> set[str]:
     with session.transaction(f"table {states.backfill.table}"):
-        return set(states.bury(session.connection, keys, EVENT_TYPE))
+        return set(states.write_tombstones(session.connection, keys, EVENT_TYPE))
 
 
 def _refuse_missing(states: States, missing: list[str], written: int, *, tombstones: bool) -> None:
     if not missing:
         return
-    shown = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+    listed = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
     raise RefusedError(
-        f"{len(missing)} of the keys have no row in {states.backfill.table}, or its query leaves them out: {shown}; "
+        f"{len(missing)} keys have no row in {states.backfill.table}, or its query omits them: {listed}; "
         f"{written} others were written",
-        "a tombstone needs the partition field, which no outbox row of the key knows; or change the query"
+        "a tombstone needs the partition field, which no outbox row of the key has; or change the query"
         if tombstones
-        else "for aggregates that are gone on purpose: --tombstones",
+        else "to write tombstones for deleted aggregates: --tombstones",
     )
 
 
 def _chunks(keys: Iterable[str]) -> Iterator[list[str]]:
     remaining = iter(keys)
-    while chunk := list(islice(remaining, BATCH)):
+    while chunk := list(islice(remaining, BATCH_SIZE)):
         yield chunk

@@ -1,1 +1,5 @@
-"""Day-two commands: state, offsets, dead letters, aggregates without proof."""
+"""Commands on a deployed pipeline: lifecycle, status, offsets, stuck aggregates.
+
+They change no files and no deployed objects (deployment), write no business states (backfill) and judge nothing by
+rules (verification).
+"""

@@ -1,4 +1,4 @@
-"""Where connector, slot and server stand, and what lies between them."""
+"""WAL positions of connector, slot and server, and the lag between them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from outbox_kit import lsn
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import wal_positions as postgres_positions
+from outbox_kit.postgres.replication_slot import Slot, read_slot
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions in bytes; None where there is none. `offsets` are Debezium's own, as Connect has them."""
+    """WAL positions in bytes; None if unknown. `offsets` are the connector's, as Connect stores them."""
 
     offsets: list[dict[str, Any]]
     connector: int | None
@@ -25,31 +24,32 @@ class Positions:
     server: int
 
     @property
-    def passed(self) -> bool:
-        """Whether the slot is beyond the connector: what lies between is lost to it."""
+    def slot_is_ahead(self) -> bool:
+        """Whether the slot is beyond the connector's offset: rows in between are lost to the connector."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def meaning(self) -> list[str]:
-        """What the differences mean, in sentences."""
+        """Describe the differences between the positions."""
         if self.confirmed is None or self.restart is None:
-            return ["there is no slot: rows since its last position are lost to the connector"]
-        sentences = [f"the server keeps {lsn.size(self.server - self.restart)} of WAL for the slot"]
+            return ["the slot does not exist: rows after its last confirmed position are lost to the connector"]
+        messages = [f"{lsn.size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
-            sentences.append("the connector has no position: `outbox apply` seeds it with the slot's")
-            return sentences
-        if self.connector > self.server:
-            sentences.append("the connector is ahead of the server, which was restored: rows would be skipped")
-        elif self.passed:
-            between = lsn.size(self.confirmed - self.connector)
-            sentences.append(f"the slot is {between} ahead of the connector: somebody else moved it, rows are lost")
+            messages.append("the connector has no offset: `outbox apply` seeds it with the slot's position")
+        elif self.connector > self.server:
+            messages.append("the connector is ahead of the server, which was restored: rows would be skipped")
+        elif self.slot_is_ahead:
+            size = lsn.size(self.confirmed - self.connector)
+            messages.append(f"the slot is {size} ahead of the connector: another client advanced it, rows are lost")
         else:
-            unread, sent = lsn.size(self.server - self.connector), lsn.size(self.connector - self.confirmed)
-            sentences.append(f"the connector has {unread} of WAL to read yet, of the outbox or of other tables")
-            sentences.append(f"{sent} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again")
-        return sentences
+            unread, unconfirmed = lsn.size(self.server - self.connector), lsn.size(self.connector - self.confirmed)
+            messages.append(f"{unread} of WAL, of the outbox or of other tables, are not yet read by the connector")
+            messages.append(
+                f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again"
+            )
+        return messages
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `--output json`."""
+        """Return the document of `--output json`."""
         return {
             "offsets": self.offsets,
             "connector": lsn.pair(self.connector),
@@ -61,92 +61,22 @@ class Positions:
 
 
 def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions:
-    """The connector's position was read before the server's: so it cannot have passed it."""
+    """Read slot and server. `actual` was read before, so that its offset cannot be beyond the server's position."""
     with postgres_client.connected(deployment.environment.source) as connection:
-        row = postgres_positions.positions(connection, deployment.pipeline.source.slot)
-    found = _positions(actual, row)
-    if found.passed:  # while the connector runs, both have moved since
-        found = _positions(connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name), row)
-    return found
+        slot = read_slot(connection, deployment.pipeline.source.slot)
+        server = postgres_client.read_server(connection)["wal_position"]
+    positions = _positions(actual, slot, server)
+    if positions.slot_is_ahead:  # a running connector may have advanced both since `actual` was read
+        name = deployment.pipeline.connector.name
+        positions = _positions(connect_state.read_actual(deployment.connect, name), slot, server)
+    return positions
 
 
-def _positions(actual: ActualConnector, row: postgres_client.Row) -> Positions:
+def _positions(actual: ActualConnector, slot: Slot | None, server: int) -> Positions:
     return Positions(
         offsets=actual.offsets,
-        connector=connect_state.position(actual) or None,
-        confirmed=row["confirmed_flush"],
-        restart=row["restart"],
-        server=row["server"],
+        connector=connect_state.stored_lsn(actual) or None,
+        confirmed=slot.confirmed_flush if slot else None,
+        restart=slot.restart if slot else None,
+        server=server,
     )
-
-
-@dataclass(frozen=True)
-class Move:
-    """The connector's position before and after a reset, and what that does to rows."""
-
-    before: int | None
-    after: int
-    confirmed: int
-
-    @property
-    def between(self) -> tuple[int, int]:
-        """From and to, in bytes; without a position of its own the connector would read all that the slot holds."""
-        before = self.confirmed if self.before is None else self.before
-        return min(before, self.after), max(before, self.after)
-
-    @property
-    def countable(self) -> bool:
-        """Whether the slot still holds all of it."""
-        return self.between[0] >= self.confirmed
-
-    @property
-    def loses(self) -> bool:
-        """Forward: what is in between is never read."""
-        return self.after > (self.confirmed if self.before is None else self.before)
-
-    def words(self, rows: int | None) -> str:
-        """What is sent again or lost, in a sentence."""
-        start, end = self.between
-        if start == end:
-            return "nothing is sent again, and nothing is lost"
-        amount = "an uncounted number of outbox rows" if rows is None else f"{rows} outbox rows"
-        where = f"{amount} in {lsn.size(end - start)} of WAL between {lsn.text(start)} and {lsn.text(end)}"
-        if self.loses:
-            return f"{where} are SKIPPED: lost to the connector, until they are republished"
-        return f"{where} are sent again: the same events under the same event_id, which change no state"
-
-
-def rows_moved(deployment: Deployment, move: Move) -> int | None:
-    """Outbox rows that a move concerns; None where they cannot be counted: slot in use, or the WAL is gone."""
-    after, upto = move.between
-    if upto == after or not move.countable:
-        return 0 if upto == after else None
-    source = deployment.pipeline.source
-    with postgres_client.connected(deployment.environment.source) as connection:
-        return postgres_positions.undelivered_rows(connection, source, after=after, upto=upto)
-
-
-def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move:
-    """A position that the slot can serve, and that leaves no row out unless `skip`. Raises RefusedError."""
-    if positions.confirmed is None:
-        raise RefusedError("there is no slot to read from", RECOVER)
-    if target < positions.confirmed:
-        raise RefusedError(
-            f"{lsn.both(target)} is below the slot's confirmed position {lsn.both(positions.confirmed)}: PostgreSQL "
-            "starts there whatever is asked for, and may have removed the WAL before it",
-            "leave out --from to start at the slot's position; what is older: `outbox republish`",
-        )
-    if target > positions.server:
-        raise RefusedError(
-            f"{lsn.both(target)} is beyond the server's {lsn.both(positions.server)}: PostgreSQL would skip every "
-            "row up to there without a word",
-            "the file is of another server, or of a time before a restore: leave out --from",
-        )
-    move = Move(positions.connector, target, positions.confirmed)
-    if move.loses and not skip:
-        raise RefusedError(
-            f"{lsn.both(target)} is ahead of the connector, which stands at {lsn.both(positions.connector)}: "
-            f"{move.words(None)}",
-            "with --skip-rows it is done all the same; republish the aggregates concerned afterwards",
-        )
-    return move

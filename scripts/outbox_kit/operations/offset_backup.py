@@ -1,4 +1,4 @@
-"""Backup files of a connector's offsets: written before anything is reset, and readable by `--from`."""
+"""Backup files of a connector's offsets: written before a reset, and read by `offsets reset --from`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONLY_OWNER = 0o600
 
 
 class SlotPosition(BaseModel):
-    """Where the slot stood, in bytes."""
+    """WAL positions of the slot, in bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
@@ -29,7 +29,7 @@ class SlotPosition(BaseModel):
 
 
 class Backup(BaseModel):
-    """One connector's offsets, and everything that says whether they still mean something."""
+    """Offsets of a connector, with the identity of the source for which they are valid."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["outbox-kit offsets"] = "outbox-kit offsets"
@@ -38,22 +38,21 @@ class Backup(BaseModel):
     environment: str
     connector: str
     prefix: str
-    offsets: list[dict[str, Any]] = Field(description="[{partition, offset}] as Connect has them.")
+    offsets: list[dict[str, Any]] = Field(description="[{partition, offset}] as Connect stores them.")
     slot: SlotPosition
-    server: int = Field(description="The server's position, in bytes.")
+    server: int = Field(description="WAL position of the server, in bytes.")
     system_identifier: str | None
     timeline: int | None
     source_epoch: int
     config_fingerprint: str
 
     def offset_of(self, prefix: str) -> dict[str, Any] | None:
-        """The offset of the pipeline's own partition."""
-        own = [entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}]
-        return own[0] if own else None
+        """Return the offset under the topic prefix."""
+        return next((entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}), None)
 
 
 def take(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
-    """A backup of what was just read."""
+    """Return a backup of the offsets in `actual`."""
     source = lock.source if lock else None
     return Backup(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,13 +73,13 @@ def take(deployment: Deployment, actual: ActualConnector, positions: Positions, 
 
 
 def default_path(deployment: Deployment) -> Path:
-    """Beside the lock file, with the time in its name."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    return deployment.lock_file.with_name(deployment.lock_file.name.replace(".lock.json", f".offsets.{stamp}.json"))
+    """Return a path next to the lock file, with the current time in its name."""
+    timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    return deployment.lock_file.with_name(deployment.lock_file.name.replace(".lock.json", f".offsets.{timestamp}.json"))
 
 
 def write(path: Path, backup: Backup) -> None:
-    """A new file that only its owner can read. Raises RefusedError where there is one, ConfigurationError."""
+    """Create a file that only its owner can read. Raises RefusedError if it exists, ConfigurationError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER)
@@ -90,32 +89,31 @@ def write(path: Path, backup: Backup) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         if path.is_file():
-            raise RefusedError(f"{path} is there already, and may be a backup", "name another file") from None
+            raise RefusedError(f"{path} already exists", "name another file") from None
         raise ConfigurationError(f"cannot write {path}: {error.strerror}", "name another file") from None
 
 
 def read(path: Path, deployment: Deployment, lock: Lock) -> dict[str, Any]:
-    """The offset that the file keeps for this pipeline. Raises ConfigurationError, RefusedError."""
+    """Return the pipeline's offset in a backup file. Raises ConfigurationError, RefusedError."""
     try:
         backup = Backup.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}", "name a file of `offsets export`") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigurationError(f"{path}: {where}: {first['msg']}", "name a file of `offsets export`") from None
+        location = ".".join(map(str, first["loc"])) or "the file"
+        raise ConfigurationError(f"{path}: {location}: {first['msg']}", "name a file of `offsets export`") from None
     _refuse_foreign(path, backup, deployment, lock)
     offset = backup.offset_of(deployment.pipeline.prefix)
-    number = offset.get("lsn") if offset else None
-    if offset is None or not isinstance(number, int):
-        raise RefusedError(f"{path} has no position of prefix {deployment.pipeline.prefix!r}", "leave out --from")
+    if offset is None or not isinstance(offset.get("lsn"), int):
+        raise RefusedError(f"{path} has no offset of prefix {deployment.pipeline.prefix!r}", "omit --from")
     return offset
 
 
 def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lock) -> None:
-    """A position means something in one database and for one slot only."""
+    """Raise RefusedError for the backup of another source: an offset is valid for one database and slot only."""
     source = lock.source
-    here = {
+    expected = {
         "pipeline": deployment.pipeline.name,
         "environment": deployment.environment.name,
         "connector": deployment.pipeline.connector.name,
@@ -124,10 +122,10 @@ def _refuse_foreign(path: Path, backup: Backup, deployment: Deployment, lock: Lo
         "timeline": source.timeline if source else None,
         "source_epoch": lock.source_epoch,
     }
-    there = {**backup.model_dump(), "slot": backup.slot.name}
-    different = [f"{key} {there[key]}, here it is {value}" for key, value in here.items() if there[key] != value]
-    if different:
+    actual = {**backup.model_dump(), "slot": backup.slot.name}
+    differences = [f"{key} {actual[key]}, not {value}" for key, value in expected.items() if actual[key] != value]
+    if differences:
         raise RefusedError(
-            f"{path} is of {'; '.join(different)}: its position means nothing here",
-            "leave out --from to start at the slot's position",
+            f"{path} is a backup of {'; '.join(differences)}: its offset is not valid here",
+            "omit --from to start at the slot's position",
         )

@@ -1,38 +1,71 @@
-"""Moves a connector's position, guarded: stop, wait, back up, reset, resume.
+"""Show, export and reset a connector's offset.
 
-A slot serves nothing before its confirmed position, and a connector that starts beyond the server's position
-skips rows in silence; so only what lies between is accepted, and what it costs is said before it is done.
+A reset accepts only an offset between the slot's confirmed position, before which the slot serves nothing, and the
+server's position, beyond which PostgreSQL would skip rows. It reports the effect before it changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outbox_kit import lsn
 from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.offset_seeding import reached
+from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.operations import offset_backup
-from outbox_kit.operations.lag import Move, Positions, read_positions, refuse_unreachable, rows_moved
+from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
 from outbox_kit.operations.resume_guard import refuse_other_source, require_connector
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import wal_positions as postgres_positions
+from outbox_kit.postgres.replication_slot import wait_inactive
+from outbox_kit.postgres.slot_changes import count_between
 from outbox_kit.progress import Progress
-from outbox_kit.waiting import Seen, wait_for
 
-SLOT_TIMEOUT_S = 60
+
+@dataclass(frozen=True)
+class Move:
+    """The connector's position before and after a reset. All positions are in bytes."""
+
+    before: int | None
+    after: int
+    confirmed: int
+
+    @property
+    def between(self) -> tuple[int, int]:
+        """Lower and higher position. Without an offset the connector reads all that the slot retains."""
+        before = self.confirmed if self.before is None else self.before
+        return min(before, self.after), max(before, self.after)
+
+    @property
+    def countable(self) -> bool:
+        """Whether the slot still retains all WAL in between."""
+        return self.between[0] >= self.confirmed
+
+    @property
+    def loses(self) -> bool:
+        """Whether the connector skips what lies in between."""
+        return self.after > (self.confirmed if self.before is None else self.before)
+
+    def describe(self, rows: int | None) -> str:
+        """Describe what is sent again or lost; `rows` is None if it was not counted."""
+        start, end = self.between
+        if start == end:
+            return "nothing is sent again, and nothing is lost"
+        amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
+        span = f"{amount} in {lsn.size(end - start)} of WAL between {lsn.text(start)} and {lsn.text(end)}"
+        if self.loses:
+            return f"{span} are SKIPPED: lost to the connector, until they are republished"
+        return f"{span} are sent again, with the same event_id, which changes no state"
 
 
 @dataclass(frozen=True)
 class Reset:
-    """What a reset did."""
+    """Result of a reset."""
 
     backup: Path
     before: int | None
@@ -42,62 +75,99 @@ class Reset:
 
 
 def show(deployment: Deployment) -> Positions:
-    """Positions of connector, slot and server. Raises RefusedError where there is no connector."""
+    """Return the positions of connector, slot and server. Raises RefusedError if the connector does not exist."""
     return read_positions(deployment, require_connector(deployment))
 
 
 def export(deployment: Deployment, path: Path) -> None:
     """Write offsets, slot position and identity to a new file. Raises RefusedError, ConfigurationError."""
     actual = require_connector(deployment)
-    offset_backup.write(
-        path, offset_backup.take(deployment, actual, read_positions(deployment, actual), deployment.lock())
-    )
+    positions = read_positions(deployment, actual)
+    offset_backup.write(path, offset_backup.take(deployment, actual, positions, deployment.lock()))
 
 
 def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> Move:
-    """What a reset would move now; `source` is a file of export(), None the slot's position.
+    """Return what a reset would move; `source` is a file of export(), None means the slot's position.
 
-    Raises RefusedError where a reset would.
+    Raises RefusedError if a reset would.
     """
     actual = require_connector(deployment)
     lock, _ = refuse_other_source(deployment)
     positions = read_positions(deployment, actual)
-    return refuse_unreachable(positions, reached(_target(deployment, positions, lock, source)), skip=skip)
+    return refuse_unreachable(positions, highest_lsn(_target(deployment, positions, lock, source)), skip=skip)
 
 
 def reset(deployment: Deployment, source: Path | None, progress: Progress, *, skip: bool = False) -> Reset:
-    """Stop, back up, set the position of `source` or of the slot, and resume unless somebody had stopped it.
+    """Stop, back up, set the offset of `source` or of the slot, and resume, unless it was paused or stopped before.
 
-    `skip` accepts a position that leaves rows out. What fails before the position is set leaves the connector as it
-    was found; interrupted later, it stays STOPPED, and the same command can be run again. Raises RefusedError and
-    ConfigurationError with nothing changed, WaitTimeoutError, RejectedError.
+    `skip` accepts an offset that skips rows. A failure before the offset is set restores the connector's state; after
+    an interruption it stays STOPPED, and the same command can be run again. Raises RefusedError and
+    ConfigurationError before any change, WaitTimeoutError, RejectedError.
     """
     name = deployment.pipeline.connector.name
     preview(deployment, source, skip=skip)
-    at_rest = connect_lifecycle.is_at_rest(require_connector(deployment).status)
-    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=not at_rest):
+    was_running = not connect_lifecycle.is_paused_or_stopped(require_connector(deployment).status)
+    with connect_lifecycle.resumed_on_error(deployment.connect, name, progress, was_running=was_running):
         progress(f"stop connector {name}")
         connect_lifecycle.stop(deployment.connect, name)
-        _wait_slot_free(deployment)
-        # Read again: until it stopped, the connector went on.
+        with postgres_client.connected(deployment.environment.source) as connection:
+            wait_inactive(connection, deployment.pipeline.source.slot)
+        # Read again: the connector advanced until it stopped.
         actual = require_connector(deployment)
         lock, _ = refuse_other_source(deployment)
         positions = read_positions(deployment, actual)
         path = offset_backup.default_path(deployment)
         offset_backup.write(path, offset_backup.take(deployment, actual, positions, lock))
-        progress(f"offsets and slot position are in {path}")
+        progress(f"offsets and slot position are saved in {path}")
         target = _target(deployment, positions, lock, source)
-        rows = rows_moved(deployment, move := refuse_unreachable(positions, reached(target), skip=skip))
-        progress(move.words(rows))
+        move = refuse_unreachable(positions, highest_lsn(target), skip=skip)
+        rows = count_rows(deployment, move)
+        progress(move.describe(rows))
     _write(deployment, actual, target, progress)
-    _start_again(deployment, progress, at_rest=at_rest)
-    return Reset(path, positions.connector, reached(target), rows, not at_rest)
+    _restore_state(deployment, progress, was_running=was_running)
+    return Reset(path, positions.connector, move.after, rows, was_running)
 
 
-def _start_again(deployment: Deployment, progress: Progress, *, at_rest: bool) -> None:
-    """Leave the connector as it was found."""
+def count_rows(deployment: Deployment, move: Move) -> int | None:
+    """Return the number of outbox rows that a move affects; None if they cannot be counted."""
+    after, upto = move.between
+    if upto == after:
+        return 0
+    if not move.countable:
+        return None
+    with postgres_client.connected(deployment.environment.source) as connection:
+        return count_between(connection, deployment.pipeline.source, after=after, upto=upto)
+
+
+def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move:
+    """Raise RefusedError for a position that the slot cannot serve, or, without `skip`, that skips rows."""
+    if positions.confirmed is None:
+        raise RefusedError("the slot does not exist", RECOVER)
+    if target < positions.confirmed:
+        raise RefusedError(
+            f"{lsn.both(target)} is below the slot's confirmed position {lsn.both(positions.confirmed)}, at which "
+            "PostgreSQL would start instead",
+            "omit --from to start at the slot's position; for older rows: `outbox republish`",
+        )
+    if target > positions.server:
+        raise RefusedError(
+            f"{lsn.both(target)} is beyond the server's position {lsn.both(positions.server)}: PostgreSQL would skip "
+            "every row up to it without an error",
+            "the file is from another server, or from before a restore: omit --from",
+        )
+    move = Move(positions.connector, target, positions.confirmed)
+    if move.loses and not skip:
+        raise RefusedError(
+            f"{lsn.both(target)} is ahead of the connector's offset {lsn.both(positions.connector)}: "
+            f"{move.describe(None)}",
+            "to skip them: --skip-rows; republish the aggregates concerned afterwards",
+        )
+    return move
+
+
+def _restore_state(deployment: Deployment, progress: Progress, *, was_running: bool) -> None:
     name = deployment.pipeline.connector.name
-    if at_rest:
+    if not was_running:
         progress(f"connector {name} was not running before: it stays STOPPED, start it with `outbox resume`")
         return
     progress(f"resume connector {name}")
@@ -106,44 +176,25 @@ def _start_again(deployment: Deployment, progress: Progress, *, at_rest: bool) -
 
 
 def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Path | None) -> dict[str, Any]:
-    """The offset to write."""
+    """Return the offset to write."""
     if source is not None:
         return offset_backup.read(source, deployment, lock)
     if positions.confirmed is None:
-        msg = "refuse_other_source() comes first"
+        msg = "refuse_other_source() must be called first"
         raise ValueError(msg)
-    return connect_state.seed(positions.confirmed)
+    return seed(positions.confirmed)
 
 
 def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Progress) -> None:
-    """Replace every offset: those of another prefix would pass for the connector's position."""
-    name, own = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
-    if any(entry["partition"] != own for entry in actual.offsets):
+    """Replace every offset: one of another prefix could be taken for the connector's."""
+    name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
+    if any(entry["partition"] != partition for entry in actual.offsets):
         deployment.connect.delete_offsets(name)
-    progress(f"set the position of connector {name}")
-    deployment.connect.patch_offsets(name, own, target)
-    written = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == own]
-    if [reached(entry["offset"]) for entry in written] != [reached(target)]:
+    progress(f"set the offset of connector {name}")
+    deployment.connect.patch_offsets(name, partition, target)
+    written = [entry for entry in deployment.connect.offsets(name) if entry["partition"] == partition]
+    if [highest_lsn(entry["offset"]) for entry in written] != [highest_lsn(target)]:
         raise RefusedError(
-            f"connector {name!r} does not keep the position that it was given", "it is STOPPED; run the command again"
+            f"Connect does not return the offset that was set for connector {name!r}",
+            "the connector is STOPPED; run the command again",
         )
-
-
-def _wait_slot_free(deployment: Deployment) -> None:
-    """A worker gives the slot up a moment after its task has ended."""
-    slot = deployment.pipeline.source.slot
-    with postgres_client.connected(deployment.environment.source) as connection:
-        wait_for(
-            f"slot {slot} to be given up",
-            _free(lambda: postgres_positions.positions(connection, slot)),
-            seconds=SLOT_TIMEOUT_S,
-            hint="another client may be reading it: see pg_stat_replication",
-        )
-
-
-def _free(look: Callable[[], dict[str, Any]]) -> Callable[[], Seen[bool]]:
-    def seen() -> Seen[bool]:
-        row = look()
-        return Seen(None if row["active"] else True, f"active, pid {row['active_pid']}")
-
-    return seen

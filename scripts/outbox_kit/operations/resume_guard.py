@@ -1,11 +1,10 @@
-"""What must hold before a connector may read again: the slot, the database and the position that were recorded."""
+"""Conditions under which a connector may read on: lock file, database, slot and offset are consistent."""
 
 from __future__ import annotations
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.deployment.plan import read_database
 from outbox_kit.errors import RefusedError
 from outbox_kit.operations.lag import read_positions
 from outbox_kit.pipeline import Lock
@@ -14,51 +13,50 @@ from outbox_kit.postgres.state import ActualDatabase
 
 
 def require_connector(deployment: Deployment) -> ActualConnector:
-    """The connector as Connect has it. Raises RefusedError where there is none."""
+    """Read the connector. Raises RefusedError if it does not exist."""
     name = deployment.pipeline.connector.name
     actual = connect_state.read_actual(deployment.connect, name)
     if actual.config is None:
-        raise RefusedError(f"there is no connector {name!r} at {deployment.connect.url}", "run `outbox apply`")
+        raise RefusedError(f"connector {name!r} does not exist at {deployment.connect.url}", "run `outbox apply`")
     return actual
 
 
 def require_lock(deployment: Deployment) -> Lock:
-    """The lock file, with the source that was deployed to. Raises RefusedError."""
+    """Return the lock file with the identity of the deployed source. Raises RefusedError."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         raise RefusedError(
-            f"lock file {deployment.lock_file} does not know the slot: whether this is the right one cannot be told",
+            f"lock file {deployment.lock_file} does not contain the slot: its identity cannot be compared",
             "restore it from version control, or run `outbox apply`",
         )
     return lock
 
 
 def refuse_other_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Slot, publication and database must be those of the lock file. Raises RefusedError."""
+    """Raise RefusedError if slot, publication or database are not those of the lock file."""
     lock = require_lock(deployment)
-    database = read_database(deployment)
+    database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
     return lock, database
 
 
 def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None:
-    """Stop where a connector that starts now could lose rows without a word. Raises RefusedError.
+    """Raise RefusedError if a connector that starts now could lose rows.
 
-    `actual` was read before the database is: so its position cannot have passed the server's.
+    `actual` must be read before the database, so that its offset cannot be beyond the server's position.
     """
     name = deployment.pipeline.connector.name
     recorded = deployment.lock()
     if recorded is not None and recorded.unfinished == "recover":
-        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which finishes it")
+        raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which completes it")
     lock, database = refuse_other_source(deployment)
     connect_state.refuse_epoch(name, actual, lock, raised=False)
-    connect_state.refuse_position(name, actual, lock, database.wal_position)
-    reached = connect_state.position(actual)
-    if not reached:
+    connect_state.refuse_offset(name, actual, lock, database.wal_position)
+    if not connect_state.stored_lsn(actual):
         raise RefusedError(
-            f"connector {name!r} has no position: started now, it would begin at the server's, and rows since the "
-            "slot was made would be lost",
+            f"connector {name!r} has no offset: it would start at the server's position, and rows written after the "
+            "slot was created would be lost",
             "run `outbox apply`, which seeds it with the slot's position",
         )
-    at = read_positions(deployment, actual)
-    connect_state.refuse_passed(name, deployment.pipeline.source.slot, at.connector, at.confirmed)
+    positions = read_positions(deployment, actual)
+    connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, positions.connector, positions.confirmed)

@@ -1,4 +1,4 @@
-"""One apply at a time: an advisory lock in the source database, held by a session of its own."""
+"""Advisory lock in the source database that allows one `apply` per pipeline at a time, kept by its own session."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from outbox_kit.postgres import client
 from outbox_kit.waiting import Seen, wait_for
 
 CLASS = 0x6F757462
-"""The first key of every advisory lock of the kit ("outb"); the second is the pipeline's name, hashed."""
+"""First key of every advisory lock of outbox-kit ("outb"); the second is the hash of the pipeline's name."""
 
 TAKE: LiteralString = "select pg_try_advisory_lock(%s, hashtext(%s)) as taken"
 RELEASE: LiteralString = "select pg_advisory_unlock(%s, hashtext(%s))"
-# The lock ends with the session: so nothing on the server may end an idle one (PostgreSQL 14 and later).
+# The lock ends with the session, which therefore must not end while idle (PostgreSQL 14 and later).
 SETTINGS: LiteralString = """
     select set_config('application_name', %s, false), set_config('idle_session_timeout', '0', false)"""
 HOLDER: LiteralString = """
@@ -33,30 +33,28 @@ HOLDER: LiteralString = """
 
 @contextmanager
 def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) -> Iterator[None]:
-    """Hold the pipeline's lock; wait for it at most `seconds`.
+    """Keep the pipeline's lock; wait up to `seconds` for it.
 
-    Raises RefusedError naming the session that holds it, WaitTimeoutError after a wait, UnreachableError.
+    Raises RefusedError naming the session that keeps it, WaitTimeoutError after a wait, UnreachableError.
     """
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             taken = connection.execute(TAKE, (CLASS, pipeline)).fetchall()[0]["taken"]
             return Seen(True if taken else None, "" if taken else _holder(connection, pipeline))
 
         if seconds:
-            wait_for(f"the other apply of {pipeline!r} to end", look, seconds=seconds, every=0.5)
-        else:
-            first = look()
-            if first.value is None:
-                raise RefusedError(
-                    f"another apply of {pipeline!r} is under way: {first.text}",
-                    "wait for it, or give --wait SECONDS; a dead one's session: select pg_terminate_backend(PID)",
-                )
+            wait_for(f"the other apply of {pipeline!r} to end", poll, seconds=seconds, every=0.5)
+        elif (attempt := poll()).value is None:
+            raise RefusedError(
+                f"another apply of {pipeline!r} is running: {attempt.text}",
+                "wait for it, or set --wait SECONDS; to end its session: select pg_terminate_backend(PID)",
+            )
         try:
             yield
         finally:
-            # The server ends a session some time after it was closed; until then the next command would be refused.
+            # The server may end a closed session late; until then the next command would be refused.
             with suppress(psycopg.Error):
                 connection.execute(RELEASE, (CLASS, pipeline))
 
@@ -64,5 +62,5 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
 def _holder(connection: client.Connection, pipeline: str) -> str:
     row = connection.execute(HOLDER, (CLASS, pipeline)).fetchone()
     if row is None:
-        return "it has ended just now"
+        return "it has just ended"
     return f"pid {row['pid']}, {row['application']!r} from {row['address']}, since {row['since']} UTC"

@@ -1,7 +1,8 @@
-"""Brings the source database to its desired state, in the only safe order."""
+"""Changes of the source database: table, grants, publication, slot, in the order that loses no row."""
 
 from __future__ import annotations
 
+from outbox_kit import lsn
 from outbox_kit.changes import Change
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import client
@@ -16,35 +17,37 @@ def apply(
     changes: list[Change],
     progress: Progress,
 ) -> None:
-    """Make `changes`; table, grants, publication, slot, as diff ordered them."""
+    """Make `changes` in the given order, which is that of state.diff()."""
     source = pipeline.source
     for change in changes:
-        progress(f"{change.action} {change.object}")
-        kind = change.object.split()[0]
-        if kind == "table":
+        progress(change.title)
+        if change.kind == "table":
             client.create_table(connection, pipeline)
-        elif kind == "grant":
+        elif change.kind == "grant to":
             client.grant_read(connection, environment.source.connector.user, source.table)
-        elif kind == "publication":
+        elif change.kind == "publication":
             client.create_publication(connection, source)
         else:
-            failover = client.server(connection)["version"] >= FAILOVER_SLOTS_SINCE
+            failover = client.read_server(connection)["version"] >= FAILOVER_SLOTS_SINCE
             client.create_slot(connection, source.slot, failover=failover)
 
 
 def identity(
     connection: client.Connection, pipeline: Pipeline, environment: Environment, locked: LockedSource | None
 ) -> LockedSource:
-    """What the lock file keeps of database, publication and slot; the slot's first position stays as recorded."""
+    """Return the identity of database, publication and slot for the lock file.
+
+    Of a slot that the lock file knows, its first position and its publication are retained.
+    """
     actual = read_actual(connection, pipeline, environment)
-    if actual.slot is None or actual.publication is None:
-        msg = "identity() is for a database that apply() has brought to its state"
+    if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
+        msg = "identity() requires the slot and the publication that apply() creates"
         raise ValueError(msg)
-    same_slot = locked is not None and locked.slot == pipeline.source.slot
+    known = locked if locked is not None and locked.slot == pipeline.source.slot else None
     return LockedSource(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,
         slot=pipeline.source.slot,
-        slot_lsn=locked.slot_lsn if locked and same_slot else actual.slot["confirmed_flush_lsn"],
-        publication_oid=locked.publication_oid if locked and same_slot else actual.publication["oid"],
+        slot_lsn=known.slot_lsn if known else lsn.text(actual.slot.confirmed_flush),
+        publication_oid=known.publication_oid if known else actual.publication["oid"],
     )

@@ -1,4 +1,4 @@
-"""The database part of a deployment as SQL, for a DBA: objects, roles, least privilege. Pure: nothing is run here."""
+"""SQL script with the database objects, roles and privileges of a deployment, for a DBA. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 
 HEAD = """\
 -- Database objects and roles of pipeline {pipeline} in environment {environment}.
--- Run it once as a superuser, every statement in a transaction of its own (a slot cannot be made in one that wrote):
+-- Run it once as a superuser, each statement in its own transaction (a slot cannot be created in one that wrote):
 --   psql --set ON_ERROR_STOP=1 --dbname {database} --file THIS_FILE
--- Amazon RDS and Aurora: leave `replication` out of ALTER ROLE, and `grant rds_replication to` owner and connector.
--- Where EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier: it names the database.
--- What `outbox apply` would make here is made by the same statements: `outbox plan` then has no changes of postgres.
--- No password is in this file: give each new role one with \\password ROLE."""
+-- Amazon RDS and Aurora: omit `replication` from ALTER ROLE, and `grant rds_replication to` owner and connector.
+-- If EXECUTE on pg_control_system() was revoked from PUBLIC, grant it to owner and verifier: it names the database.
+-- `outbox apply` creates its objects by the same statements: afterwards `outbox plan` has no changes of postgres.
+-- The file contains no passwords: set one for each new role with \\password ROLE."""
 OWNER = """\
--- Owner: what `outbox apply` logs in as. It owns table and publication; REPLICATION lets it make a slot anew
--- (`outbox apply --recover`); pg_read_all_stats names who keeps a new slot waiting."""
+-- Owner: login of `outbox apply`. It owns table and publication. REPLICATION allows it to recreate the slot
+-- (`outbox apply --recover`); pg_read_all_stats shows the sessions for which the creation of a slot waits."""
 TABLE = """\
--- The outbox table, first. Grant the services' role: insert on it, and usage on its schema, nothing else.
--- With an outbox that deletes its rows at once they need delete, too."""
+-- Outbox table. Grant the role of the services INSERT on it and USAGE on its schema, nothing else.
+-- If they delete their rows in the same transaction, grant DELETE as well."""
 NO_TABLE = """\
--- No table: services write messages (source.message_prefix), which every role may do. They are in the log only: a slot
--- that is lost takes with it what it had not delivered."""
+-- No table: services write messages (source.message_prefix), for which no privilege is needed. Messages exist only in
+-- the WAL: if the slot is lost, the messages that it has not delivered are lost too."""
 CONNECTOR = (
-    "-- Connector: reads through its slot; it writes nothing but its heartbeat message, which every role may do."
+    "-- Connector: reads through its slot. It writes only its heartbeat message, for which no privilege is needed."
 )
 VERIFIER = """\
--- Verifier: what `outbox verify` and `outbox status` log in as. It cannot change a row, and sees no payload: of the
--- table it reads the columns that route. It inserts the canary and deletes it in the same transaction, so that the
--- table stays clean. PostgreSQL cannot grant DELETE of the canary alone: it may delete any row, which the connector,
--- reading the log, never notices. Without DELETE: leave source.verifier out, and verify with --no-canary."""
+-- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only the
+-- columns that route. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict DELETE
+-- to the canary: the role may delete any row, which does not affect the connector, because that reads the WAL.
+-- Without DELETE: remove source.verifier, and run verify with --no-canary."""
 VERIFIER_OF_MESSAGES = """\
--- Verifier: what `outbox verify` and `outbox status` log in as. Its canary is a message, which every role may write."""
+-- Verifier: login of `outbox verify` and `outbox status`. Its canary is a message, for which no privilege is needed."""
 NO_VERIFIER = "-- No verifier: without source.verifier `outbox verify` logs in as the owner."
-BACKFILL = "-- `outbox backfill` reads each row under its lock, and FOR UPDATE asks for the right to update."
+BACKFILL = "-- `outbox backfill` reads each row with FOR UPDATE, which requires UPDATE."
 PUBLICATION = """\
--- Publication: before the slot. Made after the slot, rows written in between would be lost:
--- PostgreSQL 18 says so in its log only."""
+-- Publication, before the slot: rows written between slot and publication would be lost.
+-- PostgreSQL 18 reports that only in its log."""
 SLOT = """\
--- Slot: last, for from here on no row is missed. It waits for every open writing transaction: bounded.
+-- Slot, last: no row is missed from here on. Its creation waits for every open writing transaction, with a limit.
 -- On PostgreSQL 17 and later it is a failover slot: standbys can keep a copy (sync_replication_slots)."""
-MATERIALIZER = "-- Materializer of target {name}: owns the tables that it makes; it has no right to the outbox."
+MATERIALIZER = "-- Materializer of target {name}: owns the tables that it creates; it has no access to the outbox."
 
 
 def script(pipeline: Pipeline, environment: Environment) -> str:
-    """Statements and their reasons; a paragraph each, with `\\connect` where another database begins."""
-    here = (environment.source.host, environment.source.port, environment.source.database)
-    parts = [*_source(pipeline, environment)]
+    """Return the statements, each paragraph with its reason, and `\\connect` before each further database."""
+    source = environment.source
+    current = (source.host, source.port, source.database)
+    paragraphs = [*_source(pipeline, environment)]
     for name, target in environment.targets.items():
         if isinstance(target, PostgresTarget):
-            there = (target.host, target.port, target.database)
-            parts += [] if there == here else [_connect(target)]
-            parts += _materializer(name, target)
-            here = there
-    return "\n\n".join(parts) + "\n"
+            address = (target.host, target.port, target.database)
+            paragraphs += [] if address == current else [_connect(target)]
+            paragraphs += _materializer(name, target)
+            current = address
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
-    source, login = pipeline.source, environment.source
-    owner = sql.Identifier(login.admin.user)
-    yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=_word(login.database))
-    yield from _new_login(OWNER, owner, login.database, "login replication")
+    source, database = pipeline.source, environment.source
+    owner = sql.Identifier(database.admin.user)
+    yield HEAD.format(pipeline=pipeline.name, environment=environment.name, database=_one_line(database.database))
+    yield from _create_role(OWNER, owner, database.database, "login replication")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(owner))
-    has_table = source.uses_table
-    if has_table:
+    if source.uses_table:
         yield from _table(pipeline, owner)
         yield from _backfill(pipeline, owner)
     else:
         yield NO_TABLE
-    yield from _new_login(CONNECTOR, sql.Identifier(login.connector.user), login.database, "login replication")
-    yield from map(_text, ddl.grant_read(login.connector.user, source.table) if has_table else [])
+    yield from _create_role(CONNECTOR, sql.Identifier(database.connector.user), database.database, "login replication")
+    yield from map(_text, ddl.grant_read(database.connector.user, source.table) if source.uses_table else [])
     yield from _verifier(pipeline, environment)
     yield f"{PUBLICATION}\n{_text(ddl.create_publication(source))}"
     yield _text(sql.SQL("alter publication {} owner to {}").format(sql.Identifier(source.publication), owner))
@@ -86,10 +86,10 @@ def _source(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
     yield "reset statement_timeout;"
 
 
-def _new_login(why: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
-    """A role, where it is missing: another pipeline or target may have made it."""
+def _create_role(comment: str, role: sql.Identifier, database: str, attributes: LiteralString) -> Iterator[str]:
+    """Create the role if it does not exist: another pipeline or target may have created it."""
     create = sql.SQL("create role {}").format(role).as_string(None)
-    yield f"{why}\ndo $role$ begin\n  {create};\nexception when duplicate_object then null;\nend $role$;"
+    yield f"{comment}\ndo $role$ begin\n  {create};\nexception when duplicate_object then null;\nend $role$;"
     yield _text(sql.SQL("alter role {} with {}").format(role, sql.SQL(attributes)))
     yield _text(sql.SQL("grant connect on database {} to {}").format(sql.Identifier(database), role))
 
@@ -103,7 +103,7 @@ def _table(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
 
 
 def _backfill(pipeline: Pipeline, owner: sql.Identifier) -> Iterator[str]:
-    tables = sorted({entry.backfill.table for entry in pipeline.aggregates.values() if entry.backfill})
+    tables = sorted({aggregate.backfill.table for aggregate in pipeline.aggregates.values() if aggregate.backfill})
     for schema in sorted({table.split(".")[0] for table in tables}):
         usage = sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), owner)
         yield f"{BACKFILL}\n{_text(usage)}"
@@ -117,15 +117,14 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
         yield NO_VERIFIER
         return
     role, source = sql.Identifier(login.user), pipeline.source
-    has_table = source.uses_table
-    why = VERIFIER if has_table else VERIFIER_OF_MESSAGES
-    yield from _new_login(why, role, environment.source.database, "login")
+    comment = VERIFIER if source.uses_table else VERIFIER_OF_MESSAGES
+    yield from _create_role(comment, role, environment.source.database, "login")
     yield _text(sql.SQL("grant pg_read_all_stats to {}").format(role))
-    if not has_table:
+    if not source.uses_table:
         return
     columns = [source.columns.id, source.columns.aggregate_type, source.columns.aggregate_id]
     columns += [source.columns.event_type, source.columns.created_at]
-    columns += [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
+    columns += [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
     names = sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys(columns)))
     table = ddl.qualified(source.table)
     yield _text(sql.SQL("grant usage on schema {} to {}").format(ddl.schema_of(source.table), role))
@@ -134,13 +133,13 @@ def _verifier(pipeline: Pipeline, environment: Environment) -> Iterator[str]:
 
 def _materializer(name: str, target: PostgresTarget) -> Iterator[str]:
     role, schema = sql.Identifier(target.user), sql.Identifier(target.target_schema)
-    yield from _new_login(MATERIALIZER.format(name=_word(name)), role, target.database, "login")
+    yield from _create_role(MATERIALIZER.format(name=_one_line(name)), role, target.database, "login")
     yield _text(ddl.create_schema(schema))
     yield _text(sql.SQL("grant usage, create on schema {} to {}").format(schema, role))
 
 
 def _slot(name: str) -> str:
-    """The statement for this server's version; the other one is not even parsed."""
+    """Create the slot by the statement for the server's version; the other one is not parsed."""
     later, earlier = (ddl.create_slot(name, failover=failover).as_string(None) for failover in (True, False))
     return (
         f"do $version$ begin\n  if current_setting('server_version_num')::int >= {FAILOVER_SLOTS_SINCE} then\n"
@@ -149,8 +148,8 @@ def _slot(name: str) -> str:
 
 
 def _connect(target: PostgresTarget) -> str:
-    where = make_conninfo(host=target.host, port=target.port, dbname=target.database)
-    quoted = where.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
+    conninfo = make_conninfo(host=target.host, port=target.port, dbname=target.database)
+    quoted = conninfo.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ")
     return f"\\connect -reuse-previous=on '{quoted}'"
 
 
@@ -158,6 +157,6 @@ def _text(statement: sql.Composed) -> str:
     return f"{statement.as_string(None)};"
 
 
-def _word(name: str) -> str:
-    """A name that may stand in a comment: it cannot end it."""
+def _one_line(name: str) -> str:
+    """Return a name without line breaks, which would end a comment."""
     return " ".join(name.split())

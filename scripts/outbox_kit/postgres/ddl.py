@@ -1,4 +1,4 @@
-"""The statements that make the database objects: run by `apply`, and printed for a DBA by `render`."""
+"""DDL of the source database, as `apply` executes it and `render` prints it for a DBA."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ TABLE = sql.SQL(
 
 
 def qualified(table: str) -> sql.Identifier:
-    """schema.table as an identifier."""
+    """Quote schema.table."""
     return sql.Identifier(*table.split("."))
 
 
 def schema_of(table: str) -> sql.Identifier:
-    """The schema of schema.table."""
+    """Quote the schema of schema.table."""
     return sql.Identifier(table.split(".", maxsplit=1)[0])
 
 
 def create_schema(schema: sql.Identifier) -> sql.Composed:
-    """A schema, where it is missing."""
     return sql.SQL("create schema if not exists {}").format(schema)
 
 
 def create_table(pipeline: Pipeline) -> sql.Composed:
-    """The outbox table after docs/contract.md, and the further columns that the pipeline file names.
+    """CREATE TABLE with the columns of docs/contract.md and the further columns of the pipeline file.
 
-    Those may be null: rows of the aggregates that do not need them, the canary's first of all, leave them out.
+    Further columns are nullable: rows of aggregates that do not use them, such as the canary's, omit them.
     """
     source = pipeline.source
     names = source.columns.model_dump()
-    fields = [entry.partition_field for entry in pipeline.aggregates.values() if entry.partition_field]
-    there = {*names.values(), "seq"}
-    further = [field for field in dict.fromkeys([*fields, *source.further_columns]) if field not in there]
-    more = [sql.SQL(",\n  {} text").format(sql.Identifier(field)) for field in further]
-    columns: dict[str, sql.Composable] = {key: sql.Identifier(value) for key, value in names.items()}
+    fields = [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
+    further = [
+        name for name in dict.fromkeys([*fields, *source.further_columns]) if name not in {*names.values(), "seq"}
+    ]
+    columns: dict[str, sql.Composable] = {role: sql.Identifier(name) for role, name in names.items()}
     columns["payload_type"] = sql.SQL(pipeline.payload_type)
-    return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(more) + sql.SQL(")")
+    lines = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in further]
+    return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(lines) + sql.SQL(")")
 
 
 def create_publication(source: Source) -> sql.Composed:
-    """Inserts only: updates and deletes of outbox rows never cross the wire. Of no table where messages are sent."""
+    """CREATE PUBLICATION for inserts only; for no table where events are messages."""
     if not source.uses_table:
         return sql.SQL("create publication {}").format(sql.Identifier(source.publication))
     text = sql.SQL("create publication {} for table {} with (publish = 'insert', publish_via_partition_root = true)")
@@ -62,14 +62,14 @@ def create_publication(source: Source) -> sql.Composed:
 
 
 def create_slot(name: str, *, failover: bool) -> sql.Composed:
-    """A pgoutput slot; `failover` (PostgreSQL 17 and later) lets standbys keep a copy."""
-    more = sql.SQL(", false, false, true" if failover else "")
+    """Create a pgoutput slot; with `failover` (PostgreSQL 17 and later) standbys can keep a copy."""
+    options = sql.SQL(", false, false, true" if failover else "")
     text = sql.SQL("select pg_create_logical_replication_slot({}, 'pgoutput'{})")
-    return text.format(sql.Literal(name), more)
+    return text.format(sql.Literal(name), options)
 
 
 def grant_read(role: str, table: str) -> list[sql.Composed]:
-    """What the connector's role needs of the table."""
+    """Grant the connector's role read access to the table."""
     return [
         sql.SQL("grant usage on schema {} to {}").format(schema_of(table), sql.Identifier(role)),
         sql.SQL("grant select on {} to {}").format(qualified(table), sql.Identifier(role)),

@@ -1,19 +1,20 @@
-"""How the kit itself writes rows into the outbox table: under the names that the pipeline file has for its columns."""
+"""INSERT statement for rows that outbox-kit writes to the outbox table, with the pipeline's column names."""
 
 from __future__ import annotations
 
 from psycopg import sql
 
 from outbox_kit.pipeline import Source
+from outbox_kit.postgres import ddl
 
 
 def outbox_table(source: Source) -> sql.Identifier:
-    """The outbox table, quoted."""
-    return sql.Identifier(*source.table.split("."))
+    """Return the quoted name of the outbox table."""
+    return ddl.qualified(source.table)
 
 
 def insertion(source: Source, rows: sql.Composable, *further: str) -> sql.Composed:
-    """INSERT of `rows` (VALUES or SELECT): id, aggregate type, aggregate id, event type, payload, `further` columns."""
+    """INSERT `rows` (VALUES or SELECT): id, aggregate type, aggregate id, event type, payload, `further` columns."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *further]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(

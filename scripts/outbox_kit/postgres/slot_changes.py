@@ -1,44 +1,86 @@
-"""What a slot would send, as pgoutput writes it: which of its messages are events of a pipeline."""
+"""Counts of the events that a slot has not delivered. Peeking leaves the slot as it is; the slot must be inactive."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import LiteralString
 
+import psycopg
+from psycopg import sql
+
+from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import Source
+from outbox_kit.postgres.client import Connection
 
-# The first byte says which kind: I is an inserted row. M is a logical message: a byte of flags (1: transactional), its
-# position in 8 bytes, its prefix, which a zero ends (PostgreSQL: logical replication message formats). Heartbeats are
-# messages too: of another prefix, or of no transaction.
-IS_EVENT: LiteralString = """(get_byte(data, 0) = ascii('I')
-           or (substring(data from 1 for 2) = '\\x4d01'::bytea
-               and substring(data from 11 for length(%(prefix)s::bytea)) = %(prefix)s::bytea))"""
-# Without `messages` pgoutput leaves them out.
-OPTIONS: LiteralString = """'proto_version', '1', 'publication_names', %(publication)s, 'messages', %(messages)s"""
+# Longer than the default statement timeout: a slot that was inactive for days retains days of WAL.
+PEEK_TIMEOUT_MS = 600_000
+COUNT_TIMEOUT_MS = 60_000
 
-# C is a commit, whose position is the end of the transaction. Transactions come in the order of their commits, so an
-# event of a long one can stand before events that were delivered long ago: what counts is the commit.
-COMMITTED_EVENTS: LiteralString = (
-    """
+# Output of pgoutput by its first byte (PostgreSQL: logical replication message formats). I is an inserted row. M is a
+# logical message: flags in one byte (1: transactional), position in 8 bytes, prefix, a zero byte. Heartbeats are
+# messages as well, with another prefix or without a transaction. C is a commit; its position is the transaction's end.
+# Transactions come in commit order, so an event of a long transaction can have a lower position than events that were
+# delivered long ago: the position of the commit decides. Within a transaction that the connector has delivered in part,
+# the event's own position decides; COPY gives several rows one position, which counts as not delivered.
+EVENTS: LiteralString = """
     with change as materialized (
-        select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit, """  # noqa: S608
-    + IS_EVENT
-    + """ as is_event
-        from pg_logical_slot_peek_binary_changes(%(slot)s, '0/0'::pg_lsn + %(upto)s::numeric, null, """
-    + OPTIONS
-    + """))
-    select count(*) as rows
-    from change as entry join change as end_of_it on end_of_it.xid = entry.xid and end_of_it.is_commit
-    where entry.is_event and end_of_it.lsn > '0/0'::pg_lsn + %(after)s::numeric"""
-)
-"""Counts events, up to a position or, with NULL, to the end of the log."""
+        select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,
+               (get_byte(data, 0) = ascii('I')
+                or (substring(data from 1 for 2) = '\\x4d01'::bytea
+                    and substring(data from 11 for length(%(prefix)s::bytea)) = %(prefix)s::bytea)) as is_event
+        from pg_logical_slot_peek_binary_changes(%(slot)s, '0/0'::pg_lsn + %(upto)s::numeric, null,
+            'proto_version', '1', 'publication_names', %(publication)s, 'messages', %(messages)s))
+    select count(*) as events
+    from change as event join change as transaction_end on transaction_end.xid = event.xid and transaction_end.is_commit
+    where event.is_event and transaction_end.lsn > '0/0'::pg_lsn + %(commit)s::numeric
+      and not (event.xid = %(xid)s and event.lsn < '0/0'::pg_lsn + %(lsn)s::numeric)"""
 
 
-def values(source: Source) -> dict[str, object]:
-    """The values of IS_EVENT and OPTIONS, and the `slot`."""
+@dataclass(frozen=True)
+class Delivered:
+    """Progress of a connector, in bytes of WAL: its last commit, and the event in the transaction begun after it."""
+
+    commit: int = 0
+    lsn: int = 0
+    xid: str = ""
+
+
+def count_undelivered(connection: Connection, source: Source, delivered: Delivered) -> int:
+    """Return the number of events in all WAL of the slot that were not delivered.
+
+    Raises RejectedError if reading the WAL takes longer than PEEK_TIMEOUT_MS.
+    """
+    try:
+        return _count(connection, source, delivered, upto=None, timeout_ms=PEEK_TIMEOUT_MS)
+    except psycopg.errors.QueryCanceled:
+        raise RejectedError(
+            f"reading the WAL of slot {source.slot!r} took longer than {PEEK_TIMEOUT_MS // 1000} s: whether it "
+            "contains undelivered events is unknown",
+            "let the connector deliver first (`outbox status`), or discard the events: --drop-slot",
+        ) from None
+
+
+def count_between(connection: Connection, source: Source, *, after: int, upto: int) -> int | None:
+    """Return the number of events committed between two WAL positions.
+
+    None if they cannot be counted: the slot is active, or counting takes longer than COUNT_TIMEOUT_MS.
+    """
+    try:
+        return _count(connection, source, Delivered(commit=after), upto=upto, timeout_ms=COUNT_TIMEOUT_MS)
+    except (psycopg.errors.ObjectInUse, psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
+        return None
+
+
+def _count(connection: Connection, source: Source, delivered: Delivered, *, upto: int | None, timeout_ms: int) -> int:
     prefix = source.message_prefix
-    return {
+    values = {
         "slot": source.slot,
         "publication": f'"{source.publication}"',  # a list of quoted names
-        "messages": "false" if prefix is None else "true",
+        "messages": "false" if source.uses_table else "true",  # pgoutput omits messages unless asked for
         "prefix": None if prefix is None else prefix.encode() + b"\0",
+        "upto": upto,
+        **vars(delivered),
     }
+    with connection.transaction():
+        connection.execute(sql.SQL("set local statement_timeout = {}").format(timeout_ms))
+        return int(connection.execute(EVENTS, values).fetchall()[0]["events"])

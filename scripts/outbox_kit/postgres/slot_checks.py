@@ -1,18 +1,19 @@
-"""What `outbox verify` checks of publication and slot, the two objects that feed the connector."""
+"""Checks of `outbox verify` on publication and replication slot."""
 
 from __future__ import annotations
 
+from outbox_kit import lsn
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Source
-from outbox_kit.postgres import client
-from outbox_kit.postgres.checks import NO_TABLE, Look
+from outbox_kit.postgres.checks import NO_TABLE, DatabaseSnapshot
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 from outbox_kit.rules import Finding, Rule, Severity, rule
 
 MEGABYTE = 2**20
-# Where the server sets no limit, this much is enough to look at.
+# Limit where the server sets none.
 RETAINED_MB = 10_240
-RULES: list[Rule[Look]] = []
+COLUMN_LISTS_SINCE = 150000
+RULES: list[Rule[DatabaseSnapshot]] = []
 
 
 @rule(
@@ -21,23 +22,23 @@ RULES: list[Rule[Look]] = []
     guards="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
-def _publication(look: Look) -> Finding:
-    expected = f"insert of {look.pipeline.source.table}, via root"
-    publication = look.actual.publication
+def _publication(snapshot: DatabaseSnapshot) -> Finding:
+    source, publication = snapshot.pipeline.source, snapshot.actual.publication
+    expected = f"insert of {source.table}, via root"
     if publication is None:
-        return Finding(False, f"no publication {look.pipeline.source.publication}", expected)
-    if not look.has_table:
+        return Finding(False, f"no publication {source.publication}", expected)
+    if not snapshot.uses_table:
         return Finding(True, f"{NO_TABLE}, which pass any publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
     root = "via root" if publication["pubviaroot"] else "not via root"
-    where = f"{', '.join(publication['tables'])}, {root}"
-    passing = _passing(look.pipeline.source)
-    stopping = ", ".join(each for each in operations if each not in passing)
-    return Finding(f"{stopping} of {where}" == expected, f"{', '.join(operations)} of {where}", expected)
+    tables = f"{', '.join(publication['tables'])}, {root}"
+    tolerated = _tolerated_operations(source)
+    stopping = ", ".join(operation for operation in operations if operation not in tolerated)
+    return Finding(f"{stopping} of {tables}" == expected, f"{', '.join(operations)} of {tables}", expected)
 
 
-def _passing(source: Source) -> set[str]:
-    """Operations beside insert that do not stop the task."""
+def _tolerated_operations(source: Source) -> set[str]:
+    """Return the operations other than insert that do not stop the task."""
     updates = {"update"} if source.updated_rows != "fail" else set()
     return updates | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
 
@@ -45,131 +46,130 @@ def _passing(source: Source) -> set[str]:
 @rule(
     RULES,
     "postgres.publication-filter",
-    guards="no row filter and no column list: what they leave out is lost in silence",
-    remedy="alter publication ... set table ..., without where and without columns; republish what was left out",
+    guards="no row filter and no column list: rows and columns that they exclude are lost without an error",
+    remedy="alter publication ... set table ..., without where and without columns; republish what was excluded",
 )
-def _publication_filter(look: Look) -> Finding:
+def _publication_filter(snapshot: DatabaseSnapshot) -> Finding:
     expected = "every row, every column"
-    if not look.has_table:
-        return Finding(True, f"{NO_TABLE}, which no filter concerns", expected)
-    if look.actual.publication is None or look.details.published is None:
-        if look.actual.publication is not None and look.actual.version < 150000:  # noqa: PLR2004 - filters came then
+    actual, published = snapshot.actual, snapshot.details.published
+    if not snapshot.uses_table:
+        return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
+    if actual.publication is None or published is None:
+        if actual.publication is not None and actual.version < COLUMN_LISTS_SINCE:
             return Finding(True, expected, expected)
         return Finding(None, "the table is not in the publication", expected)
-    source = look.pipeline.source
-    fields = {entry.partition_field for entry in look.pipeline.aggregates.values() if entry.partition_field}
+    source = snapshot.pipeline.source
+    fields = {aggregate.partition_field for aggregate in snapshot.pipeline.aggregates.values()} - {None}
     names = {*source.columns.model_dump().values(), *source.further_columns, *fields}
-    left_out = sorted(names & set(look.actual.columns) - set(look.details.published))
-    problems = ["some rows only"] if look.actual.publication["filtered"] else []
-    problems += [f"without {', '.join(left_out)}"] if left_out else []
+    excluded = sorted(names & set(actual.columns) - set(published))
+    problems = ["some rows only"] if actual.publication["filtered"] else []
+    problems += [f"without {', '.join(excluded)}"] if excluded else []
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
 @rule(
     RULES,
     "postgres.publication-older-than-slot",
-    guards="the publication is the one of when the slot was made: rows between a slot and a younger one are lost",
-    remedy="the publication was made anew after the slot: rows in between are gone; recreate the slot, republish",
+    guards="the publication is the one that the slot was created after: rows between slot and publication are lost",
+    remedy="the publication was recreated after the slot: rows in between are lost; recreate the slot, republish",
 )
-def _publication_identity(look: Look) -> Finding:
-    expected = f"oid {look.locked.publication_oid if look.locked else '?'}, as when the slot was made"
-    if look.actual.publication is None:
+def _publication_identity(snapshot: DatabaseSnapshot) -> Finding:
+    locked, publication = snapshot.locked, snapshot.actual.publication
+    expected = f"oid {locked.publication_oid if locked else '?'}, as when the slot was created"
+    if publication is None:
         return Finding(None, "no publication", expected)
-    seen = f"oid {look.actual.publication['oid']}"
-    return Finding(look.locked is not None and expected.startswith(f"{seen},"), seen, expected)
+    passed = locked is not None and publication["oid"] == locked.publication_oid
+    return Finding(passed, f"oid {publication['oid']}", expected)
 
 
 @rule(
     RULES,
     "postgres.slot",
     guards="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"rows since its last position are lost to the connector: {RECOVER}",
+    remedy=f"rows after its last confirmed position are lost to the connector: {RECOVER}",
 )
-def _slot(look: Look) -> Finding:
-    expected = f"pgoutput in database {look.actual.database}"
-    slot = look.actual.slot
+def _slot(snapshot: DatabaseSnapshot) -> Finding:
+    expected = f"pgoutput in database {snapshot.actual.database}"
+    slot = snapshot.actual.slot
     if slot is None:
-        return Finding(False, f"no slot {look.pipeline.source.slot}", expected)
-    seen = f"{slot['plugin']} in database {slot['database']}"
-    return Finding(seen == expected, seen, expected)
+        return Finding(False, f"no slot {snapshot.pipeline.source.slot}", expected)
+    actual = f"{slot.plugin} in database {slot.database}"
+    return Finding(actual == expected, actual, expected)
 
 
 @rule(
     RULES,
     "postgres.slot-identity",
-    guards="the slot is the recorded one, and has not gone back behind where it was made",
-    remedy=f"the slot was made anew, or the server restored: {RECOVER}",
+    guards="the slot is the one of the lock file, at or beyond the position at which it was created",
+    remedy=f"the slot was recreated, or the server restored: {RECOVER}",
 )
-def _slot_identity(look: Look) -> Finding:
-    slot, details, locked = look.actual.slot, look.details.slot, look.locked
-    if slot is None or details is None or details["confirmed"] is None or locked is None:
-        return Finding(None, "no slot, or none recorded", "the recorded slot")
-    made = int(locked.slot_lsn.split("/")[0], 16) * 2**32 + int(locked.slot_lsn.split("/")[1], 16)
-    good = slot["slot_name"] == locked.slot and details["confirmed"] >= made
-    return Finding(
-        good, f"{slot['slot_name']} at {slot['confirmed_flush_lsn']}", f"{locked.slot} at {locked.slot_lsn} or later"
-    )
+def _slot_identity(snapshot: DatabaseSnapshot) -> Finding:
+    slot, locked = snapshot.actual.slot, snapshot.locked
+    if slot is None or slot.confirmed_flush is None or locked is None:
+        return Finding(None, "no slot, or none in the lock file", "the slot of the lock file")
+    passed = slot.name == locked.slot and slot.confirmed_flush >= lsn.parse(locked.slot_lsn)
+    actual = f"{slot.name} at {lsn.text(slot.confirmed_flush)}"
+    return Finding(passed, actual, f"{locked.slot} at {locked.slot_lsn} or later")
 
 
 @rule(
     RULES,
     "postgres.slot-active",
-    guards="somebody reads the slot, and it is the connector's role: two readers in turn lose rows",
-    remedy="nobody: is the connector running? another role: which other connector uses this slot?",
+    guards="the slot is active, read by the connector's role: two readers in turn lose rows",
+    remedy="not active: is the connector running? another role: which other connector uses this slot?",
 )
-def _slot_active(look: Look) -> Finding:
-    slot, details = look.actual.slot, look.details.slot
-    expected = f"read by {look.environment.source.connector.user}"
-    if slot is None or details is None:
+def _slot_active(snapshot: DatabaseSnapshot) -> Finding:
+    slot, expected = snapshot.actual.slot, f"read by {snapshot.environment.source.connector.user}"
+    if slot is None:
         return Finding(None, "no slot", expected)
-    if not slot["active"] and look.environment.connector.state == "stopped":
-        return Finding(True, "read by nobody: connector.state is stopped", expected)
-    seen = f"read by {details['reader'] or 'an unknown role'}" if slot["active"] else "read by nobody"
-    return Finding(seen == expected, seen, expected)
+    if not slot.active and snapshot.environment.connector.state == "stopped":
+        return Finding(True, "not active: connector.state is stopped", expected)
+    actual = f"read by {slot.reader or 'an unknown role'}" if slot.active else "not active"
+    return Finding(actual == expected, actual, expected)
 
 
 @rule(
     RULES,
     "postgres.slot-wal",
-    guards="the WAL that the slot needs is still there",
-    remedy=f"lost: drop the slot by hand, then {RECOVER}; unreserved: let the connector catch up at once",
+    guards="the WAL that the slot needs still exists",
+    remedy=f"lost: drop the slot, then {RECOVER}; unreserved: let the connector catch up at once",
 )
-def _slot_wal(look: Look) -> Finding:
-    slot, expected = look.actual.slot, "reserved or extended"
+def _slot_wal(snapshot: DatabaseSnapshot) -> Finding:
+    slot, expected = snapshot.actual.slot, "reserved or extended"
     if slot is None:
         return Finding(None, "no slot", expected)
-    reason = look.details.slot and look.details.slot["invalid"]
-    seen = f"{slot['wal_status']} ({reason})" if reason else str(slot["wal_status"])
-    return Finding(slot["wal_status"] in ("reserved", "extended") and not reason, seen, expected)
+    reason = slot.invalidation_reason
+    actual = f"{slot.wal_status} ({reason})" if reason else str(slot.wal_status)
+    return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected)
 
 
 @rule(
     RULES,
     "postgres.slot-retained",
-    guards="the WAL that the slot holds back is under half of `max_slot_wal_keep_size`, beyond which the slot is lost",
+    guards="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
-def _slot_retained(look: Look) -> Finding:
-    limit = look.details.settings["max_slot_wal_keep_size"]
+def _slot_retained(snapshot: DatabaseSnapshot) -> Finding:
+    limit = snapshot.details.settings["max_slot_wal_keep_size"]
     half = (limit if limit >= 0 else RETAINED_MB) * MEGABYTE // 2
-    words = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
-    slot, expected = look.actual.slot, f"{half // MEGABYTE} MB at most ({words})"
-    if slot is None or slot["retained_bytes"] is None:
+    origin = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
+    retained, expected = snapshot.actual.retained_bytes, f"{half // MEGABYTE} MB at most ({origin})"
+    if retained is None:
         return Finding(None, "no slot, or its WAL is lost", expected)
-    return Finding(slot["retained_bytes"] <= half, f"{slot['retained_bytes'] // MEGABYTE} MB retained", expected)
+    return Finding(retained <= half, f"{retained // MEGABYTE} MB retained", expected)
 
 
 @rule(
     RULES,
     "postgres.slot-failover",
-    guards="a standby gets the slot too (PostgreSQL 17 and later)",
-    remedy="made without the flag: alter it through the replication protocol while the connector is stopped",
+    guards="standbys have a copy of the slot (PostgreSQL 17 and later)",
+    remedy="created without the flag: alter the slot through the replication protocol while the connector is stopped",
     severity=Severity.WARNING,
 )
-def _slot_failover(look: Look) -> Finding:
-    slot: client.Row | None = look.details.slot
-    if look.actual.version < FAILOVER_SLOTS_SINCE:
-        return Finding(True, f"PostgreSQL {look.actual.version // 10_000} has none", "failover")
+def _slot_failover(snapshot: DatabaseSnapshot) -> Finding:
+    slot = snapshot.actual.slot
+    if snapshot.actual.version < FAILOVER_SLOTS_SINCE:
+        return Finding(True, f"PostgreSQL {snapshot.actual.version // 10_000} has none", "failover")
     if slot is None:
         return Finding(None, "no slot", "failover")
-    return Finding(bool(slot["failover"]), "failover" if slot["failover"] else "no failover", "failover")
+    return Finding(bool(slot.failover), "failover" if slot.failover else "no failover", "failover")

@@ -1,4 +1,4 @@
-"""What the source database must have, what it has, and the difference."""
+"""Desired state of the source database, its actual state, and the difference."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from outbox_kit.changes import Change
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client
+from outbox_kit.postgres.replication_slot import Slot, read_slot
 
 FAILOVER_SLOTS_SINCE = 170000
 COLUMN_TYPES = {
@@ -21,15 +22,12 @@ COLUMN_TYPES = {
     "headers": "jsonb",
     "created_at": "timestamp with time zone",
 }
-
-
-# By the type that `apply` gives the payload column: those that do as well.
+# Accepted types, by the type with which `apply` creates the payload column.
 PAYLOAD_TYPES = {"jsonb": ("jsonb",), "text": ("text", "json", "jsonb"), "bytea": ("bytea",)}
-# As format_type writes them, with a length.
+# As format_type() returns them, with a length.
 VARCHAR = re.compile(r"character varying(\(\d+\))?")
 VERSION_TYPES = re.compile(rf"text|{VARCHAR.pattern}|smallint|integer|bigint")
-# What Debezium hands over as neither text nor whole number is no header, and what it counts from an epoch says nothing
-# as one. With a time zone it is text.
+# Types that Debezium emits neither as text nor as whole numbers, or as numbers since an epoch.
 NO_HEADER_TYPES = re.compile(
     r"(numeric|real|double precision|money|bytea|bit|point|date|interval)\b.*"
     r"|time(stamp)?(\(\d\))? without time zone|.*\[\]"
@@ -38,7 +36,7 @@ NO_HEADER_TYPES = re.compile(
 
 @dataclass(frozen=True)
 class ActualDatabase:
-    """The source database as it is."""
+    """Actual state of the source database. `system_identifier` is empty if the login may not read it."""
 
     version: int
     database: str
@@ -49,83 +47,87 @@ class ActualDatabase:
     wal_position: int
     columns: dict[str, str]
     publication: client.Row | None
-    slot: client.Row | None
+    slot: Slot | None
     role: client.Row | None
 
+    @property
+    def retained_bytes(self) -> int | None:
+        """WAL that the server retains for the slot."""
+        if self.slot is None or self.slot.restart is None:
+            return None
+        return 0 if self.standby else self.wal_position - self.slot.restart
 
-def read_actual(connection: client.Connection, pipeline: Pipeline, environment: Environment) -> ActualDatabase:
-    """Look at everything that the pipeline needs of the database. Raises RejectedError where its identity is hidden."""
-    return look_at(connection, pipeline, environment, client.system_identifier(connection))
 
-
-def look_at(
-    connection: client.Connection, pipeline: Pipeline, environment: Environment, system_identifier: str
+def read_actual(
+    connection: client.Connection,
+    pipeline: Pipeline,
+    environment: Environment,
+    *,
+    system_identifier: str | None = None,
 ) -> ActualDatabase:
-    """As read_actual(), of a database whose identity was asked before; empty where it is hidden."""
-    server = client.server(connection)
-    source = pipeline.source
+    """Read what the pipeline needs of the database; the identifier only if it is not given.
+
+    Raises RejectedError if the login may not read the identifier.
+    """
+    if system_identifier is None:
+        system_identifier = client.read_system_identifier(connection)
+    source, slot = pipeline.source, read_slot(connection, pipeline.source.slot)
+    server = client.read_server(connection)
     return ActualDatabase(
         version=server["version"],
         database=server["database"],
         wal_level=server["wal_level"],
         system_identifier=system_identifier,
-        timeline=client.standby_timeline(connection) if server["standby"] else server["timeline"],
+        timeline=client.read_standby_timeline(connection) if server["standby"] else server["timeline"],
         standby=server["standby"],
         wal_position=server["wal_position"],
-        columns=client.table_columns(connection, source.table),
-        publication=client.publication(connection, source.publication),
-        slot=client.slot(connection, source.slot),
-        role=client.grants(connection, environment.source.connector.user, source.table),
+        columns=client.read_columns(connection, source.table),
+        publication=client.read_publication(connection, source.publication),
+        slot=slot,
+        role=client.read_role(connection, environment.source.connector.user, source.table),
     )
 
 
 def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -> list[Change]:
-    """Changes in the order in which they must be made: table, grants, publication, slot."""
+    """Return the changes in the order in which they must be made: table, grants, publication, slot."""
     source = pipeline.source
     changes = []
-    if not actual.columns and source.uses_table:
-        changes.append(Change("postgres", f"table {source.table}", "create", "services write their events here"))
-    if not (actual.role and actual.role["can_read"]) and source.uses_table:
+    if source.uses_table and not actual.columns:
+        changes.append(Change("postgres", "table", source.table, "create", "services write their events to it"))
+    if source.uses_table and not (actual.role and actual.role["can_read"]):
         role = environment.source.connector.user
-        changes.append(Change("postgres", f"grant to {role}", "create", "the connector reads the outbox table"))
+        changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if actual.publication is None:
-        changes.append(Change("postgres", f"publication {source.publication}", "create", _published(source)))
+        reason = "inserts only" if source.uses_table else "no table: messages pass any publication"
+        changes.append(Change("postgres", "publication", source.publication, "create", reason))
     if actual.slot is None:
-        changes.append(Change("postgres", f"slot {source.slot}", "create", "from here on no row is missed"))
+        changes.append(Change("postgres", "slot", source.slot, "create", "no row is missed from now on"))
     return changes
 
 
-def _published(source: Source) -> str:
-    return "inserts only" if source.uses_table else "no table: messages pass any publication"
-
-
 def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """Columns of the contract that the table lacks or has with another type, in words."""
+    """Describe the columns of the contract that the table lacks or has with another type."""
     problems = []
     for role, name in pipeline.source.columns.model_dump().items():
+        types = PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
         if name not in columns:
             problems.append(f"{name} is missing")
-        elif _base(columns[name]) not in (types := _types(pipeline, role)):
+        elif _base_type(columns[name]) not in types:
             problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
-    for kind, aggregate in pipeline.aggregates.items():
+    for aggregate_type, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
-            problems.append(f"{field}, the partition_field of {kind}, is missing")
+            problems.append(f"{field}, the partition_field of {aggregate_type}, is missing")
     return [*problems, *_further_problems(pipeline.source, columns)]
 
 
-def _base(column_type: str) -> str:
-    """Text, for text with or without a length: Debezium and the transform see no difference."""
+def _base_type(column_type: str) -> str:
+    """Return `text` for text types with a length: Debezium and the transform treat them alike."""
     return "text" if VARCHAR.fullmatch(column_type) else column_type
 
 
-def _types(pipeline: Pipeline, role: str) -> tuple[str, ...]:
-    """Types that a column of the contract may have."""
-    return PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
-
-
 def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
-    """The same of columns that the pipeline file names beyond the contract's."""
+    """Describe the same for columns that the pipeline file adds to the contract's."""
     version = source.schema_version_column
     if version and version not in columns:
         yield f"{version}, the schema_version_column, is missing"
@@ -135,28 +137,24 @@ def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
         if name not in columns:
             yield f"{name}, one of the header_columns, is missing"
         elif NO_HEADER_TYPES.fullmatch(columns[name]):
-            yield f"{name}, one of the header_columns, is {columns[name]}, which is not passed on as text"
+            yield f"{name}, one of the header_columns, is {columns[name]}, which is not converted to text"
 
 
 def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSource | None) -> None:
-    """Stop where going on could lose rows. `locked` is None before the first apply and when recovering.
-
-    Raises RefusedError.
-    """
+    """Raise RefusedError if rows could be lost. `locked` is None before the first apply and while recovering."""
     source = pipeline.source
     if actual.standby:
-        raise RefusedError("the database is a standby", "name the primary in source.host")
+        raise RefusedError("the database is a standby", "set source.host to the primary")
     if actual.wal_level != "logical":
         raise RefusedError(
             f"wal_level is {actual.wal_level!r}, not 'logical'",
             "set wal_level = logical and restart PostgreSQL",
         )
-    has_table = actual.columns and source.uses_table
-    problems = column_problems(pipeline, actual.columns) if has_table else []
+    problems = column_problems(pipeline, actual.columns) if actual.columns and source.uses_table else []
     if problems:
         raise RefusedError(
-            f"table {source.table} breaks the contract: {'; '.join(problems)}",
-            "add or alter the columns as docs/contract.md has them, or name the table's own under source.columns",
+            f"table {source.table} does not follow the contract: {'; '.join(problems)}",
+            "add or alter the columns as in docs/contract.md, or set their names under source.columns",
         )
     if locked is not None:
         _refuse_other_source(source, actual, locked)
@@ -167,71 +165,71 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
 
 
 def _refuse_wrong_publication(source: Source, publication: client.Row) -> None:
-    """A publication that leaves rows out: the slot moves on, nothing arrives, nothing fails."""
+    """Refuse a publication that omits rows: the slot would advance without them and without an error."""
     name = source.publication
     if source.table not in publication["tables"] or not publication["pubinsert"]:
         tables = ", ".join(publication["tables"]) or "no table"
-        what = "inserts" if publication["pubinsert"] else "no inserts"
+        operation = "inserts" if publication["pubinsert"] else "no inserts"
         raise RefusedError(
-            f"publication {name!r} publishes {what} of {tables}: rows of {source.table} do not pass",
+            f"publication {name!r} publishes {operation} of {tables}, not the rows of {source.table}",
             f"alter publication {name} add table {source.table}, set (publish = 'insert'); "
-            "rows written until then must be republished",
+            "then republish the rows written until now",
         )
     if publication["filtered"]:
         raise RefusedError(
-            f"publication {name!r} has a row filter: rows that it leaves out are lost in silence",
-            f"alter publication {name} set table {source.table}; rows left out until then must be republished",
+            f"publication {name!r} has a row filter: the rows that it excludes never reach Kafka",
+            f"alter publication {name} set table {source.table}; then republish the rows excluded until now",
         )
 
 
-def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: client.Row) -> None:
+def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> None:
     drop = f"select pg_drop_replication_slot('{source.slot}')"
-    if slot["wal_status"] == "lost":
+    if slot.wal_status == "lost":
         raise RefusedError(
-            f"slot {source.slot!r} is lost: the WAL that it needs was removed (max_slot_wal_keep_size)",
+            f"slot {source.slot!r} is lost: its WAL was removed (max_slot_wal_keep_size)",
             f"stop the connector, {drop}, then {RECOVER}",
         )
-    if slot["plugin"] != "pgoutput" or slot["database"] != actual.database:
+    if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
-            f"slot {source.slot!r} is of plugin {slot['plugin']} in database {slot['database']!r}",
+            f"slot {source.slot!r} uses plugin {slot.plugin} in database {slot.database!r}",
             "another connector may own it: choose another source.slot",
         )
     if actual.publication is None:
         raise RefusedError(
-            f"slot {source.slot!r} exists but publication {source.publication!r} does not: made now, the publication "
-            "would be younger than the slot, and rows in between would be lost",
+            f"slot {source.slot!r} exists but publication {source.publication!r} does not: rows written before the "
+            "publication is created would be lost",
             f"stop the connector, {drop}, then {RECOVER}",
         )
 
 
 def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedSource) -> None:
-    """Database, slot and publication must be those of the lock file."""
+    """Refuse a database, slot or publication other than the lock file's."""
     if locked.system_identifier != actual.system_identifier:
         raise RefusedError(
-            f"the database is another one (system identifier {actual.system_identifier}, "
-            f"the lock file has {locked.system_identifier})",
+            f"system identifier of the database is {actual.system_identifier}, "
+            f"the lock file has {locked.system_identifier}",
             f"check source.host; after a restore or migration: {RECOVER}",
         )
     if locked.timeline != actual.timeline:
         raise RefusedError(
-            f"the server was promoted or restored since (timeline {actual.timeline}, the lock file has "
-            f"{locked.timeline}): positions may have gone back",
+            f"timeline of the server is {actual.timeline}, the lock file has {locked.timeline}: it was promoted or "
+            "restored, and WAL positions may be lower than before",
             RECOVER,
         )
     if locked.slot != source.slot:
         raise RefusedError(
-            f"source.slot is {source.slot!r}, the lock file has {locked.slot!r}: the connector's position belongs "
+            f"source.slot is {source.slot!r}, the lock file has {locked.slot!r}: the connector's offset belongs "
             "to the old slot",
-            f"set it back; or, to move on purpose: {RECOVER}",
+            f"restore source.slot; if the change is intended: {RECOVER}",
         )
     if actual.slot is None:
         raise RefusedError(
-            f"slot {source.slot!r} is gone; it was made at {locked.slot_lsn}: rows since its last position are lost "
-            "to the connector",
+            f"slot {source.slot!r}, created at {locked.slot_lsn}, does not exist: rows after its last confirmed "
+            "position are lost to the connector",
             RECOVER,
         )
     if actual.publication is not None and actual.publication["oid"] != locked.publication_oid:
         raise RefusedError(
-            f"publication {source.publication!r} was made anew after the slot: rows in between are lost",
+            f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
             f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER}",
         )

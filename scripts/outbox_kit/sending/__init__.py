@@ -1,11 +1,11 @@
-"""What a service imports to write events: rows of the outbox table, inside its own transaction.
+"""Library for services that write events: rows of the outbox table, in the service's own transaction.
 
     with connection.transaction():
         connection.execute("update ...")
         emit(connection, aggregate_type="book", aggregate_id=book_id, event_type="book_changed", payload=book)
 
-Nothing here commits, and nothing here talks to Kafka: the relay reads committed rows from the
-database log. See docs/sending.md.
+Nothing here commits or connects to Kafka: the connector reads committed rows from the WAL. Nothing here uses the deploy
+tool. See docs/sending.md.
 """
 
 from outbox_kit.sending.event import InvalidEventError, OutboxEvent

@@ -1,4 +1,4 @@
-"""One event, and the outbox row that it becomes; everything refused here is refused before any SQL runs."""
+"""Event and its outbox row, validated before any SQL is executed."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.sending.values import UnfitError, text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
-"""Headers that the relay writes itself, out of the row's other columns."""
+"""Headers that the connector writes from the other columns of the row."""
 
 Row = dict[str, str | None]
-"""One outbox row as text: id, aggregate_type, aggregate_id, event_type, payload, headers."""
+"""Outbox row as text: id, aggregate_type, aggregate_id, event_type, payload, headers."""
 
 
 class InvalidEventError(RefusedError):
-    """An event that the outbox table or the relay could not take as it is."""
+    """An event that the outbox table or the connector cannot represent exactly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutboxEvent:
-    """What happened to one aggregate, with its whole state afterwards.
+    """One event of an aggregate, with the aggregate's whole state after it.
 
-    `aggregate_id` becomes the record key: the same text for the same aggregate, always (a UUID is
-    written in its canonical form). `payload` None says that the aggregate is gone. `headers` are
-    copied to the record. `event_id` identifies the event for consumers that deduplicate; writing
-    the same one twice fails on the primary key.
+    `aggregate_id` becomes the record key and must always be the same text for the same aggregate (a
+    UUID is written in canonical form). `payload` None means that the aggregate was deleted. `headers`
+    are copied to the record. `event_id` identifies the event for consumers that deduplicate; writing
+    the same id twice violates the primary key.
     """
 
     aggregate_type: str
     aggregate_id: str | UUID
     event_type: str
-    # Not in the repr: an exception report that lists local variables must not show business data.
+    # Not in the repr, so that a traceback with local variables shows no business data.
     payload: Mapping[str, Any] | None = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     event_id: UUID = field(default_factory=uuid4)
 
     def to_row(self) -> Row:
-        """The event as an outbox row; raises InvalidEventError naming what is wrong, never its value."""
+        """Return the outbox row. Raises InvalidEventError, which names the field and never its value."""
         return {
             "id": str(_event_id(self.event_id)),
             "aggregate_type": _required_text("aggregate_type", self.aggregate_type),
@@ -64,13 +64,13 @@ def _event_id(value: object) -> UUID:
 
 
 def _required_text(name: str, value: object) -> str:
-    """The value when it is text that PostgreSQL can store and that is not empty."""
+    """Return the value if it is text that PostgreSQL can store, and not empty."""
     if not isinstance(value, str):
         message = f"{name} must be text, not {type(value).__name__}"
         raise InvalidEventError(message)
     if not value:
         message = f"{name} is empty"
-        hint = "the aggregate's id is the record key: without one, no consumer could keep its state apart"
+        hint = "the aggregate's id is the record key: set it"
         raise InvalidEventError(message, hint if name == "aggregate_id" else "")
     if reason := text_reason(value):
         message = f"{name} {reason}"
@@ -87,12 +87,12 @@ def _payload(payload: object) -> str | None:
     try:
         return to_json(payload)
     except UnfitError as error:
-        message = f"{error.where('payload')} {error.reason}"
+        message = f"{error.location('payload')} {error.reason}"
         raise InvalidEventError(message) from None  # the cause's frames hold the value
 
 
 def _headers(headers: object) -> str | None:
-    """Headers as JSON text; None when there are none, so that the column stays NULL."""
+    """Return headers as JSON text; None without headers, so that the column is NULL."""
     if headers is None or headers == {}:
         return None
     if not isinstance(headers, Mapping):
@@ -101,8 +101,8 @@ def _headers(headers: object) -> str | None:
     for name, value in headers.items():
         _required_text("a header's name", name)
         if name in RESERVED_HEADERS:
-            message = f"header {name} is written by the relay and cannot be set"
-            raise InvalidEventError(message, "choose another name for it")
+            message = f"header {name} is written by the connector and cannot be set"
+            raise InvalidEventError(message, "choose another name")
         if not isinstance(value, str):
             message = f"header {name} must be text, not {type(value).__name__}"
             raise InvalidEventError(message)

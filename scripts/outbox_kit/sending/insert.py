@@ -1,4 +1,4 @@
-"""Write events: one outbox row each, in the transaction that the caller holds and ends."""
+"""emit, emit_many, emit_async: insert one outbox row per event in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def emit(
     """Insert one outbox row in the open transaction; return the event's id. Never commits.
 
     `connection` is a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session. `payload` is
-    the aggregate's whole state after the event; None says that it is gone.
+    the aggregate's whole state after the event; None means that the aggregate was deleted.
 
-    Raises InvalidEventError for an event that cannot be stored exactly, RefusedError where the row
+    Raises InvalidEventError for an event that cannot be stored exactly, RefusedError if the row
     would be committed on its own, ConfigurationError for another kind of connection: all three
-    before any SQL. Errors of the database are the driver's own.
+    before any SQL. Database errors are those of the driver.
     """
     event = OutboxEvent(
         aggregate_type=aggregate_type,
@@ -54,56 +54,54 @@ def emit(
 
 
 def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, table: str = DEFAULT_TABLE) -> list[UUID]:
-    """Insert one outbox row per event, in their order; return their ids. Otherwise as `emit`.
+    """Insert one outbox row per event, in their order; return their ids. Otherwise like `emit`.
 
-    All events are checked before the first is written. No events, no statement.
+    All events are validated before the first is written. Without events no statement is executed.
     """
     name = parse_table(table)
     events = list(events)
     rows = [event.to_row() for event in events]
     if isinstance(connection, psycopg.Connection):
         if rows:
-            psycopg_writer.insert(connection, rows, name)
+            psycopg_writer.insert_rows(connection, rows, name)
     elif _is_sqlalchemy(connection):
         from outbox_kit.sending import sqlalchemy_writer  # noqa: PLC0415  (an optional dependency)
 
         if rows:
             sqlalchemy_writer.insert_rows(connection, rows, name)
     else:
-        raise _unknown(connection)
+        raise _unsupported(connection)
     return [event.event_id for event in events]
 
 
 async def emit_async(
     connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str = DEFAULT_TABLE
 ) -> list[UUID]:
-    """As `emit_many`, for psycopg's AsyncConnection.
+    """Like `emit_many`, for psycopg's AsyncConnection.
 
-    SQLAlchemy's AsyncSession and AsyncConnection need nothing of their own:
-    `await session.run_sync(emit_many, events)`.
+    With SQLAlchemy's AsyncSession and AsyncConnection use `await session.run_sync(emit_many, events)`.
     """
     name = parse_table(table)
     rows = [event.to_row() for event in events]
     if not isinstance(connection, psycopg.AsyncConnection):
-        raise _unknown(connection)
+        raise _unsupported(connection)
     if rows:
-        await psycopg_writer.insert_async(connection, rows, name)
+        await psycopg_writer.insert_rows_async(connection, rows, name)
     return [event.event_id for event in events]
 
 
 def _is_sqlalchemy(connection: object) -> bool:
-    """Whether SQLAlchemy can be imported to look closer: its objects exist only where it is installed."""
+    """Return whether the object is SQLAlchemy's, without importing SQLAlchemy."""
     kinds = {base.__name__ for base in type(connection).__mro__ if base.__module__.startswith("sqlalchemy.")}
     return bool(kinds & {"Connection", "Session", "scoped_session"})
 
 
-def _unknown(connection: object) -> ConfigurationError:
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+def _unsupported(connection: object) -> ConfigurationError:
     hints = {
         "AsyncConnection": "use emit_async for psycopg, `await connection.run_sync(emit_many, events)` for SQLAlchemy",
         "AsyncSession": "use `await session.run_sync(emit_many, events)`",
         "Engine": "open a transaction first: `with engine.begin() as connection:`",
     }
     default = "pass a psycopg 3 Connection, or a SQLAlchemy 2 Connection or Session"
-    message = f"cannot write an event through {kind}"
+    message = f"cannot write an event through {type(connection).__module__}.{type(connection).__qualname__}"
     return ConfigurationError(message, hints.get(type(connection).__name__, default))

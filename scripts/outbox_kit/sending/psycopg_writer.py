@@ -1,4 +1,4 @@
-"""Outbox rows through a psycopg 3 connection."""
+"""INSERT of outbox rows through a psycopg 3 connection."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from outbox_kit.sending.event import Row
 from outbox_kit.sending.table import TableName
 
 
-def insert(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:
-    """Insert rows in the connection's transaction; raises RefusedError where each would be its own."""
+def insert_rows(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:
+    """Insert rows in the connection's transaction. Raises RefusedError if each row would be committed on its own."""
     refuse_autocommit(connection)
-    # The plain cursor class: the connection's own may be a server-side one or expect $1 parameters.
+    # The connection's cursor class may be server-side or expect $1 parameters.
     with Cursor(connection) as cursor:
         if len(rows) == 1:
             cursor.execute(statement(table), rows[0])
@@ -25,8 +25,8 @@ def insert(connection: Connection[Any], rows: Sequence[Row], table: TableName) -
             cursor.executemany(statement(table), rows)
 
 
-async def insert_async(connection: AsyncConnection[Any], rows: Sequence[Row], table: TableName) -> None:
-    """As `insert`."""
+async def insert_rows_async(connection: AsyncConnection[Any], rows: Sequence[Row], table: TableName) -> None:
+    """Like `insert_rows`."""
     refuse_autocommit(connection)
     async with AsyncCursor(connection) as cursor:
         if len(rows) == 1:
@@ -36,23 +36,22 @@ async def insert_async(connection: AsyncConnection[Any], rows: Sequence[Row], ta
 
 
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Raise RefusedError when a statement would commit by itself.
+    """Raise RefusedError if a statement would be committed on its own: autocommit without an open transaction.
 
-    Without autocommit, psycopg opens a transaction at the first statement. With it, only an open
-    transaction will do; in pipeline mode one shows only once the server has answered.
+    In pipeline mode the status of the transaction is known only after the server responded.
     """
-    open_now = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-    if connection.autocommit and not open_now:
+    in_transaction = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    if connection.autocommit and not in_transaction:
         raise RefusedError(
             "the psycopg connection is in autocommit mode and no transaction is open: "
-            "the outbox row would be committed apart from the business rows",
+            "the outbox row would be committed separately from the business rows",
             "write both inside `with connection.transaction():`",
         )
 
 
 @lru_cache(maxsize=64)
 def statement(table: TableName) -> sql.Composed:
-    """The insert, with named parameters; casts, because a connection may send text as type text."""
+    """Return the INSERT with named parameters, which are cast: a connection may send text as type text."""
     parts = [table.name] if table.schema is None else [table.schema, table.name]
     return sql.SQL(
         "insert into {} (id, aggregate_type, aggregate_id, event_type, payload, headers) values"

@@ -1,6 +1,6 @@
-"""Outbox rows through SQLAlchemy 2, with any of its PostgreSQL drivers.
+"""INSERT of outbox rows through SQLAlchemy 2, with any of its PostgreSQL drivers.
 
-Imported only once a service has handed over an object of SQLAlchemy's: the kit does not need it.
+An optional dependency: imported only when a service passes an object of SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ COLUMNS: dict[str, TypeEngine[Any]] = {
 
 
 def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence[Row], table: TableName) -> None:
-    """Insert rows in the transaction of a Connection or Session, which begins one where none is open.
+    """Insert rows in the transaction of a Connection or Session, which begins one if none is open.
 
-    A Session is not flushed: the order of statements inside one transaction does not matter.
-    Raises RefusedError for an AUTOCOMMIT isolation level, ConfigurationError for another database.
+    A Session is not flushed: the order of statements within a transaction does not matter.
+    Raises RefusedError for the isolation level AUTOCOMMIT, ConfigurationError for another database.
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":
         message = f"the outbox table is in PostgreSQL; this connection is to {connection.dialect.name}"
         raise ConfigurationError(message)
-    # Asked of the driver: the level may come from the engine, the connection or create_engine().
+    # Only the driver knows the level: it may come from the engine, the connection or create_engine().
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise RefusedError(
             "the SQLAlchemy connection has the isolation level AUTOCOMMIT: "
-            "the outbox row would be committed apart from the business rows",
+            "the outbox row would be committed separately from the business rows",
             "use a connection or session with a transactional isolation level",
         )
     connection.execute(statement(table), list(rows))
@@ -51,7 +51,7 @@ def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence
 
 @lru_cache(maxsize=64)
 def statement(table: TableName) -> Insert:
-    """The insert. JSON goes in as text and is cast, past any JSON serializer set on the engine."""
+    """Return the INSERT. JSON is passed as text and cast, so that no JSON serializer of the engine applies."""
     schema = None if table.schema is None else quoted_name(table.schema, quote=True)
     clause = table_clause(quoted_name(table.name, quote=True), *(column(name) for name in COLUMNS), schema=schema)
     values = {name: cast(bindparam(name, type_=Text), kind) for name, kind in COLUMNS.items()}

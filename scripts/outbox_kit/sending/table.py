@@ -1,4 +1,4 @@
-"""The name of the outbox table, as a service writes it in its configuration."""
+"""Name of the outbox table, as a service configures it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_TABLE = "public.outbox_event"
 
 @dataclass(frozen=True)
 class TableName:
-    """The parts of a table's name, unquoted; schema None leaves the table to the search_path."""
+    """Schema and name of a table, unquoted; without a schema the search_path applies."""
 
     schema: str | None
     name: str
@@ -20,7 +20,7 @@ class TableName:
 
 @lru_cache(maxsize=64)
 def parse_table(text: str) -> TableName:
-    """Read `schema.table` or `table`; the parts are taken letter by letter and quoted when used."""
+    """Parse `schema.table` or `table`. Case is significant: both are quoted in SQL. Raises ConfigurationError."""
     schema, dot, name = text.rpartition(".")
     if not name or "." in schema or bool(schema) != bool(dot) or "\0" in text:
         message = f"the outbox table must be named as table or schema.table, not {text!r}"

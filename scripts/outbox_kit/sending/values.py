@@ -1,7 +1,7 @@
-"""Python values as the JSON text of a jsonb column: exactly, or not at all.
+"""Exact encoding of Python values as JSON text for a jsonb column.
 
-The standard encoder is no help: it can write a Decimal only by way of float, and it accepts NaN,
-NUL and lone surrogates, which jsonb rejects after the transaction is already under way.
+The encoder of the standard library writes a Decimal only as a float, and accepts NaN, NUL and lone
+surrogates, which jsonb rejects.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import singledispatch
 from uuid import UUID
 
 MAX_DEPTH = 100
-"""Far below what the server's stack takes; above it, the value most likely contains itself."""
+"""Far below the limit of the server's stack; a deeper value most likely contains itself."""
 
-# What PostgreSQL's numeric can hold; jsonb keeps every JSON number as one.
+# Limits of PostgreSQL's numeric, as which jsonb stores every JSON number.
 _MAX_WHOLE_DIGITS = 131_072
 _MAX_SCALE = 16_383
 
@@ -26,10 +26,10 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class UnfitError(Exception):
-    """A value that JSON or jsonb cannot hold; never leaves this package.
+    """A value that JSON or jsonb cannot represent. Internal to this package.
 
-    `reason` says why without showing the value. `path` grows while the error passes the containers
-    around it, innermost step first, so that nothing is spent on paths when all is well.
+    `reason` does not contain the value. `path` is filled while the error propagates through the
+    containers, innermost step first, so that valid values cost nothing.
     """
 
     def __init__(self, reason: str) -> None:
@@ -37,22 +37,22 @@ class UnfitError(Exception):
         self.reason = reason
         self.path: list[str] = []
 
-    def where(self, root: str) -> str:
-        """The way from `root` to the value, such as `payload.lines[2].price`."""
+    def location(self, root: str) -> str:
+        """Return the path from `root` to the value, such as `payload.lines[2].price`."""
         return root + "".join(reversed(self.path))
 
 
 def to_json(value: object) -> str:
-    """The JSON text of a value; numbers keep every digit, times are in UTC.
+    """Return the JSON text of a value; numbers keep every digit, times are in UTC.
 
     Mapping -> object, list and tuple -> array, Decimal -> number, date and aware datetime -> ISO
-    8601 text, UUID -> text, Enum -> its value. Raises UnfitError for everything else.
+    8601 text, UUID -> text, Enum -> its value. Raises UnfitError for other values.
     """
     return _encode(value, 0)
 
 
 def text_reason(value: str) -> str:
-    """Why PostgreSQL cannot store the text; empty when it can."""
+    """Return why PostgreSQL cannot store the text, or an empty string."""
     if "\0" in value:
         return "contains a NUL character, which PostgreSQL cannot store"
     try:
@@ -90,7 +90,7 @@ def _key(key: object) -> str:
 
 
 def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
-    """The JSON text of each item of a container; an error learns the step that leads to the item."""
+    """Return the JSON text of each item of a container; add the step to the path of an error."""
     texts: list[str] = []
     for step, item in items:
         try:
@@ -127,8 +127,8 @@ def _(value: str) -> str:
 @_scalar.register
 def _(value: int) -> str:
     try:
-        return int.__repr__(value)  # an IntEnum's own repr is not a number
-    except ValueError:  # Python's own bound on converting long integers
+        return int.__repr__(value)  # the repr of an IntEnum is not a number
+    except ValueError:  # Python's limit for converting long integers
         raise UnfitError("is an integer of too many digits") from None
 
 
@@ -145,14 +145,14 @@ def _(value: Decimal) -> str:
     if not isinstance(exponent, int):
         raise UnfitError("is not a finite number")
     if value.adjusted() >= _MAX_WHOLE_DIGITS or -exponent > _MAX_SCALE:
-        raise UnfitError("is a decimal beyond what PostgreSQL's numeric can hold")
+        raise UnfitError("is a decimal outside the range of PostgreSQL's numeric")
     return Decimal.__str__(value)  # "1E+3" is a JSON number too
 
 
 @_scalar.register
 def _(value: datetime) -> str:
     if value.utcoffset() is None:
-        raise UnfitError("is a datetime without a time zone: give it one, UTC for instance")
+        raise UnfitError("is a datetime without a time zone: set one, for example UTC")
     try:
         return f'"{value.astimezone(UTC).isoformat()}"'
     except OverflowError:

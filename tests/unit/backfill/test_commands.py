@@ -1,4 +1,4 @@
-"""What the commands refuse before any system is asked."""
+"""Errors of the commands before they connect to any system."""
 
 from __future__ import annotations
 

@@ -1,18 +1,20 @@
-"""Which connectors are taken over, and from which position. The whole move: tests/integration/test_migrating.py."""
+"""Connectors that `adopt` accepts, and their offsets. The replacement itself: tests/integration/test_migrating.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.postgres.samples import SLOT
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.backfill.foreign_connector import (
     POSTGRES_CONNECTOR,
-    OldConnector,
+    ForeignConnector,
     offset_of,
-    read_old,
+    read_foreign,
     refuse_other_outbox,
 )
 from outbox_kit.deployment import Deployment
@@ -44,27 +46,27 @@ def database(*, active: bool = True, **publication: bool) -> ActualDatabase:
         wal_position=10**9,
         columns={},
         publication={**INSERTS, **publication},
-        slot={"active": active},
+        slot=replace(SLOT, active=active),
         role=None,
     )
 
 
 def test_debeziums_own_defaults_are_known() -> None:
-    old = OldConnector("old", {"connector.class": POSTGRES_CONNECTOR}, runs=True)
+    old = ForeignConnector("old", {"connector.class": POSTGRES_CONNECTOR}, is_running=True)
     assert (old.slot, old.publication) == ("debezium", "dbz_publication")
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ([(404, {"message": "no"})], "there is no connector 'old'"),
-        ([(200, {"connector.class": "io.example.Other"})], "connector 'old' is a io.example.Other, not Debezium's"),
+        ([(404, {"message": "no"})], "connector 'old' does not exist"),
+        ([(200, {"connector.class": "io.example.Other"})], "connector 'old' has class io.example.Other"),
     ],
 )
 def test_another_kind_of_connector_is_refused(deployed: Deployed, serve: Serve, script: Script, message: str) -> None:
     deployment = deployed(connect=Connect(url=serve(script).url))
     with pytest.raises(RefusedError, match=message):
-        read_old(deployment, "old")
+        read_foreign(deployment, "old")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_another_kind_of_connector_is_refused(deployed: Deployed, serve: Serve, 
     [
         ({"slot.name": "other"}, database(), "has slot.name 'other', the pipeline 'library_outbox'"),
         ({"database.dbname": "shop"}, database(), "has database.dbname 'shop', the pipeline 'library'"),
-        ({}, database(active=False), "runs, but nobody reads slot 'library_outbox' of this database"),
+        ({}, database(active=False), "slot 'library_outbox' of this database is not active"),
         ({}, database(pubdelete=True), "publishes insert, delete, via the partition root"),
         ({}, database(pubviaroot=False), "publishes insert, not via the partition root"),
     ],
@@ -81,11 +83,11 @@ def test_what_would_lose_rows_is_refused(
     deployed: Deployed, config: dict[str, str], actual: ActualDatabase, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message):
-        refuse_other_outbox(deployed(), OldConnector("old", CONFIG | config, runs=True), actual)
+        refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG | config, is_running=True), actual)
 
 
 def test_a_stopped_connector_need_not_read_its_slot(deployed: Deployed) -> None:
-    refuse_other_outbox(deployed(), OldConnector("old", CONFIG, runs=False), database(active=False))
+    refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG, is_running=False), database(active=False))
 
 
 OFFSET = {"lsn": 25, "lsn_proc": 25, "lsn_commit": 20, "txId": 7, "ts_usec": 1}
@@ -97,20 +99,20 @@ def test_the_offset_is_taken_as_debezium_wrote_it(deployed: Deployed, serve: Ser
         {"partition": {"server": "old"}, "offset": OFFSET},
     ]
     deployment = deployed(connect=Connect(url=serve([(200, {"offsets": entries})]).url))
-    assert offset_of(deployment, OldConnector("old", CONFIG, runs=False)) == OFFSET
+    assert offset_of(deployment, ForeignConnector("old", CONFIG, is_running=False)) == OFFSET
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([], "connector 'old' has no position in the log"),
-        ([{"partition": {"server": "other"}, "offset": OFFSET}], "no position"),
-        ([{"partition": {"server": "old"}, "offset": None}], "no position"),
-        ([{"partition": {"server": "old"}, "offset": {"txId": 1}}], "no position"),
-        ([{"partition": {"server": "old"}, "offset": {**OFFSET, "snapshot": True}}], "middle of its initial snapshot"),
+        ([], "connector 'old' has no offset"),
+        ([{"partition": {"server": "other"}, "offset": OFFSET}], "no offset"),
+        ([{"partition": {"server": "old"}, "offset": None}], "no offset"),
+        ([{"partition": {"server": "old"}, "offset": {"txId": 1}}], "no offset"),
+        ([{"partition": {"server": "old"}, "offset": {**OFFSET, "snapshot": True}}], "initial snapshot"),
         (
             [{"partition": {"server": "old"}, "offset": {**OFFSET, "snapshot": "INITIAL"}}],
-            "middle of its initial snapshot",
+            "initial snapshot",
         ),
     ],
 )
@@ -119,4 +121,4 @@ def test_without_a_position_in_the_log_there_is_nothing_to_take_over(
 ) -> None:
     deployment = deployed(connect=Connect(url=serve([(200, {"offsets": entries})]).url))
     with pytest.raises(RefusedError, match=message):
-        offset_of(deployment, OldConnector("old", CONFIG, runs=False))
+        offset_of(deployment, ForeignConnector("old", CONFIG, is_running=False))

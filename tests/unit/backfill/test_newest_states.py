@@ -1,12 +1,11 @@
-"""The statements made of a pipeline file's `backfill`. What they do: tests/integration/test_backfill.py."""
+"""SQL statements for the `backfill` of a pipeline file. Their effect: tests/integration/test_backfill.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from outbox_kit.backfill.newest_states import States, open_states
-from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import Backfill, Columns, Pipeline, Source
+from outbox_kit.backfill.newest_states import States
+from outbox_kit.pipeline import Backfill, Columns, Source
 
 
 def states(query: str, *, partition_field: str | None = None, key_type: str = "uuid") -> States:
@@ -39,7 +38,7 @@ def test_a_type_of_a_key_may_have_brackets_of_its_own() -> None:
 
 def test_rows_are_inserted_under_the_pipelines_own_names_for_columns() -> None:
     class Recorder:
-        """Takes statements down, and has no rows."""
+        """Connection that records statements and returns no rows."""
 
         def __init__(self) -> None:
             self.statements: list[str] = []
@@ -55,16 +54,9 @@ def test_rows_are_inserted_under_the_pipelines_own_names_for_columns() -> None:
     found = states("select 1", partition_field="Tenant")
     found._insert(recorder, found._states(), {})  # type: ignore[arg-type]
     found._insert(recorder, found._tombstones(), {})  # type: ignore[arg-type]
-    inserted, buried = recorder.statements
+    inserted, tombstones = recorder.statements
     names = '"Shop"."outbox" ("event", "aggregate_type", "key", "event_type", "Body", "Tenant")'
     assert inserted.startswith(f"insert into {names} select gen_random_uuid(), ")
     assert 'q.payload::jsonb, q."Tenant" from' in inserted
-    assert buried.startswith(f"insert into {names} select gen_random_uuid(), ")
-    assert 'where "aggregate_type" = %(type)s and "key" = k and "Tenant" is not null limit 1' in buried
-
-
-def test_messages_have_no_table_to_write_to(library: Pipeline) -> None:
-    """Refused before the database is asked for anything."""
-    source = library.source.model_copy(update={"message_prefix": "outbox"})
-    with pytest.raises(RefusedError, match="no outbox table to write states to"):
-        open_states(None, library.model_copy(update={"source": source}), "book", delete=False)  # type: ignore[arg-type]
+    assert tombstones.startswith(f"insert into {names} select gen_random_uuid(), ")
+    assert 'where "aggregate_type" = %(type)s and "key" = k and "Tenant" is not null limit 1' in tombstones

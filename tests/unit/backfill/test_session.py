@@ -1,4 +1,4 @@
-"""What a backfill refuses before it connects."""
+"""Conditions that backfill and republish check before they connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""restart, pause, resume, stop: what is asked of Connect, in which state, and what is waited for."""
+"""restart, pause, resume, stop: requests to Connect by state, and the waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DONE: tuple[int, object] = (202, None)
 
 
 def status(connector: str, *tasks: str) -> tuple[int, object]:
-    """Connect's answer to GET status."""
+    """Return Connect's response to GET status."""
     parts: list[dict[str, Any]] = [
         {"id": number, "state": task, "worker_id": "w", "trace": TRACE if task == "FAILED" else ""}
         for number, task in enumerate(tasks)
@@ -39,8 +39,8 @@ STOPPED, PAUSED = status("STOPPED"), status("PAUSED", "PAUSED")
 
 @pytest.fixture
 def play(deployed: Deployed, serve: Callable[[Script], ScriptedServer], monkeypatch: pytest.MonkeyPatch) -> Play:
-    """A deployment whose Connect plays a script, where the guard has nothing against it."""
-    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", 0.01)
+    """Return a deployment whose Connect follows a script, without the guard."""
+    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(lifecycle, "refuse_unsafe_start", lambda *_: None)
     monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
 
@@ -56,7 +56,7 @@ def writes(server: ScriptedServer) -> list[str]:
 
 
 def actual(state: tuple[int, object]) -> list[tuple[int, object]]:
-    """Answers to the first look: connectors with config and status, offsets."""
+    """Return the responses to read_actual(): connectors with config and status, offsets."""
     return [listing({"a": "b"}, state[1]), OFFSETS]
 
 
@@ -74,7 +74,7 @@ def test_restart(play: Play, only_failed: bool, state: tuple[int, object], path:
     assert writes(server) == [f"POST {PATH}{path}"]
 
 
-def test_restart_of_what_failed_touches_nothing_that_runs(play: Play) -> None:
+def test_restart_of_failed_tasks_changes_nothing_that_runs(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), RUNNING])
     said: list[str] = []
     lifecycle.restart(deployment, said.append, only_failed=True)
@@ -89,11 +89,11 @@ def test_a_restart_that_fails_again_shows_the_root_cause(play: Play) -> None:
 
 
 @pytest.mark.parametrize("state", [STOPPED, PAUSED])
-def test_what_rests_is_resumed_not_restarted(play: Play, state: tuple[int, object]) -> None:
+def test_a_paused_or_stopped_connector_is_not_restarted(play: Play, state: tuple[int, object]) -> None:
     deployment, server = play(actual(state))
-    with pytest.raises(RejectedError, match="nothing to restart") as refused:
+    with pytest.raises(RejectedError, match="is paused or stopped") as refused:
         lifecycle.restart(deployment, silent)
-    assert refused.value.hint == "`outbox resume`"
+    assert "`outbox resume`" in refused.value.hint
     assert writes(server) == []
 
 
@@ -104,16 +104,15 @@ def test_resume(play: Play, state: tuple[int, object]) -> None:
     assert writes(server) == [f"PUT {PATH}/resume"]
 
 
-def test_resume_of_what_runs_does_nothing(play: Play) -> None:
+def test_resume_of_a_running_connector_does_nothing(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), RUNNING])
     lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
 
-def test_resume_does_not_pass_for_a_restart(play: Play) -> None:
-    """Connect accepts it, and a FAILED task stays as it is."""
+def test_resume_of_a_failed_connector_is_rejected(play: Play) -> None:
     deployment, server = play(actual(FAILED))
-    with pytest.raises(RejectedError, match=r"resume does not mend that: y\.PSQLException: ERROR: why"):
+    with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
         lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
@@ -139,12 +138,13 @@ def test_pause_waits_for_every_task(play: Play) -> None:
     assert writes(server) == [f"PUT {PATH}/pause"]
 
 
-def test_a_task_that_failed_never_becomes_paused(play: Play) -> None:
+def test_pause_of_a_failed_task_shows_the_root_cause(play: Play) -> None:
     deployment, _ = play([*actual(FAILED), DONE, status("PAUSED", "FAILED")])
-    assert lifecycle.pause(deployment, silent).tasks == ("FAILED",)
+    with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
+        lifecycle.pause(deployment, silent)
 
 
-def test_pause_is_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_times_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.3)
     deployment, _ = play([*actual(RUNNING), DONE, RUNNING])
     with pytest.raises(WaitTimeoutError, match="last seen: connector RUNNING, tasks: RUNNING"):
@@ -167,8 +167,8 @@ def test_stop(play: Play, state: tuple[int, object]) -> None:
         ("paused", "running", True),
     ],
 )
-def test_what_apply_makes_of_it_is_said(deployed: Deployed, declared: str, state: str, note: bool) -> None:
+def test_note_on_the_declared_state(deployed: Deployed, declared: str, state: str, note: bool) -> None:
     deployment = deployed(connector=ConnectorSettings.model_validate({"state": declared}))
-    words = lifecycle.declared_otherwise(deployment, state)
-    assert bool(words) is note
-    assert not note or (f"`outbox apply` makes it {declared}" in words and f"connector.state: {state} to keep" in words)
+    text = lifecycle.declared_state_note(deployment, state)
+    assert bool(text) is note
+    assert not note or (f"`outbox apply` makes it {declared}" in text and f"connector.state: {state} to keep" in text)

@@ -1,4 +1,4 @@
-"""Backup files: for their owner only, never overwritten, and of no use anywhere else."""
+"""Backup files of offsets: permissions, no overwriting, validation of their source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.operations.samples import connector, positions
 
-from outbox_kit.connect.state import seed
+from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
 from outbox_kit.operations import offset_backup
@@ -43,14 +43,14 @@ def test_a_backup_before_the_first_apply(deployed: Deployed) -> None:
     assert (taken.system_identifier, taken.source_epoch) == (None, 1)
 
 
-def test_a_file_that_is_there_is_never_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:
+def test_an_existing_file_is_not_overwritten(written: Path, deployed: Deployed, lock: Lock) -> None:
     before = written.read_text()
-    with pytest.raises(RefusedError, match="is there already"):
+    with pytest.raises(RefusedError, match="already exists"):
         offset_backup.write(written, offset_backup.take(deployed(), connector(), positions(), lock))
     assert written.read_text() == before
 
 
-def test_a_path_that_cannot_be_written_is_explained(tmp_path: Path, deployed: Deployed) -> None:
+def test_a_path_that_cannot_be_written(tmp_path: Path, deployed: Deployed) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot write"):
         offset_backup.write(
@@ -58,7 +58,7 @@ def test_a_path_that_cannot_be_written_is_explained(tmp_path: Path, deployed: De
         )
 
 
-def test_the_default_path_is_beside_the_lock_file(deployed: Deployed, tmp_path: Path) -> None:
+def test_the_default_path_is_next_to_the_lock_file(deployed: Deployed, tmp_path: Path) -> None:
     path = offset_backup.default_path(deployed())
     assert path.parent == tmp_path
     assert re.fullmatch(r"library\.fixed\.offsets\.\d{8}T\d{12}Z\.json", path.name)
@@ -67,21 +67,21 @@ def test_the_default_path_is_beside_the_lock_file(deployed: Deployed, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"system_identifier": "9"}, "is of system_identifier 9, here it is 7301"),
-        ({"timeline": 7}, "is of timeline 7, here it is 1"),
-        ({"source_epoch": 1}, "is of source_epoch 1, here it is 2"),
-        ({"pipeline": "other"}, "is of pipeline other, here it is library"),
-        ({"environment": "other"}, "is of environment other"),
-        ({"connector": "other"}, "is of connector other"),
-        ({"slot": {"name": "other", "confirmed_flush": 1, "restart": 1}}, "is of slot other"),
-        ({"offsets": []}, "has no position of prefix 'library'"),
-        ({"offsets": [{"partition": {"server": "x"}, "offset": {"lsn": 1}}]}, "has no position of prefix"),
-        ({"offsets": [{"partition": {"server": "library"}, "offset": {"txId": 1}}]}, "has no position of prefix"),
+        ({"system_identifier": "9"}, "system_identifier 9, not 7301"),
+        ({"timeline": 7}, "timeline 7, not 1"),
+        ({"source_epoch": 1}, "source_epoch 1, not 2"),
+        ({"pipeline": "other"}, "pipeline other, not library"),
+        ({"environment": "other"}, "environment other"),
+        ({"connector": "other"}, "connector other"),
+        ({"slot": {"name": "other", "confirmed_flush": 1, "restart": 1}}, "slot other"),
+        ({"offsets": []}, "has no offset of prefix 'library'"),
+        ({"offsets": [{"partition": {"server": "x"}, "offset": {"lsn": 1}}]}, "has no offset of prefix"),
+        ({"offsets": [{"partition": {"server": "library"}, "offset": {"txId": 1}}]}, "has no offset of prefix"),
         ({"kind": "something else"}, "kind: Input should be 'outbox-kit offsets'"),
         ({"surplus": 1}, "surplus: Extra inputs are not permitted"),
     ],
 )
-def test_a_backup_of_something_else_is_refused(
+def test_a_backup_of_another_source_is_refused(
     written: Path, deployed: Deployed, lock: Lock, change: dict[str, Any], message: str
 ) -> None:
     content = {**json.loads(written.read_text()), **change}

@@ -1,4 +1,4 @@
-"""What must hold before a connector may read again."""
+"""Conditions under which a connector may read on."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ Serve = Callable[[Script], ScriptedServer]
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Give what is read of the database."""
+    """Set the state that is read from the database."""
 
     def given(actual: ActualDatabase = DEPLOYED, confirmed: int = CONFIRMED) -> None:
-        monkeypatch.setattr(resume_guard, "read_database", lambda _: actual)
+        monkeypatch.setattr(Deployment, "read_database", lambda _: actual)
         at = positions(CONFIRMED, confirmed, server=2**40)
         monkeypatch.setattr(resume_guard, "read_positions", lambda *_: at)
 
     return given
 
 
-def test_what_is_as_recorded_may_start(deployed: Deployed, lock: Lock, database: Callable[..., None]) -> None:
+def test_a_connector_that_matches_the_lock_file_may_start(
+    deployed: Deployed, lock: Lock, database: Callable[..., None]
+) -> None:
     deployment = deployed()
     deployment.write_lock(lock)
     database()
@@ -44,14 +46,14 @@ def test_what_is_as_recorded_may_start(deployed: Deployed, lock: Lock, database:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"slot": None}, "slot 'library_outbox' is gone"),
-        ({"system_identifier": "7302"}, "the database is another one"),
-        ({"timeline": 2}, "was promoted or restored since"),
+        ({"slot": None}, "slot 'library_outbox'"),
+        ({"system_identifier": "7302"}, "system identifier of the database is 7302"),
+        ({"timeline": 2}, "timeline of the server is 2"),
         ({"standby": True}, "is a standby"),
         ({"wal_position": 5}, "the server only at 5"),
     ],
 )
-def test_another_source_is_refused(
+def test_a_different_source_is_refused(
     deployed: Deployed, lock: Lock, database: Callable[..., None], change: dict[str, object], message: str
 ) -> None:
     deployment = deployed()
@@ -64,13 +66,13 @@ def test_another_source_is_refused(
 @pytest.mark.parametrize(
     ("actual", "update", "confirmed", "message"),
     [
-        (connector(position=None), {}, CONFIRMED, "has no position: started now, it would begin at the server's"),
+        (connector(position=None), {}, CONFIRMED, "has no offset"),
         (connector(), {"unfinished": "recover"}, CONFIRMED, "was interrupted"),
         (connector(**{"transforms.outbox.source.epoch": "3"}), {}, CONFIRMED, "writes source epoch 3"),
-        (connector(), {}, CONFIRMED + 1, "it was made anew, advanced, or is read by somebody else"),
-        (connector(), {"source": None}, CONFIRMED, "does not know the slot"),
+        (connector(), {}, CONFIRMED + 1, "beyond the offset of connector"),
+        (connector(), {"source": None}, CONFIRMED, "does not contain the slot"),
     ],
-    ids=["no position", "recovery", "epoch", "slot beyond", "no lock"],
+    ids=["no offset", "recovery", "epoch", "slot beyond", "no lock"],
 )
 def test_a_connector_that_would_lose_rows_is_refused(
     deployed: Deployed,
@@ -89,12 +91,12 @@ def test_a_connector_that_would_lose_rows_is_refused(
     assert refused.value.hint
 
 
-def test_without_a_lock_file_nothing_can_be_told(deployed: Deployed) -> None:
-    with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not know the slot"):
+def test_a_lock_file_is_required(deployed: Deployed) -> None:
+    with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not contain the slot"):
         resume_guard.refuse_other_source(deployed())
 
 
-def test_there_must_be_a_connector(deployed: Deployed, serve: Serve) -> None:
+def test_a_connector_is_required(deployed: Deployed, serve: Serve) -> None:
     server = serve([NOBODY, (404, {"error_code": 404, "message": "Connector library-outbox not found"})])
-    with pytest.raises(RefusedError, match="there is no connector 'library-outbox'"):
+    with pytest.raises(RefusedError, match="connector 'library-outbox' does not exist"):
         resume_guard.require_connector(deployed(connect=HttpService(url=server.url)))

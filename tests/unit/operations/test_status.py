@@ -1,14 +1,16 @@
-"""One look at a pipeline: what counts as not well, and systems that do not answer."""
+"""Status of a pipeline: its problems, and systems that do not respond."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from tests.unit.operations.samples import FAILED, RUNNING, STOPPED, connector
+from tests.unit.postgres.samples import SLOT as DEPLOYED_SLOT
 
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.connect.state import ActualConnector
@@ -18,22 +20,15 @@ from outbox_kit.operations import status
 from outbox_kit.pipeline import Connect, Lock, Login
 
 Deployed = Callable[..., Deployment]
-SLOT = {
-    "active": True,
-    "active_pid": 1,
-    "wal_status": "reserved",
-    "confirmed_flush": 1000,
-    "restart": 900,
-    "server": 5000,
-}
-NO_SLOT = {**dict.fromkeys(SLOT), "server": 5000}
+SLOT = replace(DEPLOYED_SLOT, confirmed_flush=1000, restart=900)
+SERVER = 5000
 
 
 @pytest.fixture
 def seen(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., status.PipelineStatus]:
-    """Read the status where the systems answer as given; an error is raised."""
+    """Read the status with these responses of the systems; an error is raised."""
 
-    def answer(value: object) -> Callable[..., Any]:
+    def respond(value: object) -> Callable[..., Any]:
         def give(*_: object) -> object:
             if isinstance(value, OutboxKitError):
                 raise value
@@ -42,14 +37,14 @@ def seen(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Cal
         return give
 
     def read(
-        actual: object = None, slot: object = SLOT, letters: object = 0, locked: bool = True
+        actual: object = None, slot: object = (SLOT, SERVER), letters: object = 0, locked: bool = True
     ) -> status.PipelineStatus:
         deployment = deployed()
         if locked:
             deployment.write_lock(lock)
-        monkeypatch.setattr(status.connect_state, "read_actual", answer(actual or connector()))
-        monkeypatch.setattr(status, "_slot", answer(slot))
-        monkeypatch.setattr(status.dead_letters, "count", answer(letters))
+        monkeypatch.setattr(status.connect_state, "read_actual", respond(actual or connector()))
+        monkeypatch.setattr(status, "_slot", respond(slot))
+        monkeypatch.setattr(status.dead_letters, "count", respond(letters))
         return status.read_status(deployment)
 
     return read
@@ -78,19 +73,19 @@ def test_a_pipeline_that_runs(seen: Callable[..., status.PipelineStatus]) -> Non
             {"actual": connector(**{"transforms.outbox.source.epoch": "1"})},
             "the connector writes source epoch 1, the lock file has 2",
         ),
-        ({"slot": NO_SLOT}, "slot library_outbox does not exist"),
-        ({"slot": {**SLOT, "active": False}}, "nobody reads slot library_outbox"),
-        ({"slot": {**SLOT, "wal_status": "lost"}}, "the WAL of slot library_outbox is lost"),
-        ({"slot": {**SLOT, "wal_status": "unreserved"}}, "the WAL of slot library_outbox is unreserved"),
+        ({"slot": (None, SERVER)}, "slot library_outbox does not exist"),
+        ({"slot": (replace(SLOT, active=False), SERVER)}, "slot library_outbox is not active"),
+        ({"slot": (replace(SLOT, wal_status="lost"), SERVER)}, "the WAL of slot library_outbox is lost"),
+        ({"slot": (replace(SLOT, wal_status="unreserved"), SERVER)}, "the WAL of slot library_outbox is unreserved"),
     ],
 )
-def test_what_is_not_well(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
+def test_problems(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
     found = seen(**given)
     assert problem in found.problems
     assert found.to_dict()["running"] is False
 
 
-def test_a_worker_that_does_not_answer_is_told_beside_a_pipeline_that_runs(
+def test_a_worker_that_does_not_respond_is_a_note(
     deployed: Deployed, seen: Callable[..., status.PipelineStatus], free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = [f"http://127.0.0.1:{free_port}", f"http://localhost:{free_port}"]
@@ -99,12 +94,12 @@ def test_a_worker_that_does_not_answer_is_told_beside_a_pipeline_that_runs(
     notes = status.read_status(found).to_dict()["notes"]
     assert notes == [f"cannot reach Kafka Connect at {address}: connection refused" for address in addresses]
     assert seen().notes == []
-    monkeypatch.setattr(status, "_slot", lambda *_: {**SLOT, "active": False})
-    assert status.read_status(found).notes == [*notes, status.TAKES_OVER]
+    monkeypatch.setattr(status, "_slot", lambda *_: (replace(SLOT, active=False), SERVER))
+    assert status.read_status(found).notes == [*notes, status.REBALANCE_NOTE]
 
 
 @pytest.mark.parametrize("system", ["actual", "slot", "letters"])
-def test_a_system_that_does_not_answer_hides_no_other(seen: Callable[..., status.PipelineStatus], system: str) -> None:
+def test_a_system_that_does_not_respond_hides_no_other(seen: Callable[..., status.PipelineStatus], system: str) -> None:
     found = seen(**{system: UnreachableError("cannot reach it")})
     assert found.problems == ["cannot reach it"]
     assert (found.state is None) == (system == "actual")
@@ -142,8 +137,9 @@ def test_it_logs_in_with_fewer_rights_where_it_can(
         yield None
 
     monkeypatch.setattr(status.postgres_client, "connected", connected)
-    monkeypatch.setattr(status.postgres_positions, "positions", lambda *_: SLOT)
+    monkeypatch.setattr(status, "read_slot", lambda *_: SLOT)
+    monkeypatch.setattr(status.postgres_client, "read_server", lambda _: {"wal_position": SERVER})
     monkeypatch.setattr(status.connect_state, "read_actual", lambda *_: connector())
-    monkeypatch.setattr(status.dead_letters, "count", lambda _: 0)
+    monkeypatch.setattr(status.dead_letters, "count", lambda *_: 0)
     assert status.read_status(deployed(source=source)).confirmed == 1000
     assert asked == [source, login]

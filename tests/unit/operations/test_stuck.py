@@ -1,4 +1,4 @@
-"""What counts as proof that an aggregate's newest state arrived."""
+"""Stuck aggregates: which records confirm the latest state, and comparison with the business table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.kafka.consumer_groups import Bounds
+from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.operations import stuck
-from outbox_kit.operations.stuck import Latest, Stuck, TopicState, unproven
+from outbox_kit.operations.stuck import LatestRecord, Stuck, TopicState, unconfirmed
 from outbox_kit.pipeline import Backfill
 from outbox_kit.progress import silent
 
@@ -23,12 +23,12 @@ WHEN = datetime(2026, 11, 20, 18, 31, 38, 123456, tzinfo=UTC)
 EARLIER, SAME, LATER = "2026-11-20T18:31:38.123455Z", "2026-11-20T18:31:38.123456Z", "2026-11-20T18:31:39.000000Z"
 
 
-def row(key: str = "k", *events: str, gone: bool = False) -> dict[str, Any]:
-    return {"key": key, "created_at": WHEN, "event_ids": list(events or ("new",)), "gone": gone}
+def row(key: str = "k", *events: str, deleted: bool = False) -> dict[str, Any]:
+    return {"key": key, "created_at": WHEN, "event_ids": list(events or ("new",)), "deleted": deleted}
 
 
-def record(event_id: str = "old", event_time: str = EARLIER, *, live: bool = True) -> Latest:
-    return Latest("0001_1", event_id, event_time, live)
+def record(event_id: str = "old", event_time: str = EARLIER, *, has_state: bool = True) -> LatestRecord:
+    return LatestRecord("0001_1", event_id, event_time, has_state)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def record(event_id: str = "old", event_time: str = EARLIER, *, live: bool = Tru
         ([row()], {"k": record("old", "")}, ["stale"]),
         ([row()], {"k": record("old", "yesterday")}, ["stale"]),
         ([row()], {"k": record("old", "2027-11-20T18:31:39")}, ["stale"]),
-        ([row(gone=True)], {}, []),
-        ([row(gone=True)], {"k": record("old")}, ["stale"]),
-        ([row(gone=True)], {"k": record("new", live=False)}, []),
+        ([row(deleted=True)], {}, []),
+        ([row(deleted=True)], {"k": record("old")}, ["stale"]),
+        ([row(deleted=True)], {"k": record("new", has_state=False)}, []),
         ([row("a"), row("b"), row("c")], {"b": record("new")}, ["missing", "missing"]),
     ],
     ids=[
@@ -60,18 +60,18 @@ def record(event_id: str = "old", event_time: str = EARLIER, *, live: bool = Tru
         "no time",
         "a time that cannot be read",
         "a time without a zone",
-        "gone, and nothing on the topic: Kafka removes tombstones",
-        "gone, and an old state on the topic",
-        "gone, and its tombstone",
+        "deleted, and nothing on the topic: compaction removes tombstones",
+        "deleted, and an old state on the topic",
+        "deleted, and its tombstone",
         "several",
     ],
 )
-def test_proof(rows: list[dict[str, Any]], latest: dict[str, Latest], kinds: list[str]) -> None:
-    assert [entry.kind for entry in unproven("book", rows, latest)] == kinds
+def test_confirmation(rows: list[dict[str, Any]], latest: dict[str, LatestRecord], kinds: list[str]) -> None:
+    assert [entry.kind for entry in unconfirmed("book", rows, latest)] == kinds
 
 
 def test_what_is_listed() -> None:
-    assert unproven("book", [row()], {}) == [Stuck("book", "k", "missing", "new", WHEN.isoformat())]
+    assert unconfirmed("book", [row()], {}) == [Stuck("book", "k", "missing", "new", WHEN.isoformat())]
 
 
 class _Record:
@@ -93,7 +93,7 @@ class _Record:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list[list[_Record]]], TopicState]:
-    """A topic of one partition that grows by one batch with every look."""
+    """Return a topic of one partition that grows by one batch with every read."""
 
     def given(batches: list[list[_Record]]) -> TopicState:
         ends = iter([sum(len(batch) for batch in batches[: number + 1]) for number in range(len(batches))])
@@ -105,7 +105,7 @@ def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list
             for found in next(remaining):
                 take(found)
 
-        monkeypatch.setattr(stuck.consumer_groups, "bounds", lambda *_: {0: Bounds(0, next(ends))})
+        monkeypatch.setattr(KafkaClient, "bounds", lambda *_: {0: Bounds(0, next(ends))})
         monkeypatch.setattr(stuck, "read_each", read_each)
         state = TopicState(deployed(), "library.book")
         state.starts = starts  # type: ignore[attr-defined]
@@ -114,8 +114,8 @@ def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list
     return given
 
 
-def test_the_newest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
-    """By sequence: a topic that grew has a key in two partitions, read in any order."""
+def test_the_latest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+    """Ordered by sequence: after partitions were added, a key can be in two of them."""
     state = topic(
         [
             [
@@ -132,20 +132,20 @@ def test_the_newest_record_of_a_key_counts(topic: Callable[[list[list[_Record]]]
         "a": "newer",
         "b": "same sequence, later offset",
     }
-    assert state.live() == {"a"}
+    assert state.keys_with_state() == {"a"}
 
 
-def test_a_topic_is_read_once_and_then_on(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
+def test_a_topic_is_read_once_and_then_incrementally(topic: Callable[[list[list[_Record]]], TopicState]) -> None:
     state = topic([[_Record(b"a", b"x", "1", "1")], [_Record(b"b", b"x", "2", "2"), _Record(b"a", None, "3", "3")]])
     state.read()
     state.read()
-    assert state.live() == {"b"}
+    assert state.keys_with_state() == {"b"}
     assert state.starts == [0, 1]  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Outbox rows by aggregate type, and the keys of the business table at each look; the last is repeated."""
+    """Set outbox rows by aggregate type, and the keys of the business table of each read; the last is repeated."""
 
     @contextmanager
     def connected(_: object) -> Iterator[None]:
@@ -154,23 +154,23 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def given(rows: dict[str, list[dict[str, Any]]], *keys: set[str]) -> None:
         looks = list(keys)
         monkeypatch.setattr(stuck.postgres_client, "connected", connected)
-        monkeypatch.setattr(stuck.postgres_aggregates, "newest_events", lambda *given, **_: rows.get(given[2], []))
+        monkeypatch.setattr(stuck.aggregate_queries, "latest_events", lambda *given, **_: rows.get(given[2], []))
         monkeypatch.setattr(
-            stuck.postgres_aggregates, "live_keys", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0]
+            stuck.aggregate_queries, "live_keys", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0]
         )
-        monkeypatch.setattr(stuck, "AGAIN_EVERY_S", 0.01)
+        monkeypatch.setattr(stuck, "POLL_INTERVAL_S", 0.01)
 
     return given
 
 
 def with_backfill(deployment: Deployment) -> Deployment:
-    """Books only, which can be read from a business table."""
+    """Leave only books, with a `backfill`."""
     source = Backfill(table="library.book", key="id", query="select id as aggregate_id, payload from library.book")
     return _loading(deployment, {"book": source})
 
 
 def without_backfill(deployment: Deployment) -> Deployment:
-    """Authors and books, of which there is no business table."""
+    """Leave authors and books, without a `backfill`."""
     return _loading(deployment, {"author": None, "book": None})
 
 
@@ -190,7 +190,7 @@ def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Dep
         ([], [{"a", "removed"}, {"a"}], []),
         ([], [set(), {"a"}], []),
         ([row("k")], [{"a", "k"}], [("k", "missing")]),
-        # The outbox row decides: it is held against the topic already.
+        # Keys that have an outbox row are compared by it.
         ([row("a", "e")], [set()], []),
     ],
     ids=[
@@ -203,7 +203,7 @@ def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Dep
         "outbox row",
     ],
 )
-def test_the_business_table_is_held_against_the_topic(
+def test_comparison_of_business_table_and_topic(
     deployed: Deployed,
     topic: Callable[[list[list[_Record]]], TopicState],
     database: Callable[..., None],
@@ -217,7 +217,7 @@ def test_the_business_table_is_held_against_the_topic(
     assert [(entry.key, entry.kind) for entry in seen] == found
 
 
-def test_an_aggregate_may_take_its_time_to_arrive(
+def test_a_late_record_is_waited_for(
     deployed: Deployed, topic: Callable[[list[list[_Record]]], TopicState], database: Callable[..., None]
 ) -> None:
     topic([[], [], [_Record(b"late", b"x", "1", "e")]])
@@ -225,22 +225,20 @@ def test_an_aggregate_may_take_its_time_to_arrive(
     assert stuck.find(with_backfill(deployed()), silent, older_than=30) == []
 
 
-def test_where_nothing_can_tell_it_is_said(deployed: Deployed, database: Callable[..., None]) -> None:
+def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, database: Callable[..., None]) -> None:
     database({}, set())
     said: list[str] = []
     assert stuck.find(without_backfill(deployed()), said.append, older_than=60) == []
-    assert [words for words in said if "nothing to compare with" in words]
+    assert [words for words in said if "is not compared" in words]
 
 
 def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
     with pytest.raises(RefusedError, match="aggregate author has no `backfill`") as refused:
         stuck.resend(without_backfill(deployed()), [Stuck("author", "k", "missing")], silent)
-    assert "add backfill" in refused.value.hint
+    assert "add `backfill`" in refused.value.hint
 
 
-def test_resend_by_aggregate_type_with_tombstones_for_ghosts(
-    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, list[str], bool]] = []
 
     def republish(_: Deployment, name: str, keys: list[str], __: object, *, tombstones: bool) -> int:
@@ -253,10 +251,10 @@ def test_resend_by_aggregate_type_with_tombstones_for_ghosts(
     assert calls == [("book", ["a", "b"], True)]
 
 
-def test_messages_stand_nowhere_to_compare_with(deployed: Callable[..., Deployment]) -> None:
+def test_pipelines_with_messages_are_refused(deployed: Callable[..., Deployment]) -> None:
     deployment = deployed()
     source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
-    with pytest.raises(RefusedError, match="no outbox table"):
+    with pytest.raises(RefusedError, match=r"source\.message_prefix"):
         stuck.find(
             replace(deployment, pipeline=deployment.pipeline.model_copy(update={"source": source})),
             silent,

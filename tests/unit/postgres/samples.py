@@ -1,10 +1,11 @@
-"""A database as it is after a first apply, and one before it."""
+"""State of the source database after and before the first apply."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from outbox_kit.pipeline import LockedSource, Pipeline
+from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase
 from outbox_kit.postgres.verify_queries import Details
 
@@ -18,15 +19,20 @@ PUBLICATION = {
     "tables": ["public.outbox_event"],
     "filtered": False,
 }
-SLOT = {
-    "slot_name": "library_outbox",
-    "plugin": "pgoutput",
-    "database": "library",
-    "active": True,
-    "wal_status": "reserved",
-    "confirmed_flush_lsn": "16/B374D848",
-    "retained_bytes": 0,
-}
+SLOT = Slot(
+    name="library_outbox",
+    plugin="pgoutput",
+    database="library",
+    active=True,
+    active_pid=7,
+    wal_status="reserved",
+    two_phase=False,
+    confirmed_flush=0x16B374D848,
+    restart=2**40,
+    failover=True,
+    invalidation_reason=None,
+    reader="reader",
+)
 DEPLOYED = ActualDatabase(
     version=180004,
     database="library",
@@ -50,20 +56,12 @@ DETAILS = Details(
         "idle_replication_slot_timeout": 0,
     },
     sender_timeout_ms=60_000,
-    used={"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0},
-    slot={
-        "confirmed": 0x16B374D848,
-        "active_pid": 7,
-        "two_phase": False,
-        "failover": True,
-        "invalid": None,
-        "reader": "reader",
-    },
+    usage={"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0},
     nullable=["payload", "headers"],
     constraints=["CHECK ((aggregate_id <> ''::text))"],
     published=[*COLUMN_TYPES, "seq"],
     may_emit=True,
-    moved={},
+    moved_keys={},
 )
 EMPTY = replace(DEPLOYED, columns={}, publication=None, slot=None, role=None)
 LOCKED = LockedSource(

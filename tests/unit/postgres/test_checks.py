@@ -10,16 +10,14 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLIC
 
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
-from outbox_kit.postgres.checks import Look
+from outbox_kit.postgres.checks import DatabaseSnapshot
 from outbox_kit.postgres.state import COLUMN_TYPES
 from outbox_kit.postgres.verify_queries import milliseconds
-from outbox_kit.rules import Check, Severity, Status, judge
+from outbox_kit.rules import Check, Severity, Status, evaluate
 
 RULES = [*checks.RULES, *slot_checks.RULES]
 IDS = [each.id for each in RULES]
 ROLE = {"can_login": True, "can_replicate": True, "can_read": True}
-MORE = {"confirmed": 0x16B374D848, "active_pid": 7, "two_phase": False, "failover": True, "invalid": None}
-MORE |= {"reader": "reader"}
 USED = {"slots": 1, "senders": 1, "prepared": 0, "prepared_s": 0}
 SETTINGS = DETAILS.settings
 MB = 2**20
@@ -27,20 +25,20 @@ KEPT = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
 
 
 @pytest.fixture
-def look(library: Pipeline, environment: Environment) -> Look:
-    return Look(library, environment, LOCKED, DEPLOYED, DETAILS)
+def snapshot(library: Pipeline, environment: Environment) -> DatabaseSnapshot:
+    return DatabaseSnapshot(library, environment, LOCKED, DEPLOYED, DETAILS)
 
 
-def run(look: Look) -> dict[str, Check]:
-    return {check.id: check for check in judge(RULES, look)}
+def run(snapshot: DatabaseSnapshot) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(RULES, snapshot)}
 
 
-def not_well(look: Look) -> dict[str, str]:
-    return {check.id: check.seen for check in run(look).values() if check.status in (Status.FAIL, Status.WARN)}
+def not_well(snapshot: DatabaseSnapshot) -> dict[str, str]:
+    return {check.id: check.seen for check in run(snapshot).values() if check.status in (Status.FAIL, Status.WARN)}
 
 
-def test_a_deployed_database_passes(look: Look) -> None:
-    found = run(look)
+def test_a_deployed_database_passes(snapshot: DatabaseSnapshot) -> None:
+    found = run(snapshot)
     assert {name: check.seen for name, check in found.items() if check.status is not Status.PASS} == {}
     assert all(check.seen and check.expected and not check.remedy for check in found.values())
 
@@ -71,21 +69,20 @@ CASES = [
     Case("postgres.table", "id is text, not uuid", {"columns": {**COLUMN_TYPES, "id": "text"}}),
     Case("postgres.not-null", "may be null: event_type", {}, {"nullable": ["event_type", "payload", "seq"]}),
     Case("postgres.key-not-empty", "no check on aggregate_id", {}, {"constraints": []}),
-    Case("postgres.partition-field", "book: 3 keys with several values", {}, {"moved": {"author": 0, "book": 3}}),
+    Case("postgres.partition-field", "book: 3 keys with several values", {}, {"moved_keys": {"author": 0, "book": 3}}),
     Case(
         "postgres.prepared-transactions",
         "1 prepared, the oldest for 3601 s",
         {},
-        {"used": {**USED, "prepared": 1, "prepared_s": 3601}},
+        {"usage": {**USED, "prepared": 1, "prepared_s": 3601}},
     ),
     Case(
         "postgres.prepared-transactions",
         "the slot is two-phase, max_prepared_transactions is 0",
-        {},
-        {"slot": {**MORE, "two_phase": True}},
+        {"slot": replace(SLOT, two_phase=True)},
     ),
-    Case("postgres.free-slots", "10 of 10 in use", {}, {"used": {**USED, "slots": 10}}),
-    Case("postgres.free-wal-senders", "12 of 10 in use", {}, {"used": {**USED, "senders": 12}}),
+    Case("postgres.free-slots", "10 of 10 in use", {}, {"usage": {**USED, "slots": 10}}),
+    Case("postgres.free-wal-senders", "12 of 10 in use", {}, {"usage": {**USED, "senders": 12}}),
     Case(
         "postgres.idle-slot-timeout",
         "3600 s",
@@ -116,31 +113,33 @@ CASES = [
         {"published": KEPT},
     ),
     Case("postgres.publication-older-than-slot", "oid 17000", {"publication": {**PUBLICATION, "oid": 17000}}),
-    Case("postgres.slot", "no slot library_outbox", {"slot": None}, {"slot": None}),
-    Case("postgres.slot", "wal2json in database library", {"slot": {**SLOT, "plugin": "wal2json"}}),
-    Case("postgres.slot", "pgoutput in database other", {"slot": {**SLOT, "database": "other"}}),
-    Case("postgres.slot-identity", "library_outbox at 16/B374D848", {}, {"slot": {**MORE, "confirmed": 1}}),
-    Case("postgres.slot-identity", "older at 16/B374D848", {"slot": {**SLOT, "slot_name": "older"}}),
-    Case("postgres.slot-active", "read by nobody", {"slot": {**SLOT, "active": False}}),
-    Case("postgres.slot-active", "read by thief", {}, {"slot": {**MORE, "reader": "thief"}}),
-    Case("postgres.slot-active", "read by an unknown role", {}, {"slot": {**MORE, "reader": None}}),
-    Case("postgres.slot-wal", "lost", {"slot": {**SLOT, "wal_status": "lost"}}),
-    Case("postgres.slot-wal", "unreserved", {"slot": {**SLOT, "wal_status": "unreserved"}}),
-    Case("postgres.slot-wal", "reserved (rows_removed)", {}, {"slot": {**MORE, "invalid": "rows_removed"}}),
-    Case("postgres.slot-retained", "5121 MB retained", {"slot": {**SLOT, "retained_bytes": 5121 * MB}}),
+    Case("postgres.slot", "no slot library_outbox", {"slot": None}),
+    Case("postgres.slot", "wal2json in database library", {"slot": replace(SLOT, plugin="wal2json")}),
+    Case("postgres.slot", "pgoutput in database other", {"slot": replace(SLOT, database="other")}),
+    Case("postgres.slot-identity", "library_outbox at 0/1", {"slot": replace(SLOT, confirmed_flush=1)}),
+    Case("postgres.slot-identity", "older at 16/B374D848", {"slot": replace(SLOT, name="older")}),
+    Case("postgres.slot-active", "not active", {"slot": replace(SLOT, active=False)}),
+    Case("postgres.slot-active", "read by thief", {"slot": replace(SLOT, reader="thief")}),
+    Case("postgres.slot-active", "read by an unknown role", {"slot": replace(SLOT, reader=None)}),
+    Case("postgres.slot-wal", "lost", {"slot": replace(SLOT, wal_status="lost")}),
+    Case("postgres.slot-wal", "unreserved", {"slot": replace(SLOT, wal_status="unreserved")}),
+    Case("postgres.slot-wal", "reserved (rows_removed)", {"slot": replace(SLOT, invalidation_reason="rows_removed")}),
+    Case(
+        "postgres.slot-retained", "5121 MB retained", {"slot": replace(SLOT, restart=DEPLOYED.wal_position - 5121 * MB)}
+    ),
     Case(
         "postgres.slot-retained",
         "51 MB retained",
-        {"slot": {**SLOT, "retained_bytes": 51 * MB}},
+        {"slot": replace(SLOT, restart=DEPLOYED.wal_position - 51 * MB)},
         {"settings": {**SETTINGS, "max_slot_wal_keep_size": 100}},
     ),
-    Case("postgres.slot-failover", "no failover", {}, {"slot": {**MORE, "failover": False}}),
+    Case("postgres.slot-failover", "no failover", {"slot": replace(SLOT, failover=False)}),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
-def test_each_fault_is_named_by_its_check_alone(look: Look, case: Case) -> None:
-    broken = replace(look, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
+def test_each_fault_is_named_by_its_check_alone(snapshot: DatabaseSnapshot, case: Case) -> None:
+    broken = replace(snapshot, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
     assert not_well(broken) == {case.id: case.seen}
     found = run(broken)[case.id]
     assert found.remedy
@@ -152,8 +151,8 @@ def test_every_check_of_the_database_has_a_case() -> None:
     assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
-def test_a_slot_that_keeps_more_than_it_should_still_delivers(look: Look) -> None:
-    extended = replace(look, actual=replace(DEPLOYED, slot={**SLOT, "wal_status": "extended"}))
+def test_a_slot_that_keeps_more_than_it_should_still_delivers(snapshot: DatabaseSnapshot) -> None:
+    extended = replace(snapshot, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
     assert not_well(extended) == {}
 
 
@@ -167,8 +166,8 @@ def test_a_slot_that_keeps_more_than_it_should_still_delivers(look: Look) -> Non
         "CHECK (((aggregate_id <> ''::text) AND (aggregate_type <> ''::text)))",
     ],
 )
-def test_ways_to_refuse_an_empty_key(look: Look, constraint: str) -> None:
-    assert not_well(replace(look, details=replace(DETAILS, constraints=[constraint]))) == {}
+def test_ways_to_refuse_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
+    assert not_well(replace(snapshot, details=replace(DETAILS, constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,33 +179,33 @@ def test_ways_to_refuse_an_empty_key(look: Look, constraint: str) -> None:
         "CHECK ((length(aggregate_id) < 100))",
     ],
 )
-def test_checks_that_let_an_empty_key_pass(look: Look, constraint: str) -> None:
-    assert list(not_well(replace(look, details=replace(DETAILS, constraints=[constraint])))) == [
+def test_checks_that_let_an_empty_key_pass(snapshot: DatabaseSnapshot, constraint: str) -> None:
+    assert list(not_well(replace(snapshot, details=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
-def test_without_a_lock_identity_is_not_known(look: Look) -> None:
-    found = run(replace(look, locked=None))
+def test_without_a_lock_identity_is_not_known(snapshot: DatabaseSnapshot) -> None:
+    found = run(replace(snapshot, locked=None))
     failed = [check.id for check in found.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
     assert found["postgres.slot-identity"].status is Status.UNKNOWN
 
 
-def test_what_identity_expects_and_advises(look: Look) -> None:
-    check = run(replace(look, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
+def test_what_identity_expects_and_advises(snapshot: DatabaseSnapshot) -> None:
+    check = run(replace(snapshot, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox apply --recover`" in check.remedy
 
 
-def test_a_missing_partition_field_fails_the_table(look: Look) -> None:
-    found = run(replace(look, pipeline=by_tenant(look.pipeline)))
+def test_a_missing_partition_field_fails_the_table(snapshot: DatabaseSnapshot) -> None:
+    found = run(replace(snapshot, pipeline=by_tenant(snapshot.pipeline)))
     assert found["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
-def test_an_empty_database_still_answers_every_check(look: Look) -> None:
-    nothing = replace(DETAILS, slot=None, published=None, may_emit=False, constraints=[])
-    found = run(replace(look, actual=EMPTY, details=nothing))
+def test_an_empty_database_still_answers_every_check(snapshot: DatabaseSnapshot) -> None:
+    nothing = replace(DETAILS, published=None, may_emit=False, constraints=[])
+    found = run(replace(snapshot, actual=EMPTY, details=nothing))
     assert list(found) == IDS
     unknown = {check.id for check in found.values() if check.status is Status.UNKNOWN}
     assert unknown == {
@@ -220,29 +219,31 @@ def test_an_empty_database_still_answers_every_check(look: Look) -> None:
     }
 
 
-def test_older_servers_have_no_failover_and_no_filter(look: Look) -> None:
+def test_older_servers_have_no_failover_and_no_filter(snapshot: DatabaseSnapshot) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
-    details = replace(DETAILS, published=None, settings=settings, slot={**MORE, "failover": None})
-    found = run(replace(look, actual=replace(DEPLOYED, version=140024), details=details))
+    details = replace(DETAILS, published=None, settings=settings)
+    found = run(
+        replace(snapshot, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
+    )
     assert {check.id for check in found.values() if check.status is not Status.PASS} == set()
     assert found["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
 
 
-def test_a_connector_that_is_to_be_stopped_reads_nothing(look: Look) -> None:
-    connector = look.environment.connector.model_copy(update={"state": "stopped"})
-    environment = look.environment.model_copy(update={"connector": connector})
-    unread = replace(DEPLOYED, slot={**SLOT, "active": False})
-    assert not_well(replace(look, environment=environment, actual=unread)) == {}
+def test_a_connector_that_is_to_be_stopped_reads_nothing(snapshot: DatabaseSnapshot) -> None:
+    connector = snapshot.environment.connector.model_copy(update={"state": "stopped"})
+    environment = snapshot.environment.model_copy(update={"connector": connector})
+    unread = replace(DEPLOYED, slot=replace(SLOT, active=False))
+    assert not_well(replace(snapshot, environment=environment, actual=unread)) == {}
 
 
-def test_a_login_that_may_not_read_the_table(look: Look) -> None:
-    found = run(replace(look, details=replace(DETAILS, moved=None)))["postgres.partition-field"]
+def test_a_login_that_may_not_read_the_table(snapshot: DatabaseSnapshot) -> None:
+    found = run(replace(snapshot, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
     assert (found.status, found.seen) == (Status.UNKNOWN, "this login may not read the table")
 
 
-def test_limits_that_are_fine(look: Look) -> None:
+def test_limits_that_are_fine(snapshot: DatabaseSnapshot) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
-    assert not_well(replace(look, details=replace(DETAILS, settings=settings))) == {}
+    assert not_well(replace(snapshot, details=replace(DETAILS, settings=settings))) == {}
 
 
 @pytest.mark.parametrize(
@@ -259,26 +260,29 @@ def test_what_is_no_duration(text: str) -> None:
         milliseconds(text)
 
 
-def test_messages_have_no_table_to_look_at(look: Look) -> None:
+def test_messages_have_no_table_to_look_at(snapshot: DatabaseSnapshot) -> None:
     """Whatever stands under the table's default name is not the pipeline's."""
-    source = look.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+    source = snapshot.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     actual = replace(
-        look.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
+        snapshot.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
-    details = replace(look.details, nullable=["id"], constraints=[], published=None, moved={})
-    seen = replace(look, pipeline=look.pipeline.model_copy(update={"source": source}), actual=actual, details=details)
-    found = {check.id: check for check in judge([*checks.RULES, *slot_checks.RULES], seen)}
+    details = replace(snapshot.details, nullable=["id"], constraints=[], published=None, moved_keys={})
+    seen = replace(
+        snapshot, pipeline=snapshot.pipeline.model_copy(update={"source": source}), actual=actual, details=details
+    )
+    found = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], seen)}
     wrong = [check.id for check in found.values() if check.status is not Status.PASS]
     assert wrong == ["postgres.partition-field"]
     assert found["postgres.partition-field"].status is Status.UNKNOWN
     assert found["postgres.table"].seen == "no table: events are messages"
     lost = {
-        check.id: check for check in judge(slot_checks.RULES, replace(seen, actual=replace(actual, publication=None)))
+        check.id: check
+        for check in evaluate(slot_checks.RULES, replace(seen, actual=replace(actual, publication=None)))
     }
     assert lost["postgres.publication"].status is Status.FAIL
 
 
-def test_an_identity_that_this_login_may_not_see_is_unknown(look: Look) -> None:
-    found = run(replace(look, actual=replace(look.actual, system_identifier="")))["postgres.identity"]
+def test_an_identity_that_this_login_may_not_see_is_unknown(snapshot: DatabaseSnapshot) -> None:
+    found = run(replace(snapshot, actual=replace(snapshot.actual, system_identifier="")))["postgres.identity"]
     assert found.status is Status.UNKNOWN
     assert "grant execute on function pg_control_system()" in found.remedy

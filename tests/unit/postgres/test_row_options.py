@@ -12,9 +12,9 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, LOCKED, PUBLICATION
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Source
 from outbox_kit.postgres import aggregate_queries, ddl, slot_checks
-from outbox_kit.postgres.checks import Look
+from outbox_kit.postgres.checks import DatabaseSnapshot
 from outbox_kit.postgres.state import COLUMN_TYPES, column_problems, refuse_unsafe
-from outbox_kit.rules import Status, judge
+from outbox_kit.rules import Status, evaluate
 
 
 def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
@@ -62,7 +62,7 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
         *(
             (
                 {"version": "text", "tenant": kind, "seq": "bigint"},
-                [f"tenant, one of the header_columns, is {kind}, which is not passed on as text"],
+                [f"tenant, one of the header_columns, is {kind}, which is not converted to text"],
             )
             for kind in (
                 "date",
@@ -85,8 +85,8 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
         (
             {"tenant": "text[]", "version": "text", "seq": "numeric(12,2)"},
             [
-                "tenant, one of the header_columns, is text[], which is not passed on as text",
-                "seq, one of the header_columns, is numeric(12,2), which is not passed on as text",
+                "tenant, one of the header_columns, is text[], which is not converted to text",
+                "seq, one of the header_columns, is numeric(12,2), which is not converted to text",
             ],
         ),
         (
@@ -103,7 +103,7 @@ def test_further_columns_are_there(library: Pipeline, columns: dict[str, str], p
     pipeline = with_source(library, **FURTHER)
     assert column_problems(pipeline, {**COLUMN_TYPES, **columns}) == problems
     if problems:
-        with pytest.raises(RefusedError, match="breaks the contract"):
+        with pytest.raises(RefusedError, match="does not follow the contract"):
             refuse_unsafe(pipeline, replace(DEPLOYED, columns={**COLUMN_TYPES, **columns}), LOCKED)
 
 
@@ -138,8 +138,8 @@ def test_a_column_with_two_uses_is_made_once(library: Pipeline) -> None:
 def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
     """Failed checks of publication and slot, and what they saw."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
-    look = Look(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
-    return {check.id: check.seen for check in judge(slot_checks.RULES, look) if check.status is Status.FAIL}
+    look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
+    return {check.id: check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL}
 
 
 WIDE = {"pubupdate": True, "pubdelete": True, "pubtruncate": True}
@@ -175,8 +175,8 @@ def test_a_column_list_has_the_further_columns(library: Pipeline, environment: E
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
     for published, words in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
-        look = Look(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
-        found = [check.seen for check in judge(slot_checks.RULES, look) if check.status is Status.FAIL]
+        look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
+        found = [check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL]
         assert found == words
 
 
@@ -227,7 +227,7 @@ def test_a_row_says_gone_by_its_payload_or_its_type(payload: str, column: str, g
     source = Source(publication="p", slot="s", columns=columns)
     schema = None if payload == "text" else "x.avsc"
     given = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
-    aggregate_queries.newest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
-    assert f'{gone} or "kind" = any(%(ended)s) as gone' in connection.asked
-    assert connection.values["ended"] == ["Lost"]
+    aggregate_queries.latest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
+    assert f'{gone} or "kind" = any(%(tombstones)s) as deleted' in connection.asked
+    assert connection.values["tombstones"] == ["Lost"]
     assert sql.Identifier("body").as_string(None) in connection.asked

@@ -26,7 +26,7 @@ def test_an_empty_database_gets_everything_in_the_safe_order(library: Pipeline, 
         "slot library_outbox",
     ]
     assert {(change.system, change.action) for change in changes} == {("postgres", "create")}
-    assert all(change.why for change in changes)
+    assert all(change.reason for change in changes)
 
 
 def test_a_deployed_database_gets_nothing(library: Pipeline, environment: Environment) -> None:
@@ -41,7 +41,7 @@ def test_a_deployed_database_gets_nothing(library: Pipeline, environment: Enviro
         ({"role": {"can_login": True, "can_replicate": True, "can_read": False}}, ["grant to reader"]),
         ({"publication": None, "slot": None}, ["publication library_outbox", "slot library_outbox"]),
         ({"slot": None}, ["slot library_outbox"]),
-        ({"slot": {**SLOT, "active": False}}, []),
+        ({"slot": replace(SLOT, active=False)}, []),
     ],
 )
 def test_what_is_missing_is_made(
@@ -122,7 +122,7 @@ def test_another_source_passes_without_a_lock(library: Pipeline, changes: dict[s
 
 def test_a_locked_slot_of_the_same_name_goes_by_identity_not_by_position(library: Pipeline) -> None:
     """The position moves with every event."""
-    refuse_unsafe(library, replace(DEPLOYED, slot={**SLOT, "confirmed_flush_lsn": "17/0"}), LOCKED)
+    refuse_unsafe(library, replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000)), LOCKED)
 
 
 REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
@@ -130,7 +130,7 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
     (
         {"columns": {**COLUMN_TYPES, "payload": "json"}},
         None,
-        "table public.outbox_event breaks the contract: payload is json, not jsonb",
+        "table public.outbox_event does not follow the contract: payload is json, not jsonb",
         "source.columns",
     ),
     (
@@ -139,56 +139,58 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         "slot 'library_outbox' exists but publication 'library_outbox' does not",
         f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
     ),
-    ({"publication": None}, LOCKED, "rows in between would be lost", RECOVER),
+    ({"publication": None}, LOCKED, "publication 'library_outbox' does not", RECOVER),
     (
         {"system_identifier": "7302"},
         LOCKED,
-        "the database is another one (system identifier 7302, the lock file has 7301)",
+        "system identifier of the database is 7302, the lock file has 7301",
         f"check source.host; after a restore or migration: {RECOVER}",
     ),
     (
         {"timeline": 2},
         LOCKED,
-        "the server was promoted or restored since (timeline 2, the lock file has 1): positions may have gone back",
+        "timeline of the server is 2, the lock file has 1",
         RECOVER,
     ),
-    ({"timeline": 1}, LOCKED.model_copy(update={"timeline": 3}), "(timeline 1, the lock file has 3)", RECOVER),
-    ({"slot": None}, LOCKED, "slot 'library_outbox' is gone; it was made at 16/B374D848", RECOVER),
-    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox' is gone", RECOVER),
+    (
+        {"timeline": 1},
+        LOCKED.model_copy(update={"timeline": 3}),
+        "timeline of the server is 1, the lock file has 3",
+        RECOVER,
+    ),
+    ({"slot": None}, LOCKED, "slot 'library_outbox', created at 16/B374D848, does not exist", RECOVER),
+    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox', created at", RECOVER),
     (
         {},
         LOCKED.model_copy(update={"slot": "old_one"}),
         "source.slot is 'library_outbox', the lock file has 'old_one'",
-        f"set it back; or, to move on purpose: {RECOVER}",
+        RECOVER,
     ),
     (
         {"slot": None},
         LOCKED.model_copy(update={"slot": "old_one"}),
-        "the connector's position belongs to the old slot",
-        "set it back",
+        "source.slot is 'library_outbox'",
+        "source.slot",
     ),
     (
         {"publication": {**PUBLICATION, "oid": 17000}},
         LOCKED,
-        "publication 'library_outbox' was made anew after the slot: rows in between are lost",
+        "publication 'library_outbox' was recreated after the slot",
         f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
     ),
-    *(
-        ({"standby": True}, locked, "the database is a standby", "name the primary in source.host")
-        for locked in (None, LOCKED)
-    ),
+    *(({"standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
     *(
         (
             {"publication": {**PUBLICATION, "filtered": True}},
             locked,
-            "publication 'library_outbox' has a row filter: rows that it leaves out are lost in silence",
-            "alter publication library_outbox set table public.outbox_event; rows left out",
+            "publication 'library_outbox' has a row filter",
+            "alter publication library_outbox set table public.outbox_event;",
         )
         for locked in (None, LOCKED)
     ),
     *(
         (
-            {"slot": {**SLOT, "wal_status": "lost"}},
+            {"slot": replace(SLOT, wal_status="lost")},
             locked,
             "slot 'library_outbox' is lost",
             f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
@@ -211,7 +213,7 @@ def test_what_could_lose_rows_is_refused(
 
 
 def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
-    with pytest.raises(RefusedError, match="breaks the contract: tenant, the partition_field of book, is missing"):
+    with pytest.raises(RefusedError, match="contract: tenant, the partition_field of book, is missing"):
         refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)
     refuse_unsafe(by_tenant(library), replace(DEPLOYED, columns={}), None)
 
@@ -222,13 +224,16 @@ def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
         # A standby has its primary's identifier, and cannot say how far its slots are.
         ({"standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
         # Another database is the cause; its missing slot or its publication only what one sees of it.
-        ({"system_identifier": "7302", "slot": None, "publication": None}, "the database is another one"),
-        ({"system_identifier": "7302", "timeline": 2}, "the database is another one"),
-        ({"timeline": 2, "slot": None}, "the server was promoted or restored since"),
-        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "the server was promoted"),
-        ({"slot": None, "publication": {**PUBLICATION, "filtered": True}}, "slot 'library_outbox' is gone"),
-        ({"system_identifier": "7302", "slot": {**SLOT, "wal_status": "lost"}}, "the database is another one"),
-        ({"system_identifier": "7302", "publication": None}, "the database is another one"),
+        ({"system_identifier": "7302", "slot": None, "publication": None}, "system identifier of the database is 7302"),
+        ({"system_identifier": "7302", "timeline": 2}, "system identifier of the database is 7302"),
+        ({"timeline": 2, "slot": None}, "timeline of the server is 2"),
+        ({"timeline": 2, "publication": {**PUBLICATION, "pubinsert": False}}, "timeline of the server is 2"),
+        ({"slot": None, "publication": {**PUBLICATION, "filtered": True}}, "slot 'library_outbox', created at"),
+        (
+            {"system_identifier": "7302", "slot": replace(SLOT, wal_status="lost")},
+            "system identifier of the database is 7302",
+        ),
+        ({"system_identifier": "7302", "publication": None}, "system identifier of the database is 7302"),
     ],
 )
 def test_the_cause_is_named_before_what_follows_from_it(
@@ -246,9 +251,9 @@ def test_the_cause_is_named_before_what_follows_from_it(
         {"publication": {**PUBLICATION, "tables": ["public.other"]}},
         {"publication": {**PUBLICATION, "filtered": True}},
         {"publication": {**PUBLICATION, "pubinsert": False}},
-        {"slot": {**SLOT, "wal_status": "lost"}},
-        {"slot": {**SLOT, "plugin": "wal2json"}},
-        {"slot": {**SLOT, "database": "other"}},
+        {"slot": replace(SLOT, wal_status="lost")},
+        {"slot": replace(SLOT, plugin="wal2json")},
+        {"slot": replace(SLOT, database="other")},
     ],
     ids=[
         "publication of another table",

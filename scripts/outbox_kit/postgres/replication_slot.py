@@ -1,0 +1,91 @@
+"""Replication slot: state, WAL positions, and waits on them. All positions are in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import LiteralString
+
+from outbox_kit.postgres.client import OPEN_TRANSACTIONS, Connection
+from outbox_kit.waiting import Seen, wait_for
+
+RELEASE_TIMEOUT_S = 60
+TRANSACTION_TIMEOUT_S = 60
+CONFIRM_TIMEOUT_S = 180
+
+# Columns of later versions are read through JSON, so that the query is the same on every version.
+SLOT: LiteralString = """
+    select s.slot_name as name, s.plugin, s.database, s.active, s.active_pid, s.wal_status, s.two_phase,
+           (s.confirmed_flush_lsn - '0/0')::bigint as confirmed_flush, (s.restart_lsn - '0/0')::bigint as restart,
+           (to_jsonb(s) ->> 'failover')::bool as failover, to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason,
+           (select a.usename from pg_stat_activity a where a.pid = s.active_pid) as reader
+    from pg_replication_slots s where s.slot_name = %s"""
+AFTER_TRANSACTION: LiteralString = """
+    select pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s as ended,
+           (pg_current_wal_insert_lsn() - '0/0')::bigint as position"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Row of pg_replication_slots. `reader` is the role of the session that reads it."""
+
+    name: str
+    plugin: str
+    database: str
+    active: bool
+    active_pid: int | None
+    wal_status: str | None
+    two_phase: bool
+    confirmed_flush: int | None
+    restart: int | None
+    failover: bool | None
+    invalidation_reason: str | None
+    reader: str | None
+
+
+def read_slot(connection: Connection, name: str) -> Slot | None:
+    """Return the slot, or None if it does not exist."""
+    row = connection.execute(SLOT, (name,)).fetchone()
+    return Slot(**row) if row else None
+
+
+def wait_inactive(connection: Connection, name: str) -> None:
+    """Wait until no session reads the slot: a worker releases it shortly after its task ended.
+
+    Raises WaitTimeoutError.
+    """
+
+    def poll() -> Seen[bool]:
+        slot = read_slot(connection, name)
+        active = slot is not None and slot.active
+        return Seen(None if active else True, f"active, pid {slot.active_pid}" if slot and active else "not active")
+
+    hint = "another client may read it: see pg_stat_replication"
+    wait_for(f"slot {name} to be released", poll, seconds=RELEASE_TIMEOUT_S, hint=hint)
+
+
+def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:
+    """Wait until `connector` has confirmed everything up to `position` to the slot. Raises WaitTimeoutError."""
+
+    def poll() -> Seen[bool]:
+        slot = read_slot(connection, name)
+        confirmed = (slot.confirmed_flush if slot else None) or 0
+        return Seen(True if confirmed >= position else None, f"{position - confirmed} bytes are not confirmed")
+
+    hint = "without a heartbeat the slot advances with the next outbox row: write one, then run the command again"
+    wait_for(f"connector {connector} to confirm WAL position {position}", poll, seconds=CONFIRM_TIMEOUT_S, hint=hint)
+
+
+def wait_transactions_ended(connection: Connection) -> int:
+    """Wait until every transaction that is open now has ended; return the WAL position after them.
+
+    A transaction that began earlier may be decoded by the catalog as it was then. Raises WaitTimeoutError.
+    """
+    xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
+
+    def poll() -> Seen[int]:
+        row = connection.execute(AFTER_TRANSACTION, (xid,)).fetchall()[0]
+        open_now = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
+        return Seen(row["position"] if row["ended"] else None, f"open: {open_now or 'none that writes'}")
+
+    hint = "end the long ones, then run the command again"
+    return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=hint)
