@@ -18,12 +18,10 @@ from outbox_kit.stack import StackState
 from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import Format, ReadRange
-from outbox_spark.kafka import newest_reader
-from outbox_spark.kafka.newest_reader import CLASS, COLUMNS, SETTING, select_columns, read_newest
+from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.ranges import describe, resolve
 from outbox_spark.runs.newest_per_key import newest_per_key
-from outbox_spark.session.class_path import has_class
 from outbox_spark.session.error_redaction import redacted
 
 PARTITIONS = 3
@@ -66,7 +64,6 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
-    assert has_class(spark, CLASS), "outbox-spark.jar is not among Spark's jars: run `make setup`"
     made = Topic(spark, state)
     yield made
     made.admin.delete_topics([made.name])[made.name].result(30)
@@ -181,7 +178,7 @@ def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic
         read_newest(topic.spark, topic.kafka, beyond, timeout=1_000).collect()
 
 
-def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_selects_the_reader(topic: Topic) -> None:
     for value in (b"x", b"y"):
         topic.send(b"a", value)
     try:
@@ -189,11 +186,8 @@ def test_who_reads_can_be_said(topic: Topic, monkeypatch: pytest.MonkeyPatch) ->
         assert len(topic.newest()) == 2
         topic.spark.conf.set(SETTING, "newest")
         assert len(topic.newest()) == 1
-        monkeypatch.setattr(newest_reader, "CLASS", "io.outboxkit.spark.NotThere")
-        with pytest.raises(ConfigurationError, match="NotThere is not on Spark's class path"):
-            topic.newest()
         topic.spark.conf.set(SETTING, "auto")
-        assert len(topic.newest()) == 2
+        assert len(topic.newest()) == 1
         topic.spark.conf.set(SETTING, "fast")
         with pytest.raises(ConfigurationError, match=r"spark\.outbox\.reader .* is fast"):
             topic.newest()

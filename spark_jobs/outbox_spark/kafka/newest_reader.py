@@ -1,12 +1,13 @@
 """Reader of outbox-spark.jar (spark_jobs/java) that leaves out superseded records of a range.
 
 Of a topic with ten records per key it returns a tenth, before Spark creates a row of any. It does not replace the
-aggregation, which decides, and does not change the result. Without the jar, or with the setting below, Spark's own
-reader returns every record.
+aggregation, which decides, and does not change the result. With the setting below Spark's own reader returns every
+record instead.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -15,15 +16,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.framing import KEY_ID_HEADER, VALUE_ID_HEADER, last_header
+from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import sequence_kind, sequence_of
 from outbox_spark.kafka.range_reader import consumer_settings, read_records
-from outbox_spark.session.class_path import has_class
 from outbox_spark.session.expression_cache import cached_expressions
-from outbox_spark.session.jar_fallback import AUTO, JarFallback
 
-CLASS = "io.outboxkit.spark.NewestRecords"
-CHECKED_CLASS = "io.outboxkit.spark.PersistedRows"
 SETTING = "spark.outbox.reader"
 VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
@@ -45,7 +43,8 @@ kinds of sequence (`_kinds`, the bits in ordering.py)."""
 class Reader(StrEnum):
     """Values of SETTING."""
 
-    AUTO = AUTO
+    AUTO = "auto"
+    """The default: NEWEST."""
     NEWEST = "newest"
     """The reader in the jar."""
     SPARK = "spark"
@@ -61,9 +60,9 @@ def read_newest(
     """Return COLUMNS of the records of `read`, if possible without superseded ones.
 
     Like read_records it fails if the log starts after the range's start, and accepts offsets that were compacted.
-    `limit` is in bytes per task, `timeout` in ms. Raises ConfigurationError if SETTING requires a missing class.
+    `limit` is in bytes per task, `timeout` in ms. Raises ConfigurationError for an invalid SETTING.
     """
-    if JarFallback(SETTING, VARIABLE, Reader.NEWEST, Reader.SPARK, CLASS).choose(spark) is Reader.SPARK:
+    if _configured_reader(spark) is Reader.SPARK:
         return select_columns(read_records(spark, kafka, read))
     jvm: Any = spark.sparkContext._jvm
     ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
@@ -72,11 +71,16 @@ def read_newest(
     return DataFrame(frame, spark)
 
 
+def _configured_reader(spark: SparkSession) -> Reader:
+    value = spark.conf.get(SETTING, None) or os.environ.get(VARIABLE) or Reader.AUTO
+    if value not in list(Reader):
+        raise ConfigurationError(f"{SETTING} ({VARIABLE}) is {value}", f"set one of {', '.join(Reader)}")
+    return Reader(value)
+
+
 def select_columns(records: DataFrame) -> DataFrame:
     """Return COLUMNS of every record, from range_reader.RECORD_COLUMNS."""
     frame, spark = records.select(*_columns()), records.sparkSession
-    if not has_class(spark, CHECKED_CLASS):
-        return frame
     jvm: Any = spark.sparkContext._jvm
     return DataFrame(jvm.io.outboxkit.spark.PersistedRows.checked(frame._jdf), spark)
 

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from tables import Target
 from things import SCHEMAS, put
 
-from outbox_spark.kafka import newest_reader
 from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.runs import apply_batch
 from outbox_spark.session.error_redaction import redacted
@@ -65,11 +64,3 @@ def test_only_reading_reads(spark: SparkSession) -> None:
             frame.count()
         assert frame.count() == 2
     assert records.count() == 2
-
-
-def test_a_spark_without_the_jar_reads_as_it_always_did(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newest_reader, "CHECKED_CLASS", "io.outboxkit.spark.NotThere")
-    records = select_columns(log_of(1).read(spark, log_of(1).range_from(None)))
-    with ExitStack() as stack:
-        forbid_topic_reads(stack, spark)
-        assert records.count() == 1
