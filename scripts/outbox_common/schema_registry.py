@@ -13,6 +13,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
 from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint, HttpSession
 
@@ -51,6 +52,10 @@ class SchemaVersion:
     text: str
     references: tuple[Reference, ...] = ()
     schema_type: str = "AVRO"
+
+
+class MissingReferenceError(RejectedError):
+    """A schema references a version that the registry does not have."""
 
 
 class RegistryReader:
@@ -93,6 +98,25 @@ class RegistryReader:
         description = f"schema GUID {guid}"
         response = self._get(f"/schemas/guids/{guid}", description, _NO_GUIDS)
         return self._parsed(response, description, version=0, id=0)
+
+    def inlined(self, schema: SchemaVersion, description: str) -> str:
+        """Return the text of the schema with every referenced type inlined. Raises MissingReferenceError."""
+        texts: dict[tuple[str, int], str] = {}
+        self._collect_references(schema, description, texts)
+        return inline(schema.text, list(texts.values()))
+
+    def _collect_references(self, schema: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
+        """Collect the texts of all references, each after those that it references itself."""
+        for reference in schema.references:
+            key = (reference.subject, reference.version)
+            if key in texts:
+                continue
+            referenced = self.version(*key)
+            if referenced is None:
+                message = f"{description} references {reference.name}: the registry has no version {key[1]} of {key[0]}"
+                raise MissingReferenceError(message, "run `outbox apply` to register the schemas of the pipeline")
+            self._collect_references(referenced, description, texts)
+            texts[key] = referenced.text
 
     def _parsed(self, response: Any, description: str, **defaults: int) -> SchemaVersion | None:  # noqa: ANN401 - JSON
         if response is None:

@@ -122,7 +122,7 @@ def test_a_saved_plan_is_carried_out_or_refused_and_cannot_be_taken_back(
     refused(again, "the world moved: update schema saved.book-value is not pending any more")
     # No registry makes a version the newest again.
     edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
-    refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the newest")
+    refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the latest")
 
 
 def test_a_logical_type_that_a_registry_calls_compatible_needs_a_word(
@@ -137,7 +137,7 @@ def test_a_logical_type_that_a_registry_calls_compatible_needs_a_word(
     deployment = deploy("logical", aggregates={"clock": {"schema": "schemas/clock.avsc"}})
     clock("micros")
     (schema, _) = planned(outbox, "logical")["changes"]
-    assert schema["danger"].startswith("field at is timestamp-millis in the records that exist and would be read as")
+    assert schema["danger"].startswith("field at is timestamp-millis in existing records and would be read as")
     refused(outbox("apply", "--yes", pipeline="logical"), '--allow "schema logical.clock-value"')
     assert deployment.registry.versions("logical.clock-value") == [1]
     clock("millis")
@@ -186,7 +186,7 @@ def test_two_applies_at_once(outbox: Outbox, steady: Deployment, source_dsn: str
     with exclusive(steady.environment.source, "steady"):
         done = outbox("apply", "--yes", pipeline="steady")
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
-    refused(done, "another apply of 'steady' is under way: pid ", "'outbox-kit apply steady' from 127.0.0.1, since 2")
+    refused(done, "another apply of 'steady' is running: pid ", "'outbox-kit apply steady' from 127.0.0.1, since 2")
     refused(waited, "waited 1 s for the other apply of 'steady' to end; last seen: pid ")
     with psycopg.connect(source_dsn) as connection:
         row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()

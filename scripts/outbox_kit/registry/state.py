@@ -1,8 +1,8 @@
-"""Subjects that the pipeline needs, subjects as they are, and the difference."""
+"""Desired and actual subjects of the schema registry, and their difference."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outbox_common.avro_evolution import Difference, differences, field_paths
 from outbox_common.avro_schema import inline
@@ -11,33 +11,35 @@ from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
 from outbox_kit.pipeline.schema_references import inlined, read_references, registered
-from outbox_kit.registry.client import Reference, RegistryClient, SchemaVersion
+from outbox_kit.registry.client import RegistryClient, SchemaVersion
+
+INCOMPATIBLE_HINT = "give new fields a default and do not change types, or set another `compatibility`"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One subject as the files want it: an aggregate's, or one of a type that aggregates share."""
+    """A subject that the files declare: of an aggregate, or of a type that aggregates share."""
 
     aggregate_type: str
     name: str
     text: str
     compatibility: str
     by_name: str = ""
-    """The text as it is registered, types of other subjects by name; empty: it uses none."""
+    """The text to register, with types of other subjects by name; empty if it uses none."""
     uses: tuple[str, ...] = ()
     """Subjects of the types that it uses."""
 
 
 @dataclass(frozen=True)
 class ActualSubject:
-    """One subject as the registry has it; its text with every type written out."""
+    """A subject in the registry; referenced types are inlined in its text."""
 
     latest: SchemaVersion | None
     compatibility: str | None
 
 
 def desired_subjects(pipeline: Pipeline) -> list[Subject]:
-    """One subject per aggregate type with a schema, the canary's too. Raises ConfigurationError for a bad schema."""
+    """Return a subject per aggregate type with a schema, and the canary's. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
         own = registered(aggregate)
@@ -48,11 +50,11 @@ def desired_subjects(pipeline: Pipeline) -> list[Subject]:
 
 
 def desired_references(pipeline: Pipeline) -> list[Subject]:
-    """One subject per type that aggregates share, called as the type is; each after those that it uses.
+    """Return a subject per type that aggregates share, named like the type, each after those that it uses.
 
     Raises ConfigurationError.
     """
-    found: dict[str, Subject] = {}
+    shared: dict[str, Subject] = {}
     for name, aggregate in pipeline.with_schemas.items():
         texts: list[str] = []
         for entry in read_references(aggregate):
@@ -60,63 +62,52 @@ def desired_references(pipeline: Pipeline) -> list[Subject]:
             by_name = entry.text if entry.uses else ""
             subject = Subject(entry.name, entry.name, text, aggregate.compatibility, by_name, entry.uses)
             texts.append(entry.text)
-            other = found.setdefault(entry.name, subject)
-            if other != subject:
+            first = shared.setdefault(entry.name, subject)
+            if first != subject:
                 raise ConfigurationError(
-                    f"type {entry.name} of aggregate {name} has another text or compatibility "
-                    f"({subject.compatibility}) than in another aggregate ({other.compatibility})",
-                    "a shared type is one subject: give these aggregates one file and one `compatibility`",
+                    f"type {entry.name} of aggregate {name} has a different text or compatibility "
+                    f"({subject.compatibility}) than in another aggregate ({first.compatibility})",
+                    "set the same file and the same `compatibility` for these aggregates: a shared type is one subject",
                 )
-    return list(found.values())
+    return list(shared.values())
 
 
 def read_actual(client: RegistryClient, subjects: list[Subject]) -> dict[str, ActualSubject]:
-    """The registry's state of each subject, by subject name."""
+    """Return the registry's state of each subject, by subject name."""
     return {
         subject.name: ActualSubject(
-            written_out(client, client.latest(subject.name)), client.compatibility(subject.name)
+            with_references_inlined(client, client.latest(subject.name)), client.compatibility(subject.name)
         )
         for subject in subjects
     }
 
 
-def written_out(client: RegistryClient, found: SchemaVersion | None) -> SchemaVersion | None:
-    """The version with every type of its references in its own text, as the transform gets it."""
-    if found is None or not found.references:
-        return found
-    texts: dict[tuple[str, int], str] = {}
-    _collect(client, found.references, texts)
-    return SchemaVersion(found.version, found.id, inline(found.text, list(texts.values())), found.references)
-
-
-def _collect(client: RegistryClient, references: tuple[Reference, ...], texts: dict[tuple[str, int], str]) -> None:
-    for entry in references:
-        key = (entry.subject, entry.version)
-        version = client.version(*key) if key not in texts else None
-        if version is not None:
-            _collect(client, version.references, texts)
-            texts[key] = version.text
+def with_references_inlined(client: RegistryClient, version: SchemaVersion | None) -> SchemaVersion | None:
+    """Return the version with every referenced type in its own text, as the transform gets it."""
+    if version is None or not version.references:
+        return version
+    return replace(version, text=client.inlined(version, f"schema id {version.id}"))
 
 
 def is_registered(subject: Subject, actual: ActualSubject) -> bool:
-    """Whether the newest version is the file's schema."""
+    """Return whether the latest version is the schema of the file."""
     return actual.latest is not None and same_schema(actual.latest.text, subject.text)
 
 
 def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Change]:
-    """Rules to set and versions to register; the rule first, so that it guards the version."""
+    """Return the compatibility levels to set and versions to register; the level first, so that it applies."""
     changes = []
     for subject in subjects:
-        live = actual[subject.name]
-        if live.compatibility != subject.compatibility:
-            before = live.compatibility or ""
-            action: Action = "update" if live.compatibility else "create"
-            reason = "rule for new versions"
+        current = actual[subject.name]
+        if current.compatibility != subject.compatibility:
+            before = current.compatibility or ""
+            action: Action = "update" if current.compatibility else "create"
+            reason = "compatibility of new versions"
             changes.append(
                 Change("registry", "compatibility", subject.name, action, reason, before, subject.compatibility)
             )
-        if not is_registered(subject, live):
-            changes.append(_schema_change(subject, live.latest))
+        if not is_registered(subject, current):
+            changes.append(_schema_change(subject, current.latest))
     return changes
 
 
@@ -126,13 +117,13 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
         return Change("registry", "schema", subject.name, "create", reason, "", "version 1")
     added, removed = fields_changed(latest.text, subject.text)
     parts = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
-    words = "; ".join(filter(None, parts))
+    fields = "; ".join(filter(None, parts))
     return Change(
         "registry",
         "schema",
         subject.name,
         "update",
-        f"{reason}: {words}" if words else reason,
+        f"{reason}: {fields}" if fields else reason,
         f"version {latest.version}",
         f"version {latest.version + 1}",
         danger(latest.text, subject.text),
@@ -140,81 +131,81 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
 
 
 def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Fields that a new version adds and removes."""
+    """Return the fields that a new version adds and removes."""
     before, after = field_paths(old), field_paths(new)
     return sorted(after - before), sorted(before - after)
 
 
 def danger(old: str, new: str) -> str:
-    """What a new version does to records under the old one, in words; empty: they are read as they were meant.
+    """Describe the effect of a new version on existing records; empty: they are read correctly.
 
-    A registry calls a change of a logical type compatible, for the bytes can be read: as another value.
+    For a registry a changed logical type is compatible, although existing records are read as different values.
     """
     misread = [
-        f"field {entry.field} is {entry.written} in the records that exist and would be read as {entry.expected}"
+        f"field {entry.field} is {entry.written} in existing records and would be read as {entry.expected}"
         for entry in differences(old, new)
         if entry.readable
     ]
-    unreadable = [f"field {_words(entry)}" for entry in differences(old, new) if not entry.readable]
+    unreadable = [f"field {_describe(entry)}" for entry in differences(old, new) if not entry.readable]
     if unreadable:
-        misread.append(f"records that exist cannot be read by the new version: {'; '.join(unreadable)}")
+        misread.append(f"existing records cannot be read by the new version: {'; '.join(unreadable)}")
     return "; ".join(misread)
 
 
-def _words(entry: Difference) -> str:
+def _describe(entry: Difference) -> str:
     return f"{entry.field} (from {entry.written} to {entry.expected})"
 
 
-def broken_fields(rule: str, old: str, new: str) -> list[str]:
-    """Fields because of which `new` may not follow `old` under a compatibility rule."""
+def incompatible_fields(level: str, old: str, new: str) -> list[str]:
+    """Return the fields that violate a compatibility level if `new` follows `old`."""
     pairs = []
-    if rule.startswith(("BACKWARD", "FULL")):
+    if level.startswith(("BACKWARD", "FULL")):
         pairs.append((old, new))
-    if rule.startswith(("FORWARD", "FULL")):
+    if level.startswith(("FORWARD", "FULL")):
         pairs.append((new, old))
-    found = [_words(entry) for pair in pairs for entry in differences(*pair) if not entry.readable]
-    return list(dict.fromkeys(found))
+    fields = [_describe(entry) for pair in pairs for entry in differences(*pair) if not entry.readable]
+    return list(dict.fromkeys(fields))
 
 
 def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual: dict[str, ActualSubject]) -> None:
-    """Stop before anything is changed when a new version breaks the subject's rule. Raises RefusedError."""
+    """Raise RefusedError if a new version violates the subject's compatibility level; changes nothing."""
     for subject in subjects:
-        live = actual[subject.name]
-        if live.latest is None or is_registered(subject, live):
+        current = actual[subject.name]
+        if current.latest is None or is_registered(subject, current):
             continue
-        _refuse_old_version(client, subject, live.latest)
-        if not _may_follow(client, subject, live, live.latest):
-            fields = ", ".join(broken_fields(subject.compatibility, live.latest.text, subject.text))
+        _refuse_old_version(client, subject, current.latest)
+        if not _may_follow(client, subject, current, current.latest):
+            fields = ", ".join(incompatible_fields(subject.compatibility, current.latest.text, subject.text))
             raise RefusedError(
                 f"schema of {subject.aggregate_type} is not {subject.compatibility} "
-                f"with version {live.latest.version} of {subject.name}{f': {fields}' if fields else ''}",
-                "give new fields a default, do not change types; or choose another `compatibility` on purpose",
+                f"with version {current.latest.version} of {subject.name}{f': {fields}' if fields else ''}",
+                INCOMPATIBLE_HINT,
             )
 
 
-def _may_follow(client: RegistryClient, subject: Subject, live: ActualSubject, latest: SchemaVersion) -> bool:
-    """By the registry's word where it can be asked: under the rule that it has, about a text that stands alone.
+def _may_follow(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
+    """Test compatibility in the registry if its level is current and the schema has no references, else locally.
 
-    Apicurio answers 422 for a schema with references here, though it accepts it for registration.
+    Apicurio rejects the test of a schema with references with HTTP 422, although it accepts its registration.
     """
-    if live.compatibility == subject.compatibility and not subject.uses and not latest.references:
+    if current.compatibility == subject.compatibility and not subject.uses and not latest.references:
         every = subject.compatibility.endswith("_TRANSITIVE")
         return client.is_compatible(subject.name, subject.text, every_version=every)
-    return not broken_fields(subject.compatibility, latest.text, subject.text)
+    return not incompatible_fields(subject.compatibility, latest.text, subject.text)
 
 
 def _refuse_old_version(client: RegistryClient, subject: Subject, latest: SchemaVersion) -> None:
-    """A registry hands out the old id for a schema that it has seen, and its newest version stays the newest."""
+    """Registering an earlier schema again returns the old id and does not make it the latest version."""
     if not subject.uses:
         version = client.lookup(subject.name, subject.text)
         if version is not None and version < latest.version:
             refuse_older(subject, latest.version)
 
 
-def refuse_older(subject: Subject, newest: int) -> None:
-    """Raises RefusedError."""
+def refuse_older(subject: Subject, latest: int) -> None:
+    """Raise RefusedError for a schema that is registered as an earlier version."""
     raise RefusedError(
-        f"schema of {subject.aggregate_type} was registered before; version {newest} of {subject.name} "
-        "stays the newest: a registry does not go back",
-        "take the newest version's schema, or change the file so that it is a new one (a `doc` will do)",
+        f"schema of {subject.aggregate_type} was registered before; version {latest} of {subject.name} "
+        "stays the latest: a registry cannot return to an earlier version",
+        "use the schema of the latest version, or change the file so that it differs (for example a `doc`)",
     )

@@ -6,9 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from outbox_common.avro_schema import inline
 from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint
-from outbox_common.schema_registry import NOT_FOUND, RegistryReader, SchemaVersion
+from outbox_common.schema_registry import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import Registry
 
@@ -86,19 +85,7 @@ class SchemaRegistry:
         if version.schema_type != "AVRO":
             message = f"{description} is {version.schema_type}, not Avro"
             raise SchemaError(message, "values of a materialized topic must be Avro")
-        texts: dict[tuple[str, int], str] = {}
-        self._collect(version, description, texts)
-        return inline(version.text, list(texts.values()))
-
-    def _collect(self, version: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
-        """Collect the texts of all references, each after those that it references itself."""
-        for reference in version.references:
-            key = (reference.subject, reference.version)
-            if key in texts:
-                continue
-            referenced = self._reader.version(*key)
-            if referenced is None:
-                message = f"{description} references {reference.name}: the registry has no version {key[1]} of {key[0]}"
-                raise SchemaError(message, "run `outbox apply` to register the schemas of the pipeline")
-            self._collect(referenced, description, texts)
-            texts[key] = referenced.text
+        try:
+            return self._reader.inlined(version, description)
+        except MissingReferenceError as error:
+            raise SchemaError(error.message, error.hint) from error

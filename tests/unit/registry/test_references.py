@@ -15,7 +15,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate, HttpService, Pipeline
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry.client import Reference, RegistryClient
-from outbox_kit.registry.state import Subject, desired_references, desired_subjects, written_out
+from outbox_kit.registry.state import Subject, desired_references, desired_subjects, with_references_inlined
 
 Serve = Callable[[Script], ScriptedServer]
 MONEY = {"type": "record", "name": "Money", "namespace": "t", "fields": [{"name": "cents", "type": "long"}]}
@@ -76,7 +76,7 @@ def test_a_version_is_read_with_every_type_in_its_text(serve: Serve) -> None:
     price, money = Reference("t.Price", "t.Price", 2), Reference("t.Money", "t.Money", 1)
     server = serve([version("o", ORDER, price), version("t.Price", PRICE, money, number=2), version("t.Money", MONEY)])
     client = RegistryClient(HttpService(url=server.url))
-    found = written_out(client, client.latest("o"))
+    found = with_references_inlined(client, client.latest("o"))
     assert found is not None
     assert found.references == (price,)
     assert json.loads(found.text)["fields"][0]["type"]["fields"][0]["type"]["fields"] == [

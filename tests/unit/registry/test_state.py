@@ -17,9 +17,9 @@ from outbox_kit.registry.client import RegistryClient, SchemaVersion
 from outbox_kit.registry.state import (
     ActualSubject,
     Subject,
-    broken_fields,
     desired_subjects,
     diff,
+    incompatible_fields,
     is_registered,
     refuse_incompatible,
 )
@@ -101,9 +101,9 @@ def of(kind: object, **more: object) -> str:
         (
             of(MILLIS),
             of(MICROS),
-            "field f is timestamp-millis in the records that exist and would be read as t",
+            "field f is timestamp-millis in existing records and would be read as t",
         ),
-        (of(CENTS), of(TENTHS), "field f is decimal of scale 2 in the records that exist and would be read as decimal"),
+        (of(CENTS), of(TENTHS), "field f is decimal of scale 2 in existing records and would be read as decimal"),
         (of({"type": "int", "logicalType": "date"}), of("int"), "field f is date"),
         (of("int"), of("string"), "cannot be read by the new version: field f (from int to string)"),
         (OTHER, of("int"), "field f (from nothing to int without a default)"),
@@ -184,8 +184,8 @@ def test_a_stricter_rule_is_held_before_it_is_set(serve: Callable[[Script], Scri
         ("BACKWARD", of(["null", "int"]), of("int"), True),
     ],
 )
-def test_broken_fields_follow_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
-    assert bool(broken_fields(rule, old, new)) is broken
+def test_incompatible_fields_follow_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
+    assert bool(incompatible_fields(rule, old, new)) is broken
 
 
 def test_going_back_is_explained_before_anything_is_registered(serve: Callable[[Script], ScriptedServer]) -> None:
@@ -232,7 +232,9 @@ def test_the_old_rule_comes_back_where_the_new_one_refuses(serve: Callable[[Scri
     rule = {"compatibility": "NONE"}
     server = serve([(200, rule), (200, {"is_compatible": False}), (200, rule), (200, latest)])
     client = RegistryClient(HttpService(url=server.url))
-    with pytest.raises(RefusedError, match=r"is not BACKWARD: x \(.*; the rule of library.book-value is NONE again"):
+    with pytest.raises(
+        RefusedError, match=r"is not BACKWARD: x \(.*; the compatibility of .* is NONE again"
+    ):
         registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), lambda _: None)
     assert [(request.method, request.body) for request in server.seen if request.method == "PUT"] == [
         ("PUT", {"compatibility": "BACKWARD"}),
@@ -247,5 +249,5 @@ def test_a_schema_that_was_registered_before_does_not_become_the_newest(
     newest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
     client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, newest)]).url))
     change = [Change("registry", "schema", SUBJECT.name, "update", "payload of book")]
-    with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the newest"):
+    with pytest.raises(RefusedError, match=r"was registered before; version 2 of library.book-value stays the latest"):
         registry_apply.apply(client, [SUBJECT], change, lambda _: None)
