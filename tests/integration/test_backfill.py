@@ -125,13 +125,13 @@ def test_a_locked_row_is_waited_for_then_named_and_the_next_run_goes_on(
         with pytest.raises(RejectedError) as caught:
             backfill(store, ["blocked"], silent, options)
         pid = other.info.backend_pid
-        assert caught.value.message.startswith("waited 0.6 s for a lock on rows of public.store_blocked; it is held by")
+        assert caught.value.message.startswith("no lock on rows of public.store_blocked within 0.6 s; it is kept by")
         assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
         assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
         other.commit()
     said: list[str] = []
     [done] = backfill(store, ["blocked"], said.append, options)
-    assert said == ["blocked: goes on after 10 aggregates", "blocked: done, 30 rows"]
+    assert said == ["blocked: resume after 10 aggregates", "blocked: finished, 30 rows"]
     assert (done.rows, done.rows_now) == (30, 20)
     rows = outbox_rows(connection, "blocked")
     assert Counter(row[0] for row in rows) == Counter({str(number): 1 for number in range(1, 31)})
@@ -153,7 +153,7 @@ def test_an_interrupted_backfill_goes_on_and_writes_nothing_twice(
     written = len(outbox_rows(connection, "plain"))
     assert 0 < written < 30
     done = in_process(store)("backfill", "plain")
-    assert f"plain: goes on after {written} aggregates" in done.stderr
+    assert f"plain: resume after {written} aggregates" in done.stderr
     assert Counter(row[0] for row in outbox_rows(connection, "plain")) == {str(number): 1 for number in range(1, 31)}
 
 
@@ -167,7 +167,7 @@ def test_what_is_finished_is_not_run_again_unless_asked_for(store: Deployment, c
     [restarted] = backfill(store, ["filtered"], said.append, Options(restart=True))
     # The query leaves every second item out: they are counted, not lost from the count.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert said[-1] == "filtered: done, 15 rows, 15 skipped: the query leaves them out"
+    assert said[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -209,7 +209,7 @@ def test_chosen_keys_are_written_again(store: Deployment, connection: Connection
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
-        "1 of the keys have no row in public.store_mended, or its query leaves them out: 999; 2 others were written"
+        "1 of the keys have no row in public.store_mended, or its query omits them: 999; 2 others were written"
     )
     assert "--tombstones" in caught.value.hint
     assert [row[:2] for row in outbox_rows(connection, "mended")] == [("1", "republish"), ("2", "republish")]
@@ -226,7 +226,7 @@ def test_a_tombstone_waits_for_whoever_may_be_bringing_the_aggregate_back(
     """Its row cannot be locked, for there is none: so the table is, and what came back gets its state."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
-        with pytest.raises(RejectedError, match=r"lock on table public\.store_unmended; it is held by pid "):
+        with pytest.raises(RejectedError, match=r"no lock on table public\.store_unmended within .* s; it is kept by pid "):
             republish(store, "unmended", ["77"], silent, tombstones=True, lock_seconds=2.0)
         assert outbox_rows(connection, "unmended") == []
         other.commit()
@@ -266,7 +266,7 @@ def test_without_a_slot_nothing_is_written(
         backfill(deploy("unready", applied=False), ["book"], silent)
     gone = with_slot(store, "unready_s", tmp_path)
     written = connection.execute("select count(*) from store_event").fetchone()
-    with pytest.raises(RefusedError, match="slot 'unready_s' is gone"):
+    with pytest.raises(RefusedError, match="slot 'unready_s' does not exist"):
         republish(gone, "mended", ["1"], silent)
     assert connection.execute("select count(*) from store_event").fetchone() == written
 

@@ -174,7 +174,7 @@ def test_slot_lost(world: World, play: Play) -> None:
     lost, _ = world.write()
     done = play("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
-    assert "is gone" in done[1].stderr
+    assert "does not exist" in done[1].stderr
     world.comes_to(lost, live=True)
     world.arrives(world.write()[1])
 
@@ -183,7 +183,7 @@ def test_wal_filling(world: World, play: Play) -> None:
     world.stop()
     _, event = world.write()
     done = play("wal-filling")
-    assert "nobody reads slot incidents_outbox" in done[0].stderr
+    assert "slot incidents_outbox is not active" in done[0].stderr
     assert re.search(r"retained WAL +\d", done[0].stdout)
     world.arrives(event)
 
@@ -201,8 +201,8 @@ def test_failover_and_restore(world: World, play: Play) -> None:
     )
     meanwhile, _ = world.write()
     done = play("restore")
-    assert "the database is another one" in done[1].stderr
-    assert "the database is another one" in done[2].stderr
+    assert "system identifier of the database is " in done[1].stderr
+    assert "system identifier of the database is " in done[2].stderr
     world.comes_to(meanwhile, live=True)
     world.arrives(world.write()[1])
     raised = world.deployment.lock()
@@ -216,7 +216,7 @@ def test_two_connectors_on_one_slot(world: World, play: Play) -> None:
     # What another reader does: it confirms what this connector never saw.
     world.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
     done = play("two-readers")
-    assert "is read by somebody else" in done[0].stderr
+    assert "beyond the offset of connector" in done[0].stderr
     world.comes_to(lost, live=True)
     world.arrives(world.write()[1])
 

@@ -22,7 +22,7 @@ from tests.integration.test_records import book
 from outbox_kit.backfill import adopt
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import PIPELINE_KEY, was_edited
-from outbox_kit.connect.state import seed
+from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.advisory_lock import exclusive
@@ -126,7 +126,7 @@ def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
         deployment.connect.create_stopped(old, plain_connector(deployment, **changes))
         connect_lifecycle.stop(deployment.connect, old)
         deployment.connect.resume(old)
-        connect_lifecycle.wait_running(deployment.connect, old)
+        connect_lifecycle.wait_for_state(deployment.connect, old)
         before = Before(deployment, old)
         before.wait_streaming(source_dsn)
         return before
@@ -265,18 +265,18 @@ def test_what_cannot_be_taken_over_is_refused_before_anything_stops(shared: Befo
         return replace(deployment, pipeline=deployment.pipeline.model_copy(update={"connector": connector}))
 
     for target, old, message in (
-        (deployment, "nobody", "there is no connector 'nobody'"),
-        (with_source(slot="nowhere"), "old-freed", "there is no slot 'nowhere'"),
+        (deployment, "nobody", "connector 'nobody' does not exist"),
+        (with_source(slot="nowhere"), "old-freed", "slot 'nowhere' does not exist"),
         (with_source(publication="nowhere"), "old-freed", "there is no publication 'nowhere'"),
         (with_source(slot=library.pipeline.source.slot), "old-freed", "has slot.name 'freed_s', the pipeline 'library"),
         (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the pipeline's own"),
-        (with_connector("library-outbox"), "old-freed", "are both there, and 'old-freed' runs"),
+        (with_connector("library-outbox"), "old-freed", "both exist, and 'old-freed' is RUNNING"),
     ):
         with pytest.raises(RefusedError, match=message):
             adopt(target, old, silent)
     with (
         exclusive(deployment.environment.source, "freed"),
-        pytest.raises(RefusedError, match="another apply of 'freed' is under way"),
+        pytest.raises(RefusedError, match="another apply of 'freed' is running"),
     ):
         adopt(deployment, "old-freed", silent)
     assert connect_lifecycle.is_running(deployment.connect.status("old-freed"))

@@ -36,7 +36,7 @@ def test_a_lost_slot_is_refused_and_recovered(outbox: Outbox, deploy: Deploy, so
 
     refused = outbox("apply", "--yes", pipeline="lostslot")
     assert refused.code == 1, refused.words
-    assert "slot 'lostslot_s' is gone" in refused.stderr
+    assert "slot 'lostslot_s', created at " in refused.stderr
     assert "`outbox apply --recover`" in refused.stderr
 
     recovered = outbox("apply", "--yes", "--recover", pipeline="lostslot")
@@ -63,7 +63,7 @@ def test_a_connector_ahead_of_the_server_is_refused(outbox: Outbox, deploy: Depl
     )
     refused = outbox("plan", pipeline="rewound")
     assert refused.code == 1, refused.words
-    assert f"connector 'rewound' stands at {ahead}, the server only at " in refused.stderr
+    assert f"the offset of connector 'rewound' is at {ahead}, the server only at " in refused.stderr
     recovered = outbox("apply", "--yes", "--recover", pipeline="rewound")
     assert recovered.code == 0, recovered.words
     arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))

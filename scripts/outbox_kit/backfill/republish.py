@@ -67,7 +67,7 @@ def _refuse_missing(states: States, missing: list[str], written: int, *, tombsto
         return
     listed = ", ".join(missing[:MAX_LISTED]) + (", ..." if len(missing) > MAX_LISTED else "")
     raise RefusedError(
-        f"{len(missing)} keys have no row in {states.backfill.table}, or its query omits them: {listed}; "
+        f"{len(missing)} of the keys have no row in {states.backfill.table}, or its query omits them: {listed}; "
         f"{written} others were written",
         "a tombstone needs the partition field, which no outbox row of the key has; or change the query"
         if tombstones
