@@ -1,3 +1,3 @@
-"""Names of the headers that every record has (docs/contract.md); nothing else may take them."""
+"""Headers of every record (docs/contract.md); no other header may have one of these names."""
 
 CONTRACT_HEADERS = ("event_id", "event_type", "aggregate_type", "event_time", "source_sequence")

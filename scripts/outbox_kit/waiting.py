@@ -1,4 +1,4 @@
-"""The one way to wait: bounded, and able to say what it waited for and what it last saw."""
+"""Bounded waiting for a condition, with the last observation in the error."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Seen(Generic[T]):
-    """One look at something awaited: its value once it is there, and what was seen, in words."""
+    """Result of one poll: the awaited value, or None, and a description of the observed state."""
 
     value: T | None
     text: str
 
 
-def wait_for(what: str, look: Callable[[], Seen[T]], *, seconds: float, every: float = 0.25, hint: str = "") -> T:
-    """Look until `look` has a value, for at most `seconds`; look at once, then every `every` seconds.
+def wait_for(subject: str, poll: Callable[[], Seen[T]], *, seconds: float, every: float = 0.25, hint: str = "") -> T:
+    """Call `poll` at once and then every `every` seconds until it returns a value; return that value.
 
-    Raises WaitTimeoutError, naming what was awaited and what was last seen. What `look` raises ends
-    the wait at once: use it for what cannot get better.
+    Raises WaitTimeoutError after `seconds`. An exception of `poll` ends the wait: raise it for permanent failures.
     """
     retrying = Retrying(
         stop=stop_after_delay(seconds),
         wait=wait_fixed(every),
-        retry=retry_if_result(lambda seen: seen.value is None),
+        retry=retry_if_result(lambda result: result.value is None),
     )
     try:
-        seen = retrying(look)
+        result = retrying(poll)
     except RetryError as error:
         last: Seen[T] = error.last_attempt.result()
-        message = f"waited {seconds:g} s for {what}; last seen: {last.text}"
+        message = f"waited {seconds:g} s for {subject}; last seen: {last.text}"
         raise WaitTimeoutError(message, hint) from None
-    if seen.value is None:  # unreachable by the retry condition; tells the type checker
-        raise WaitTimeoutError(f"waited for {what}; last seen: {seen.text}", hint)
-    return seen.value
+    if result.value is None:  # unreachable: for the type checker
+        raise WaitTimeoutError(f"waited for {subject}; last seen: {result.text}", hint)
+    return result.value

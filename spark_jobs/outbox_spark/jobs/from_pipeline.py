@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from outbox_kit.errors import OutboxKitError
 from outbox_kit.pipeline import Environment, Materialization, Overrides, Pipeline, load_files
 from outbox_kit.pipeline.loading import environment_values
 from outbox_spark.errors import ConfigurationError
@@ -48,10 +47,7 @@ def load_jobs(
     `environ` replaces the environment variables. Raises ConfigurationError when a file is wrong or no job is selected.
     """
     overrides = Overrides() if environ is None else Overrides(environ=environ)
-    try:
-        pipeline, environment = load_files(pipeline_file, environment_name, overrides, needs=_SECTIONS)
-    except OutboxKitError as error:
-        raise ConfigurationError(error.message, error.hint) from error
+    pipeline, environment = load_files(pipeline_file, environment_name, overrides, needs=_SECTIONS)
     entries = pipeline.materializations
     entries = select(entries, lambda entry: (entry.aggregate, entry.target), aggregates, targets, pipeline_file)
     return [_job(pipeline, environment, entry) for entry in entries]
@@ -113,10 +109,7 @@ def jobs_without_secrets(
     The variables need not be set. The name is the one in the environment file; where it has none (a literal value, or
     one of the embedded stack), the variable that overrides the key: OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
     """
-    try:
-        raw = environment_values(environment_name, pipeline_file, Overrides()).data
-    except OutboxKitError as error:
-        raise ConfigurationError(error.message, error.hint) from error
+    raw = environment_values(environment_name, pipeline_file, Overrides()).data
     names = {name for text in _secret_texts(raw) for name in _VARIABLE.findall(text)}
     environ = {**os.environ, **{name: reference(name) for name in names}}
     jobs = load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, environ=environ)
@@ -165,10 +158,7 @@ def _reference_for(value: str, *location: str) -> str:
 
 def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, Source]:
     """Return the source tables of the aggregates, by aggregate. Raises ConfigurationError when none has one."""
-    try:
-        pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
-    except OutboxKitError as error:
-        raise ConfigurationError(error.message, error.hint) from error
+    pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database, admin = environment.source, environment.source.admin
     sources = {
         name: to_struct(
