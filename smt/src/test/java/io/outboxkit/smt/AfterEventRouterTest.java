@@ -50,10 +50,7 @@ class AfterEventRouterTest {
 
   private static <T extends Transformation<SourceRecord>> T with(
       T transform, Map<String, String> props, String... more) {
-    for (int i = 0; i < more.length; i += 2) {
-      props.put(more[i], more[i + 1]);
-    }
-    transform.configure(props);
+    transform.configure(Routers.with(props, more));
     return transform;
   }
 

@@ -1,5 +1,6 @@
 package io.outboxkit.smt;
 
+import static io.outboxkit.smt.Routers.concat;
 import static io.outboxkit.smt.Routers.headers;
 import static io.outboxkit.smt.Routers.router;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -7,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
 
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.stream.Stream;
@@ -24,10 +24,7 @@ class CloudEventsTest {
   private static final String SOURCE = "https://example.org/library";
 
   private static OutboxRouter<SourceRecord> events(String... more) {
-    String[] all = Arrays.copyOf(more, more.length + 2);
-    all[more.length] = "cloudevents.source";
-    all[more.length + 1] = SOURCE;
-    return router(all);
+    return router(concat(more, "cloudevents.source", SOURCE));
   }
 
   @Test

@@ -3,8 +3,6 @@ package io.outboxkit.smt;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.util.HashMap;
-import java.util.Map;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.source.SourceRecord;
@@ -23,13 +21,6 @@ public final class Errors {
         value == null && missing
             || message.startsWith("Invalid value " + value + " for configuration " + option + ": "),
         message);
-  }
-
-  /** Configure the transform with the properties whose value is not null. */
-  static void configure(Transformation<SourceRecord> transform, Map<String, String> props) {
-    Map<String, String> set = new HashMap<>(props);
-    set.values().removeIf(value -> value == null);
-    transform.configure(set);
   }
 
   /** Assert that a record stops the task, and return the message. */

@@ -3,6 +3,7 @@ package io.outboxkit.smt;
 import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Routers.headers;
 import static io.outboxkit.smt.Routers.router;
+import static io.outboxkit.smt.Routers.text;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
@@ -356,9 +357,5 @@ class InvalidRowsTest {
         "the payload fits no schema version of note (2, 1); with version 2, stars: expected int,"
             + " found string",
         headers(out).get("dead_letter_message"));
-  }
-
-  private static String text(SourceRecord record) {
-    return new String((byte[]) record.value(), StandardCharsets.UTF_8);
   }
 }

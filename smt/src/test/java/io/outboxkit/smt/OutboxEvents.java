@@ -112,6 +112,17 @@ public final class OutboxEvents {
   }
 
   /** A logical decoding message with this prefix and content, transactional or not. */
+  /** A transactional message of the prefix {@code outbox} with the members of a row. */
+  public static SourceRecord message(String payload, String moreMembers) {
+    String content =
+        "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
+            + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": "
+            + payload
+            + moreMembers
+            + "}";
+    return message("outbox", content.getBytes(java.nio.charset.StandardCharsets.UTF_8), true);
+  }
+
   public static SourceRecord message(String prefix, Object content, boolean transactional) {
     OutboxEvents event = insert();
     event.transaction = transactional ? 771L : null;

@@ -2,7 +2,6 @@ package io.outboxkit.smt;
 
 import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Errors.assertRejected;
-import static io.outboxkit.smt.Errors.configure;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertSame;
@@ -23,15 +22,17 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** JSON text to Structs of declared schemas. The values themselves: ConverterAgreesTest. */
 class ParsePayloadTest {
   private static Map<String, String> props(String... more) {
-    Map<String, String> props = new HashMap<>();
-    props.put("aggregates", "note");
-    props.put("aggregate.note.schema.versions", "2,1");
-    props.put("aggregate.note.schema.2", Routers.NOTE_V2);
-    props.put("aggregate.note.schema.1", Routers.NOTE_V1);
-    for (int i = 0; i < more.length; i += 2) {
-      props.put(more[i], more[i + 1]);
-    }
-    return props;
+    Map<String, String> props =
+        Map.of(
+            "aggregates",
+            "note",
+            "aggregate.note.schema.versions",
+            "2,1",
+            "aggregate.note.schema.2",
+            Routers.NOTE_V2,
+            "aggregate.note.schema.1",
+            Routers.NOTE_V1);
+    return Routers.with(new HashMap<>(props), more);
   }
 
   private static ParsePayload<SourceRecord> parse(String... more) {
@@ -141,6 +142,6 @@ class ParsePayloadTest {
   @ParameterizedTest
   @MethodSource("invalidOptions")
   void invalidOptionsAreRejected(String name, String value, String option, String reported) {
-    assertRejected(option, reported, () -> configure(new ParsePayload<>(), props(name, value)));
+    assertRejected(option, reported, () -> parse(name, value));
   }
 }

@@ -6,6 +6,7 @@ import static io.outboxkit.smt.Routers.NOTE_V1_ID;
 import static io.outboxkit.smt.Routers.NOTE_V2;
 import static io.outboxkit.smt.Routers.NOTE_V2_ID;
 import static io.outboxkit.smt.Routers.body;
+import static io.outboxkit.smt.Routers.concat;
 import static io.outboxkit.smt.Routers.headers;
 import static io.outboxkit.smt.Routers.router;
 import static io.outboxkit.smt.Routers.twoVersions;
@@ -19,7 +20,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.outboxkit.smt.util.Bytes;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.stream.Stream;
 import org.apache.kafka.connect.data.Schema;
@@ -54,9 +54,7 @@ class PayloadFormatsTest {
 
   /** confluent-avro with two versions, avro with one. */
   private static OutboxRouter<SourceRecord> binary(String format, String... more) {
-    String[] all = Arrays.copyOf(more, more.length + 2);
-    all[more.length] = FORMAT;
-    all[more.length + 1] = format;
+    String[] all = concat(more, FORMAT, format);
     return router(format.equals("avro") ? all : twoVersions(all));
   }
 
@@ -66,7 +64,7 @@ class PayloadFormatsTest {
   }
 
   private static OutboxRouter<SourceRecord> text(String... more) {
-    String[] without = {
+    String[] text = {
       FORMAT,
       "text",
       "aggregate.note.schema.versions",
@@ -76,7 +74,7 @@ class PayloadFormatsTest {
       "aggregate.note.schema.1.id",
       null
     };
-    return router(Stream.of(without, more).flatMap(Stream::of).toArray(String[]::new));
+    return router(concat(text, more));
   }
 
   static Stream<Arguments> avroBodies() {
@@ -284,7 +282,7 @@ class PayloadFormatsTest {
                     .column("payload", Schema.OPTIONAL_STRING_SCHEMA, payload)
                     .record());
     assertSame(Schema.BYTES_SCHEMA, out.valueSchema());
-    assertEquals(payload, new String((byte[]) out.value(), StandardCharsets.UTF_8));
+    assertEquals(payload, Routers.text(out));
   }
 
   @Test
@@ -309,24 +307,15 @@ class PayloadFormatsTest {
   @ParameterizedTest
   @ValueSource(strings = {"{\"a\" : 1.50}", "\"text\"", "7"})
   void textOfAMessageIsItsJson(String payload) {
-    SourceRecord out = text("message.prefix", "outbox").apply(message(payload));
-    assertEquals(payload, new String((byte[]) out.value(), StandardCharsets.UTF_8));
+    SourceRecord out = text("message.prefix", "outbox").apply(OutboxEvents.message(payload, ""));
+    assertEquals(payload, Routers.text(out));
   }
 
   @Test
   void jsonNullInAMessageIsATombstoneOfText() {
-    SourceRecord out = text("message.prefix", "outbox").apply(message("null"));
+    SourceRecord out = text("message.prefix", "outbox").apply(OutboxEvents.message("null", ""));
     assertNull(out.value());
     assertNull(out.valueSchema());
-  }
-
-  private static SourceRecord message(String payload) {
-    String content =
-        "{\"id\": \"1\", \"aggregate_type\": \"note\", \"aggregate_id\": \"n\", \"event_type\":"
-            + " \"E\", \"created_at\": \"2026-11-20T18:31:38Z\", \"payload\": "
-            + payload
-            + "}";
-    return OutboxEvents.message("outbox", content.getBytes(StandardCharsets.UTF_8), true);
   }
 
   /** One aggregate as Avro, another as the JSON that it is, from one table. */
@@ -339,8 +328,7 @@ class PayloadFormatsTest {
             "aggregate.page.partitions", "1",
             "aggregate.page.payload.format", "text");
     SourceRecord page = router.apply(OutboxEvents.insert().with("aggregate_type", "page").record());
-    assertEquals(
-        "{\"text\": \"hello\"}", new String((byte[]) page.value(), StandardCharsets.UTF_8));
+    assertEquals("{\"text\": \"hello\"}", Routers.text(page));
     assertEquals(0, ((byte[]) router.apply(OutboxEvents.insert().record()).value())[0]);
   }
 }

@@ -2,7 +2,6 @@ package io.outboxkit.smt;
 
 import static io.outboxkit.smt.Errors.assertFails;
 import static io.outboxkit.smt.Errors.assertRejected;
-import static io.outboxkit.smt.Errors.configure;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.params.provider.Arguments.arguments;
@@ -79,9 +78,7 @@ class RouteByFieldTest {
     "key, a:b/c, topics, b/c"
   })
   void invalidOptionsAreRejected(String field, String topics, String option, String reported) {
-    Map<String, String> props = new HashMap<>();
-    props.put("field", field);
-    props.put("topics", topics);
-    assertRejected(option, reported, () -> configure(new RouteByField<>(), props));
+    Map<String, String> props = Routers.with(new HashMap<>(), "field", field, "topics", topics);
+    assertRejected(option, reported, () -> new RouteByField<>().configure(props));
   }
 }

@@ -208,7 +208,7 @@ class RouterConfigTest {
       "aggregate.page.schema.7.id",
       Integer.toString(Routers.NOTE_V1_ID)
     };
-    return Stream.of(page, more).flatMap(Stream::of).toArray(String[]::new);
+    return Routers.concat(page, more);
   }
 
   @ParameterizedTest

@@ -4,6 +4,7 @@ import io.outboxkit.smt.avro.AvroOutput;
 import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.avro.PayloadException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -42,17 +43,26 @@ public final class Routers {
     return props;
   }
 
-  /** As {@link #props}, with further settings as name, value, name, value; null takes one out. */
+  /** As {@link #props()}, with further settings as name, value, ...; null removes a setting. */
   public static Map<String, String> props(String... more) {
-    Map<String, String> props = props();
+    return with(props(), more);
+  }
+
+  /** Set properties, given as name, value, ..., and remove those whose value is null. */
+  public static Map<String, String> with(Map<String, String> props, String... more) {
     for (int i = 0; i < more.length; i += 2) {
-      if (more[i + 1] == null) {
-        props.remove(more[i]);
-      } else {
-        props.put(more[i], more[i + 1]);
-      }
+      props.put(more[i], more[i + 1]);
     }
+    props.values().removeIf(value -> value == null);
     return props;
+  }
+
+  static String[] concat(String[] first, String... second) {
+    return Stream.of(first, second).flatMap(Stream::of).toArray(String[]::new);
+  }
+
+  static String text(SourceRecord record) {
+    return new String((byte[]) record.value(), StandardCharsets.UTF_8);
   }
 
   /** Settings of a second, newer schema version of {@code note}, with further ones. */
@@ -65,7 +75,7 @@ public final class Routers {
       "aggregate.note.schema.2.id",
       Integer.toString(NOTE_V2_ID)
     };
-    return Stream.of(versions, more).flatMap(Stream::of).toArray(String[]::new);
+    return concat(versions, more);
   }
 
   /** The Avro body of the value that the JSON text is by the schema. */

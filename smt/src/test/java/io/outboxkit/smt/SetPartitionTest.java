@@ -27,12 +27,8 @@ import org.junit.jupiter.params.provider.MethodSource;
 /** Field and partition count. The partitions are compared in PartitionPropertyTest. */
 class SetPartitionTest {
   private static SetPartition<SourceRecord> setPartition(String... props) {
-    Map<String, String> all = new HashMap<>();
-    for (int i = 0; i < props.length; i += 2) {
-      all.put(props[i], props[i + 1]);
-    }
     SetPartition<SourceRecord> transform = new SetPartition<>();
-    transform.configure(all);
+    transform.configure(Routers.with(new HashMap<>(), props));
     return transform;
   }
 

@@ -61,10 +61,7 @@ final class Sides {
 
   private static UnaryOperator<SourceRecord> configured(
       Transformation<SourceRecord> transform, Map<String, String> props, String... more) {
-    for (int i = 0; i < more.length; i += 2) {
-      props.put(more[i], more[i + 1]);
-    }
-    transform.configure(props);
+    transform.configure(Routers.with(props, more));
     return transform::apply;
   }
 
