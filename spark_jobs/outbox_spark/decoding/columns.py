@@ -1,8 +1,7 @@
-"""From an Avro record schema to the columns of a table. The one list of what each Avro type becomes."""
+"""Columns of a table from an Avro record schema: which column type each Avro type becomes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,20 +10,20 @@ from typing import Any
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812
 
+from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.errors import SchemaError
 
 KEY_COLUMN = "aggregate_id"
 METADATA_COLUMNS = ["_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp"]
-"""Where a row comes from; the same columns in every target."""
+"""Origin of a row; the same columns in every target."""
 
 OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
-"""What is to be done with a decoded row. `_reason` is set for what goes to quarantine; `_key` and `_value`
-(binary) only for those."""
+"""Outcome of decoding. `_reason` is set for records to quarantine; `_key` and `_value` (binary) for those only."""
 
 STALE_COLUMN = "_stale"
-"""True while the newest record of the key is in quarantine: the row shows an older state."""
+"""True while the newest record of the key is in quarantine: the row is an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
-"""In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key is there."""
+"""In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
 """In history tables: Kafka timestamps of this version and of the one that ended it; NULL for the current one."""
 
@@ -45,7 +44,7 @@ _UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 
 
 class Kind(StrEnum):
-    """What a column holds, by its name in PostgreSQL; numeric has precision and scale besides."""
+    """Type of a column, by its name in PostgreSQL; numeric also has precision and scale."""
 
     TEXT = "text"
     UUID = "uuid"
@@ -99,19 +98,19 @@ class Column:
     name: str
     kind: Kind
     avro_type: str
-    """string, int, long, ..., or the logical type where it decides the encoding: time-millis."""
+    """string, int, long, ..., or the logical type if it decides the encoding: time-millis."""
     precision: int = 0
     scale: int = 0
     has_default: bool = False
-    """Whether the field has a default other than null: rows from before the field show it."""
+    """Whether the field has a default other than null, which rows from before the field have."""
     doc: str = ""
-    """What the schema says of the field: the comment of the column."""
+    """Documentation of the field, the comment of the column."""
 
     def value(self, raw: Expression) -> Expression:
-        """What from_avro yields for this field, in the type that every target gets.
+        """Convert the result of from_avro to the type that every target gets.
 
-        uuid is its 36-character text; a time of day is text `HH:MM:SS.ffffff`, because the lake formats
-        have no such type; everything else is what from_avro yields.
+        uuid is its 36-character text; a time of day is text `HH:MM:SS.ffffff`, because the lake formats have no such
+        type; every other type is unchanged.
         """
         if self.kind is Kind.UUID and self.avro_type == "fixed":
             return F.regexp_replace(F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
@@ -120,7 +119,7 @@ class Column:
         return raw
 
     def invalid(self, raw: Expression) -> Expression | None:
-        """True where a value that Avro could decode is none of the logical type; None: always valid."""
+        """Return a condition: a decoded value is not valid for the logical type; None: always valid."""
         if self.kind is Kind.UUID and self.avro_type == "string":
             return ~F.rlike(raw, F.lit(_UUID_PATTERN))
         if self.kind is Kind.TIME:
@@ -132,38 +131,30 @@ class Column:
 
 
 def columns_of(schema: str, subject: str) -> list[Column]:
-    """Columns of an Avro record schema (JSON text), in its order, the key and metadata columns not included.
+    """Return the columns of an Avro record schema (JSON text) in its order, without key and metadata columns.
 
-    Raises SchemaError for what cannot be a table.
+    Raises SchemaError if the schema cannot become a table.
     """
-    record = json.loads(schema)
-    if not isinstance(record, dict) or record.get("type") != "record":
-        raise SchemaError(f"{subject} is not a record", "a materialized topic holds one record per aggregate")
-    named: dict[str, Any] = {}
-    _collect_names(record, record.get("namespace", ""), named)
-    namespace = record.get("namespace", "")
-    columns = [
-        replace(_column(field, namespace, named, subject), doc=str(field.get("doc") or ""))
-        for field in record["fields"]
-    ]
+    tree = load(schema)
+    if kind_of(tree.root) != "record":
+        raise SchemaError(f"{subject} is not a record", "register a record schema: one record per aggregate")
+    columns = [replace(_column(field, tree, subject), doc=str(field.get("doc") or "")) for field in tree.root["fields"]]
     _check_names(columns, subject)
     return columns
 
 
-def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], subject: str) -> Column:
+def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
     name = str(field["name"])
     has_default = field.get("default") is not None
-    base = _without_null(field["type"])
-    if isinstance(base, str) and base not in _PLAIN:
-        base = named.get(base) or named.get(f"{namespace}.{base}", base)
+    base = tree.definition(_without_null(field["type"]))
     if isinstance(base, list):
         kind = _union_kind(base)
         return Column(name, kind, "union", has_default=has_default)
     definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
     avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _PLAIN:
-        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "such a field cannot be a column")
-    # Avro's own rule: a logical type that is not known is ignored.
+        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "use a type that a column can have")
+    # As Avro specifies, an unknown logical type is ignored.
     kind = _LOGICAL.get((avro_type, logical), _PLAIN[avro_type])
     if kind is Kind.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
         kind = Kind.BYTES
@@ -175,12 +166,12 @@ def _column(field: Mapping[str, Any], namespace: str, named: Mapping[str, Any], 
 def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
     precision, scale = int(definition["precision"]), int(definition.get("scale", 0))
     if precision > MAX_PRECISION:
-        message = f"{subject}: field {name} is a decimal of precision {precision}; Spark holds {MAX_PRECISION}"
+        message = f"{subject}: field {name} is a decimal of precision {precision}; Spark supports {MAX_PRECISION}"
         raise SchemaError(message, "declare a smaller precision, or use a string")
     return Column(name, Kind.NUMERIC, avro_type, precision, scale, has_default)
 
 
-def _without_null(avro_type: object) -> Any:  # noqa: ANN401 - any node of an Avro schema
+def _without_null(avro_type: Node) -> Node:
     if not isinstance(avro_type, list):
         return avro_type
     others = [branch for branch in avro_type if branch != "null"]
@@ -198,30 +189,16 @@ def _union_kind(branches: list[Any]) -> Kind:
     return Kind.JSON
 
 
-def _collect_names(node: Any, namespace: str, named: dict[str, Any]) -> None:  # noqa: ANN401 - Avro schema
-    """Definitions of named types by full name: a later field may refer to one by name."""
-    if isinstance(node, list):
-        for branch in node:
-            _collect_names(branch, namespace, named)
-    elif isinstance(node, dict):
-        inner = str(node.get("namespace", namespace))
-        if "name" in node and node.get("type") in ("record", "enum", "fixed"):
-            name = str(node["name"])
-            named[name if "." in name or not inner else f"{inner}.{name}"] = node
-        for part in ("fields", "items", "values", "type"):
-            _collect_names(node.get(part), inner, named)
-
-
 def _check_names(columns: list[Column], subject: str) -> None:
-    seen = {KEY_COLUMN}
+    names = {KEY_COLUMN}
     for column in columns:
-        # Spark and the lake formats take names that differ in case for the same.
+        # Names in Spark and the lake formats are case-insensitive.
         name = column.name.lower()
         if name == KEY_COLUMN:
             raise SchemaError(f"{subject}: field {column.name} has the name of the key column", "rename it")
-        if name in seen:
-            message = f"{subject}: two fields are named {column.name}, but for upper and lower case"
+        if name in names:
+            message = f"{subject}: two fields are named {column.name}, differing in case only"
             raise SchemaError(message, "rename one of them")
         if name in RESERVED_COLUMNS:
             raise SchemaError(f"{subject}: field {column.name} has the name of a column of the job", "rename it")
-        seen.add(name)
+        names.add(name)

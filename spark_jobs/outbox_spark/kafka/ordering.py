@@ -1,9 +1,9 @@
-"""The one ordering rule: (source_sequence, partition_epoch, offset), the newest wins.
+"""The ordering rule of all sinks: (source_sequence, partition_epoch, offset), the newest wins.
 
 source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
-It begins with the source epoch and has a fixed width, so that the order of the text is the order of the
-versions: epoch, then commit, then event. Records of other topics have none; they are ordered by
-(partition_epoch, offset). Both compare in Spark, in PostgreSQL (collation "C") and in Delta alike.
+It begins with the source epoch and has a fixed width, so that text order is version order: epoch, commit, event.
+Records of other topics have none; they are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
+Delta compare both in the same way.
 """
 
 from __future__ import annotations
@@ -17,33 +17,30 @@ SEQUENCE_HEADER = "source_sequence"
 SEQUENCE_LENGTH = 38
 
 VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
-"""Columns of every target that together are the version of a row. `_sequence` is '' where records have none:
-a NULL would make every comparison unknown."""
+"""Columns that are the version of a row in every target. `_sequence` is '' if records have none, as comparisons with
+NULL are unknown."""
 
-# How a record carries its sequence, as bits, so that one aggregate tells which kinds occur.
+# Kinds of sequence as bits: one aggregate determines which kinds occur.
 NO_SEQUENCE = 1
-GOOD_SEQUENCE = 2
+VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4
 
 
 def sequence_of(headers: Column) -> Column:
-    """The source_sequence header as binary; NULL without one.
-
-    Of several headers of that name the last counts, as in Kafka's own `Headers.lastHeader`.
-    """
+    """Return the source_sequence header as binary; NULL if there is none."""
     return last_header(headers, SEQUENCE_HEADER)
 
 
 def sequence_kind(sequence: Column) -> Column:
-    """Which of the three kinds above a sequence is, as an integer with one bit set."""
+    """Return the kind of a sequence, an integer with one of the bits above."""
     return (
         F.when(sequence.isNull(), F.lit(NO_SEQUENCE))
-        .when(F.octet_length(sequence) == SEQUENCE_LENGTH, F.lit(GOOD_SEQUENCE))
+        .when(F.octet_length(sequence) == SEQUENCE_LENGTH, F.lit(VALID_SEQUENCE))
         .otherwise(F.lit(MALFORMED_SEQUENCE))
     )
 
 
 def version_sql(alias: str) -> str:
-    """The version of a row of `alias` as a Spark SQL expression that compares with > and <=."""
+    """Return the version of a row of `alias` as a Spark SQL expression, which can be compared."""
     columns = ", ".join(f"{alias}.`{name}`" for name in VERSION_COLUMNS)
     return f"struct({columns})"

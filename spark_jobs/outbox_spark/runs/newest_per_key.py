@@ -16,11 +16,11 @@ from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, Format, MaterializeJob, Ordering, ReadRange
 from outbox_spark.kafka.newest_reader import COLUMNS, select_columns
 from outbox_spark.kafka.ordering import (
-    GOOD_SEQUENCE,
     MALFORMED_SEQUENCE,
     NO_SEQUENCE,
     SEQUENCE_HEADER,
     SEQUENCE_LENGTH,
+    VALID_SEQUENCE,
     sequence_kind,
     sequence_of,
 )
@@ -215,11 +215,11 @@ def ordering_of(
     known = committed.ordering if committed else None
     if summary.kinds == 0:
         return known
-    if summary.kinds == GOOD_SEQUENCE and known is not Ordering.OFFSET:
+    if summary.kinds == VALID_SEQUENCE and known is not Ordering.OFFSET:
         return Ordering.SEQUENCE
     if summary.kinds == NO_SEQUENCE and known is not Ordering.SEQUENCE:
         return Ordering.OFFSET
-    expected = known or (Ordering.SEQUENCE if summary.kinds & GOOD_SEQUENCE else Ordering.OFFSET)
+    expected = known or (Ordering.SEQUENCE if summary.kinds & VALID_SEQUENCE else Ordering.OFFSET)
     raise RefusedError(
         f"topic {job.topic}: {_mixture(summary.kinds, expected)}; {_example(records(), expected)}",
         "find the other producer of the topic: either all of its records have the header or none; "
@@ -236,7 +236,7 @@ def _mixture(kinds: int, expected: Ordering) -> str:
 
 
 def _example(records: DataFrame, expected: Ordering) -> str:
-    valid = GOOD_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
+    valid = VALID_SEQUENCE if expected is Ordering.SEQUENCE else NO_SEQUENCE
     row = (
         records.select("partition", "offset", sequence_kind(sequence_of(F.col("headers"))).alias("kind"))
         .where(F.col("kind") != valid)

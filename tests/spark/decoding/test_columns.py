@@ -180,10 +180,10 @@ def test_a_changed_type_is_refused_before_anything_is_written(target: Target) ->
     [
         ([{"name": "Aggregate_Id", "type": "string"}], "name of the key column"),
         ([{"name": "_offset", "type": "long"}], "name of a column of the job"),
-        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "but for upper and lower case"),
+        ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "differing in case only"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],
-            "precision 39; Spark holds 38",
+            "precision 39; Spark supports 38",
         ),
     ],
 )
