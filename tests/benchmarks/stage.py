@@ -23,8 +23,8 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.offset_seeding import Start
-from outbox_kit.connect.state import seed_offset
 from outbox_kit.deployment import Deployment, apply, open_deployment
+from outbox_kit.lsn import parse as parse_lsn
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Options, Stack, StackState
@@ -107,9 +107,8 @@ class Stage:
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
-        offset_seeding.ensure(
-            client, name, Start(self.deployment.pipeline.prefix, seed_offset(lsn), fresh=True), say, halted=True
-        )
+        start = Start(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored=True)
+        offset_seeding.ensure_offset(client, name, start, say, was_stopped=True)
         client.resume(name)
         try:
             yield

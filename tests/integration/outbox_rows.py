@@ -51,7 +51,7 @@ def letter(deployment: Deployment, event: str) -> tuple[dict[str, str], dict[str
 
 def state_of(deployment: Deployment) -> str:
     status = deployment.connect.status(deployment.pipeline.connector.name)
-    return status.words if status else "absent"
+    return status.text if status else "absent"
 
 
 LOAN_1 = {

@@ -211,7 +211,7 @@ def test_a_row_that_fits_nothing_stops_the_task_and_says_why(deploy: Deploy, sou
     def look() -> Seen[ConnectorStatus]:
         status = deployment.connect.status("chainstop")
         assert status is not None
-        return Seen(status if "FAILED" in status.words else None, status.words)
+        return Seen(status if "FAILED" in status.text else None, status.text)
 
     trace = str(wait_for("the task to fail", look, seconds=60))
     assert "Field value.payload on topic chainstop.book fits no schema version of its aggregate type [1]" in trace

@@ -70,7 +70,7 @@ def test_a_failed_update_is_rolled_back_and_loses_nothing(
     mark = before.config[FINGERPRINT_KEY][:12]
     assert "connector relapse FAILED: " in done.stderr
     assert "no.such.Converter" in done.stderr
-    assert f"the last good config ({mark}) was put back and runs" in done.stderr
+    assert f"rolled back to the last working config ({mark}), connector RUNNING" in done.stderr
     assert "\tat " not in done.stderr
 
     live = deployment.connect.config("relapse")
@@ -112,7 +112,7 @@ def test_a_placeholder_that_the_worker_does_not_resolve_is_refused(
     done = outbox("apply", "--yes", pipeline="literal")
     assert done.code == 1, done.words
     assert "does not resolve the placeholder of producer.override.client.rack" in done.stderr
-    assert "config provider" in done.stderr
+    assert "config.providers" in done.stderr
 
 
 # --- the declared state
@@ -152,7 +152,7 @@ def test_the_declared_state_decides(
     key = str(uuid4())
     event_id = send(source_dsn, "book", key, book(key), table="public.halting_event")
     (paused,) = applied("paused")
-    assert (paused["object"], paused["why"]) == ("start halting", "it was made, and has never run")
+    assert (paused["object"], paused["why"]) == ("start halting", "it was created, and has never run")
     (resumed,) = applied("running")
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:

@@ -18,7 +18,7 @@ from tests.conftest import make_project
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.demo.run import Demo
 from outbox_kit.deployment import Deployment
-from outbox_kit.operations import dead_letters
+from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
 from outbox_kit.stack import Stack, StackState
 
@@ -80,7 +80,7 @@ def test_the_counts_are_told(result: dict[str, Any]) -> None:
 
 def test_its_dead_letters_fail_no_verify_afterwards(result: dict[str, Any], library: Deployment) -> None:
     del result
-    assert dead_letters.count(library) == 0
+    assert dead_letters.count(library.kafka, library.pipeline) == 0
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,6 @@ def test_a_wrong_connector_password_is_found_before_the_connector_is_written(
     (project / "connectors" / "environments" / "unresolved.yaml").write_text(yaml.safe_dump(data))
     done = outbox("apply", "--yes", pipeline="unresolved", environment="unresolved")
     assert done.code == 1, done.words
-    assert "Kafka Connect refuses the connector config: database." in done.stderr
+    assert "Kafka Connect rejects the connector config: database." in done.stderr
     planned = outbox("plan", "--output", "json", pipeline="unresolved", environment="unresolved")
     assert [change["object"] for change in json.loads(planned.stdout)["changes"]] == ["connector unresolved"]

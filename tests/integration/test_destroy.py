@@ -70,7 +70,7 @@ def test_destroy_keeps_what_has_value_and_a_new_pipeline_wins_over_it(
     assert deleted[-2:] == ["slot torn_s", "publication torn_p"]
     assert "topic torn.author" in deleted
     assert "topic torn.book: it has records (--delete-topics)" in report["kept"]
-    assert "schema torn.book-value: records carry its ids (--delete-schemas)" in report["kept"]
+    assert "schema torn.book-value: records contain its ids (--delete-schemas)" in report["kept"]
     assert deployment.connect.config("torn") is None
     assert "torn.book" in deployment.kafka.topics()
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 0, "slot": 0}
@@ -111,7 +111,7 @@ def test_without_its_lock_file_nothing_is_deleted(outbox: Outbox, deploy: Deploy
     deployment.lock_file.unlink()
     refused = outbox("destroy", "--yes", pipeline="foreign")
     assert refused.code == 1, refused.words
-    assert "connector foreign may be somebody else's" in refused.stderr
+    assert "connector foreign may belong to another pipeline" in refused.stderr
     assert database_objects(source_dsn, "foreign")["slot"] == 1
 
 

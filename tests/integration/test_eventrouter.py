@@ -70,7 +70,7 @@ def test_heartbeats_pass_and_move_the_slot_while_the_outbox_is_quiet(routed: Dep
 
         wait_for("the slot to move", look, seconds=60)
     assert read_all(routed.environment.kafka, "__debezium-heartbeat.routed", 1)
-    assert connect_state.position(connect_state.read_actual(routed.connect, "routed")) > 0
+    assert connect_state.stored_lsn(connect_state.read_actual(routed.connect, "routed")) > 0
 
 
 def test_verify_finds_nothing_wrong(routed: Deployment) -> None:

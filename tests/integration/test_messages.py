@@ -108,7 +108,7 @@ def test_messages_that_are_no_events_become_dead_letters_and_others_go_on(
     assert {headers(letter).get("event_id") for letter in letters} == {outside, unknown, None}
     by_reason = dict(zip(reasons, letters, strict=True))
     assert json.loads(by_reason["unknown-aggregate-type"].value() or b"")["aggregate_type"] == "magazine"
-    assert messages.connect.status("messages").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+    assert messages.connect.status("messages").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
 def test_heartbeats_move_the_slot_and_make_no_record(messages: Deployment, source_dsn: str) -> None:

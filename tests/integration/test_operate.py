@@ -15,7 +15,7 @@ from tests.integration.support import Deploy, Finished, Run, arrived, headers, i
 from tests.integration.test_records import book, send, send_within
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import slot_changes
 from outbox_kit.stack import Stack
@@ -149,7 +149,7 @@ def beyond(deployment: Deployment, position: int, run: Run) -> Path:
     run("offsets", "export", str(path))
     assert path.stat().st_mode & 0o777 == 0o600
     content = json.loads(path.read_text())
-    content["offsets"][0]["offset"] = connect_state.seed(position)
+    content["offsets"][0]["offset"] = seed(position)
     path.write_text(json.dumps(content))
     return path
 
@@ -173,7 +173,7 @@ def test_a_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, wr
     run("stop")
     during = [write() for _ in range(3)]
     # As if the connector had read them: so it stands ahead of its slot.
-    operate.connect.patch_offsets(NAME, {"server": NAME}, connect_state.seed(server_position(source_dsn)))
+    operate.connect.patch_offsets(NAME, {"server": NAME}, seed(server_position(source_dsn)))
     done = run("offsets", "reset", "--yes", "--output", "json")
     result = document(done)
     assert result["rows"] == 3
@@ -296,7 +296,7 @@ def test_dead_letters_are_listed_without_payload_and_acknowledged(
     assert document(run("dead-letter", "acknowledge", "--all", "--output", "json")) == {"acknowledged": 0}
     assert document(run("dead-letter", "list", "--output", "json"))["dead_letters"] == []
     assert len(document(run("dead-letter", "list", "--all", "--output", "json"))["dead_letters"]) == 2
-    assert "there is no dead letter at 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
+    assert "has no dead letter at 0/9999" in run("dead-letter", "show", "0/9999", code=1).stderr
     assert "has no partition 7" in run("dead-letter", "show", "7/0", code=1).stderr
     assert "has no record at 0/9999 yet" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 

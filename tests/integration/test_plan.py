@@ -78,7 +78,7 @@ def test_a_topic_grows_only_when_allowed_and_before_the_connector(
     assert deployment.kafka.topics()["growing.book"][0] == 4
     refused(
         outbox("apply", "--yes", "--only", "connect", pipeline="growing"),
-        "the connector needs what is still pending: topic growing.book",
+        "the connector requires pending objects: topic growing.book",
     )
     only = outbox("apply", "--yes", "--only", "kafka", "--allow", "topic growing.book", pipeline="growing")
     assert only.code == 0, only.words
@@ -112,14 +112,14 @@ def test_a_saved_plan_is_carried_out_or_refused_and_cannot_be_taken_back(
     ]
     deployment.kafka.set_config("saved.author", {"segment.ms": "604800000"})
     moved = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
-    refused(moved, "the world moved: update topic saved.author was not in the plan")
+    refused(moved, "since the plan was made: update topic saved.author was not in the plan")
     assert objects(planned(outbox, "saved")) == ["topic saved.author", "schema saved.book-value", "connector saved"]
     deployment.kafka.set_config("saved.author", {"segment.ms": "86400000"})
     done = outbox("apply", "--yes", "--plan", str(file), "--output", "json", pipeline="saved")
     assert done.code == 0, done.words
     assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
     again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
-    refused(again, "the world moved: update schema saved.book-value is not pending any more")
+    refused(again, "since the plan was made: update schema saved.book-value is no longer pending")
     # No registry makes a version the newest again.
     edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the latest")
@@ -294,7 +294,7 @@ def test_files_that_changed_since_the_plan(
     field["default"] = "none"
     (project / "schemas" / "edited.avsc").write_text(json.dumps(schema))
     done = outbox("apply", "--yes", "--plan", str(file), pipeline="steady")
-    refused(done, "the world moved: pipeline, environment or schema files were changed since the plan")
+    refused(done, "since the plan was made: pipeline, environment or schema files were changed")
     assert steady.registry.versions("steady.book-value") == [1]
     edit("steady", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     assert planned(outbox, "steady")["changes"] == []

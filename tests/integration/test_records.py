@@ -12,13 +12,11 @@ from confluent_kafka import Message
 from psycopg.rows import TupleRow
 from tests.integration.support import Deploy, arrived, decode, headers, records
 
-from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.deployment import Deployment, make_plan, prepare
-from outbox_kit.deployment.execution import seed_for
-from outbox_kit.deployment.plan import read_database
-from outbox_kit.operations import dead_letters
+from outbox_kit.deployment.execution import connector_start
+from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
 from outbox_kit.waiting import Seen, wait_for
@@ -140,8 +138,9 @@ def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(library: De
             "source_sequence",
         } <= row.keys()
         assert row["id"] == event
-    assert dead_letters.acknowledge(library, None) >= len(events)  # on purpose: other tests are to find none
-    assert library.connect.status("library-outbox").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+    # Other tests expect none.
+    assert dead_letters.acknowledge(library.kafka, library.pipeline, None) >= len(events)
+    assert library.connect.status("library-outbox").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
 def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, source_dsn: str) -> None:
@@ -169,7 +168,7 @@ def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, 
     assert records(deployment, "__debezium-heartbeat.beating", 1)
     statuses = [json.loads(m.value() or b"")["status"] for m in records(deployment, "beating.transaction", 1)]
     assert statuses[:2] == ["BEGIN", "END"]
-    assert deployment.connect.status("beating").words == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
+    assert deployment.connect.status("beating").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
 def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
@@ -186,9 +185,9 @@ def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deplo
     key = str(uuid4())
     event = send(source_dsn, "book", key, book(key), table="public.seeded_event")
     config = deployment.render(lock)
-    seed = seed_for(read_database(deployment))
+    start = connector_start(deployment, lock, deployment.read_database())
     actual = connect_state.read_actual(deployment.connect, name)
     changes = connect_state.diff(name, config, actual)
-    connect_lifecycle.apply(deployment.connect, name, config, changes, start=Start("seeded", seed), progress=silent)
+    connect_apply.apply(deployment.connect, name, config, changes, start=start, progress=silent)
     deployment.connect.restart(name)
     arrived(deployment, "seeded.book", 4, event)

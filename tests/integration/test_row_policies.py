@@ -27,7 +27,7 @@ def failure(deployment: Deployment) -> str:
     def look() -> Seen[ConnectorStatus]:
         status = deployment.connect.status(name)
         assert status is not None
-        return Seen(status if "FAILED" in status.words else None, status.words)
+        return Seen(status if "FAILED" in status.text else None, status.text)
 
     return str(wait_for(f"the task of {name} to fail", look, seconds=60))
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect import state as connect_state
+from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka.dead_letters import group_of
@@ -101,7 +101,7 @@ class Bench:
     # --- the connector
 
     def live(self, **changes: str) -> None:
-        """Change the live config behind the kit's back, and wait until the task runs under it."""
+        """Change the live config outside outbox-kit, and wait until the task runs under it."""
         config = self.deployment.connect.config(self.name)
         assert config is not None
         self.update({**config, **changes})
@@ -170,7 +170,7 @@ class Bench:
     def seek(self, lsn: int | None = None) -> None:
         """Give the stopped connector another position; the slot's own by default."""
         lsn = self.confirmed() if lsn is None else lsn
-        offset = connect_state.seed_offset(f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}")
+        offset = seed(lsn)
         self.deployment.connect.patch_offsets(self.name, {"server": self.deployment.pipeline.prefix}, offset)
 
     def connector(self, method: str, name: str) -> None:
@@ -214,7 +214,7 @@ class Bench:
     def acknowledge(self) -> None:
         """Commit the end of the dead letter topic, as an operator's acknowledgement does."""
         topic = self.deployment.pipeline.dead_letter_topic
-        group = group_of(self.deployment.pipeline.name)
+        group = group_of(self.deployment.pipeline)
         servers = self.deployment.environment.kafka.bootstrap_servers
         consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
         try:

@@ -11,17 +11,15 @@ from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.changes import Change
 from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.apply import apply, refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.lifecycle import (
-    apply,
     has_failed,
     is_paused_or_stopped,
     is_running,
-    refuse_invalid,
-    refuse_missing_plugins,
     settle,
     stop,
-    wait_running,
+    wait_for_state,
 )
 from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.state import State
@@ -35,7 +33,7 @@ SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", LOOK_S)
     monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
 
@@ -93,7 +91,7 @@ def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
     assert has_failed(found) is expected
 
 
-# --- wait_running
+# --- wait_for_state
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
 )
 def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
     server = serve(script)
-    wait_running(client(server), "c", seconds=10, stability_seconds=STABLE_S)
+    wait_for_state(client(server), "c", seconds=10, stability_seconds=STABLE_S)
     assert len(server.seen) > len(script), "what stays is the script's last line"
     assert {request.path for request in server.seen} == {"/connectors/c/status"}
 
@@ -121,14 +119,14 @@ def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
 )
 def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
     with pytest.raises(RejectedError, match="connector c FAILED: ") as caught:
-        wait_running(client(serve(script)), "c", seconds=10)
+        wait_for_state(client(serve(script)), "c", seconds=10)
     assert "\tat" not in caught.value.message
 
 
 def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
     """PUT config returns before the worker acts: the first looks still show what the update is to mend."""
     server = serve([BAD, BAD, status("RUNNING"), GOOD])
-    wait_running(client(server), "c", seconds=10, stability_seconds=STABLE_S)
+    wait_for_state(client(server), "c", seconds=10, stability_seconds=STABLE_S)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +140,7 @@ def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
 )
 def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -> None:
     with pytest.raises(WaitTimeoutError) as caught:
-        wait_running(client(serve(script)), "c", seconds=0.1, stability_seconds=STABLE_S)
+        wait_for_state(client(serve(script)), "c", seconds=0.1, stability_seconds=STABLE_S)
     expected = f"waited 0.135 s for connector c and its tasks to be RUNNING; last seen: {seen}"
     assert caught.value.message == expected
     assert "rebalance delay" in caught.value.hint
@@ -151,7 +149,7 @@ def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -
 def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
     script = [GOOD, GOOD, status("RUNNING", "RESTARTING")] * 200
     with pytest.raises(WaitTimeoutError):
-        wait_running(client(serve(script)), "c", seconds=0.2, stability_seconds=STABLE_S)
+        wait_for_state(client(serve(script)), "c", seconds=0.2, stability_seconds=STABLE_S)
 
 
 # --- before anything is written
@@ -174,7 +172,7 @@ def test_an_invalid_config_is_refused_by_key(serve: Serve) -> None:
     ]
     with pytest.raises(RefusedError) as caught:
         refuse_invalid(client(serve([(200, {"configs": values})])), "c", {"connector.class": "X"})
-    message = "Kafka Connect refuses the connector config: a: too small; b: is wrong very"
+    message = "Kafka Connect rejects the connector config: a: too small; b: is wrong very"
     assert caught.value.message == message
 
 
@@ -266,9 +264,9 @@ PAUSED = status("PAUSED", "PAUSED")
 def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
     server = serve(script)
     said: list[str] = []
-    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", SEED), progress=said.append)
+    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", 5), progress=said.append)
     assert server.seen == requests
-    assert said == [f"{change.action} {change.object}" for change in changes]
+    assert said == [change.title for change in changes]
 
 
 def test_offsets_are_not_touched_before_the_connector_has_stopped(
@@ -277,7 +275,7 @@ def test_offsets_are_not_touched_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([status("STOPPED", "RUNNING")])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
-        apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
+        apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)
     assert set(request.path for request in server.seen) == {"/connectors/c/status"}
 
 
@@ -285,7 +283,7 @@ def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> N
     refused = (400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"})
     server = serve([STOPPED, NO_OFFSET, refused])
     with pytest.raises(RejectedError, match="STOPPED state"):
-        apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
+        apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)
     assert RESUME not in server.seen
 
 
@@ -296,7 +294,7 @@ def test_a_config_is_not_changed_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([GOOD, DONE, GOOD])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
-        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent)
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
     assert PUT not in server.seen
     assert server.seen[-2:] == [CONFIG, RESUME], "who asked it to stop lets it go on"
 
@@ -307,7 +305,7 @@ NO: tuple[int, object] = (400, {"error_code": 400, "message": "it is invalid"})
 CRASH: tuple[int, object] = (500, {"error_code": 500, "message": "internal"})
 LOST: tuple[int, object] = (500, {"error_code": 500, "message": "Request timed out"})
 PAUSE = Request("PUT", "/connectors/c/pause")
-GOES_ON = "; the earlier config of connector c is still there, and it is {} again"
+GOES_ON = "; connector c keeps its previous config and is {} again"
 LEFT = "; connector c is left STOPPED, and WAL grows: run `outbox apply` again"
 
 
@@ -331,7 +329,7 @@ def test_an_update_that_fails_leaves_no_healthy_connector_stopped(
 ) -> None:
     server = serve([GOOD, DONE, STOPPED, *script])
     with pytest.raises(RejectedError) as caught:
-        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent, state=state)
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent, state=state)
     assert caught.value.message.endswith(ending)
     assert [request for request in server.seen if request.method != "GET"] == [STOP, *writes]
 
@@ -339,7 +337,7 @@ def test_an_update_that_fails_leaves_no_healthy_connector_stopped(
 def test_a_look_without_an_answer_does_not_end_the_update(serve: Serve) -> None:
     """Whether a write has happened is asked of the same busy worker."""
     server = serve([GOOD, DONE, STOPPED, LOST, LOST, NEW, OFFSET, DONE])
-    assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", SEED), progress=silent)
+    assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
     assert server.seen == [LOOK, STOP, LOOK, PUT, CONFIG, CONFIG, OFFSETS, RESUME]
 
 
@@ -374,7 +372,7 @@ def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[in
     said: list[str] = []
     settle(client(server), "c", said.append, started=False)
     assert server.seen == [LOOK]
-    assert said == [f"connector c is {state}: left so"]
+    assert said == [f"connector c is {state}: left unchanged"]
 
 
 @pytest.mark.parametrize("script", [[GOOD], [NOT_YET, NOT_YET, GOOD], [status("UNASSIGNED"), GOOD]])
@@ -384,7 +382,7 @@ def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
     settle(client(server), "c", said.append, started=False, stability_seconds=STABLE_S)
     assert len(server.seen) > len(script)
     assert all(request == LOOK for request in server.seen)
-    assert said == ["wait for connector c to run"]
+    assert said == ["wait for connector c to be RUNNING"]
 
 
 @pytest.mark.parametrize("answer", [BAD, status("FAILED")], ids=["task", "connector"])

@@ -44,8 +44,8 @@ def test_status(serve: Serve) -> None:
     }
     found = client(serve([(200, body)])).status("c")
     assert found == ConnectorStatus("RUNNING", ("FAILED", "RUNNING"), ("java.X: no",), ("w:1", "w:1", "w:1"))
-    assert found.words == "connector RUNNING, tasks: FAILED, RUNNING"
-    assert ConnectorStatus("RUNNING", (), ()).words == "connector RUNNING, tasks: no task yet"
+    assert found.text == "connector RUNNING, tasks: FAILED, RUNNING"
+    assert ConnectorStatus("RUNNING", (), ()).text == "connector RUNNING, tasks: no task yet"
 
 
 def test_validate_keeps_errors_and_drops_values(serve: Serve) -> None:

@@ -125,7 +125,7 @@ def only(live: dict[str, str]) -> Change:
 
 def test_a_connector_that_the_kit_has_not_written_is_shown() -> None:
     change = only(DESIRED)
-    assert change.why.startswith("carries no fingerprint")
+    assert change.reason.startswith("has no fingerprint")
     assert change.after == "outboxkit.pipeline: (absent) → library"
 
 
@@ -144,14 +144,14 @@ def test_a_key_of_the_kit_that_was_removed_is_shown(key: str) -> None:
     ],
     ids=["added", "added, with a mask", "removed"],
 )
-def test_an_edit_behind_the_kits_back_is_called_so(live: dict[str, str]) -> None:
-    assert only(live).why.startswith("was edited behind the kit's back")
+def test_a_change_outside_the_kit_is_shown_as_one(live: dict[str, str]) -> None:
+    assert only(live).reason.startswith("was changed outside outbox-kit")
 
 
 def test_an_own_change_is_no_edit() -> None:
     live = written({**DESIRED, "max.batch.size": "1"})
     assert not was_edited(live)
-    assert only(live).why == "restarts the task"
+    assert only(live).reason == "restarts the task"
 
 
 def test_an_edited_fingerprint_is_shown() -> None:
@@ -159,7 +159,7 @@ def test_an_edited_fingerprint_is_shown() -> None:
     assert only(live).after == f"{FINGERPRINT_KEY}: {'0' * 12}… → {fingerprint(DESIRED)[:12]}…"
 
 
-# --- words
+# --- text
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_an_edited_fingerprint_is_shown() -> None:
     ],
 )
 def test_words(key: str, before: str | None, after: str | None, words: str) -> None:
-    found = KeyChange(key, before, after).words
+    found = KeyChange(key, before, after).text
     assert found == words.replace("{key}", key)
     assert "s3cret" not in found
 

@@ -11,8 +11,9 @@ from tests.unit.support import Request, Script, ScriptedServer
 from outbox_kit.changes import Change
 from outbox_kit.connect import confirmed_writes
 from outbox_kit.connect import lifecycle as connect_lifecycle
+from outbox_kit.connect.apply import apply
 from outbox_kit.connect.client import AlreadyExistsError, ConnectClient, MaybeDoneError, NotFoundError
-from outbox_kit.connect.lifecycle import apply, put_config, remove, stop
+from outbox_kit.connect.lifecycle import put_config, remove, stop
 from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
@@ -69,7 +70,7 @@ def test_an_update_is_made(serve: Serve, script: Script, puts: int) -> None:
     said: list[str] = []
     put_config(client(server), "c", CONFIG, said.append)
     assert [request for request in server.seen if request.method == "PUT"] == [PUT] * puts
-    assert ("look whether it has happened" in " ".join(said)) is (TIMED_OUT in script)
+    assert ("checking the outcome" in " ".join(said)) is (TIMED_OUT in script)
 
 
 def test_an_update_that_never_happens(serve: Serve) -> None:
@@ -88,7 +89,7 @@ def test_an_update_that_is_refused_is_not_repeated(serve: Serve) -> None:
 
 
 def create(server: ScriptedServer) -> None:
-    apply(client(server), "c", CONFIG, [CREATE], start=Start("p", SEED), progress=silent)
+    apply(client(server), "c", CONFIG, [CREATE], start=Start("p", 5), progress=silent)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_a_connector_that_somebody_else_made_is_not_taken_over(serve: Serve, scr
 )
 def test_a_connector_is_not_started_before_its_seed_is_sure(serve: Serve, script: Script, patches: int) -> None:
     server = serve(script)
-    apply(client(server), "c", CONFIG, [START], start=Start("p", SEED), progress=silent)
+    apply(client(server), "c", CONFIG, [START], start=Start("p", 5), progress=silent)
     assert writes(server) == ["PATCH /connectors/c/offsets"] * patches + ["PUT /connectors/c/resume"]
 
 
@@ -165,14 +166,14 @@ def test_remove_waits_until_it_is_gone(serve: Serve, script: Script, offsets: bo
 
 def test_a_connector_that_does_not_go(serve: Serve) -> None:
     server = serve([LIVE, DONE, STOPPED, (204, None), STOPPED])
-    with pytest.raises(WaitTimeoutError, match="connector c to be gone; last seen: connector STOPPED"):
+    with pytest.raises(WaitTimeoutError, match="connector c to be deleted; last seen: connector STOPPED"):
         remove(client(server), "c")
 
 
 def test_apply_removes_the_connector_that_the_change_names(serve: Serve) -> None:
     server = serve([(200, {}), DONE, STOPPED, (204, None), NO_STATUS, ABSENT])
     change = Change("connect", "connector", "old name", "delete", "")
-    apply(client(server), "c", CONFIG, [change], start=Start("p", SEED), progress=silent)
+    apply(client(server), "c", CONFIG, [change], start=Start("p", 5), progress=silent)
     assert writes(server) == ["PUT /connectors/old%20name/stop", "DELETE /connectors/old%20name"]
 
 

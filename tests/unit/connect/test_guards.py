@@ -8,15 +8,22 @@ import pytest
 from tests.unit.connect.samples import DESIRED, NULL, RUNNING, STOPPED
 
 from outbox_kit.connect.client import ConnectorStatus
-from outbox_kit.connect.state import EPOCH_KEY, ActualConnector, position, refuse_epoch, refuse_advanced_slot, refuse_offset
+from outbox_kit.connect.state import (
+    EPOCH_KEY,
+    ActualConnector,
+    refuse_advanced_slot,
+    refuse_epoch,
+    refuse_offset,
+    stored_lsn,
+)
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.pipeline import Lock
 
 # --- refuse_offset
 
 
-def offset(**position: object) -> list[dict[str, Any]]:
-    return [{"partition": {"server": "library"}, "offset": position}]
+def offset(**values: object) -> list[dict[str, Any]]:
+    return [{"partition": {"server": "library"}, "offset": values}]
 
 
 @pytest.mark.parametrize(
@@ -43,29 +50,29 @@ def test_a_position_that_the_server_has_reached_passes(
 def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
-    assert caught.value.message.startswith(f"connector 'c' stands at {ahead}, the server only at 5: ")
+    assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER
 
 
 def test_a_slot_at_the_last_commit_is_not_beyond_an_event_of_a_concurrent_transaction() -> None:
     """The event's own lsn is older than the commit that was confirmed before it."""
     actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
-    refuse_advanced_slot("c", "s", position(actual), 1608)
-    with pytest.raises(RefusedError, match=r"slot 's' stands at .*1609"):
-        refuse_advanced_slot("c", "s", position(actual), 1609)
+    refuse_advanced_slot("c", "s", stored_lsn(actual), 1608)
+    with pytest.raises(RefusedError, match=r"slot 's' is at .*1609"):
+        refuse_advanced_slot("c", "s", stored_lsn(actual), 1609)
 
 
 def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
     offsets = [{"partition": {"server": "before"}, "offset": {"lsn": 9}}, *offset(lsn=5)]
-    assert position(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
-    assert position(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
+    assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
+    assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
     refuse_offset("c", ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets), lock, 5)
 
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
 def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
     """Somebody will resume it."""
-    with pytest.raises(RefusedError, match="stands at 9"):
+    with pytest.raises(RefusedError, match="offset of connector 'c' is at 9"):
         refuse_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
@@ -74,7 +81,7 @@ def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock:
     found = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
-    assert caught.value.message == "connector 'c' has a position, but the lock file does not know its slot"
+    assert caught.value.message == "connector 'c' has an offset, but the lock file does not contain its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
     assert RECOVER in caught.value.hint
 
@@ -117,7 +124,7 @@ def test_a_live_epoch_above_the_locks_is_refused(
         return
     with pytest.raises(RefusedError) as caught:
         refuse_epoch("c", actual, found, raised=False)
-    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file is behind it")
+    assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file has a lower one")
     assert caught.value.hint == "restore the lock file from version control"
 
 

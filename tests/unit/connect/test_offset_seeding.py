@@ -8,7 +8,6 @@ from tests.unit.connect.test_apply import (
     DONE,
     OFFSETS,
     RESUME,
-    SEED,
     SEEDING,
     START,
     STATE,
@@ -19,7 +18,7 @@ from tests.unit.connect.test_apply import (
 from tests.unit.support import Script
 
 from outbox_kit.changes import Change
-from outbox_kit.connect.lifecycle import apply
+from outbox_kit.connect.apply import apply
 from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.progress import silent
 
@@ -27,17 +26,17 @@ from outbox_kit.progress import silent
 @pytest.mark.parametrize(
     ("change", "start", "lsn", "why"),
     [
-        (CREATE, Start("p", SEED), 9, ""),
-        (CREATE, Start("p", SEED, 9), 9, ""),
-        (CREATE, Start("p", SEED), 5, ""),
-        (CREATE, Start("p", SEED), 4, "it is before the slot's"),
-        (CREATE, Start("p", SEED, 8), 9, "the server is only at 8"),
-        (CREATE, Start("p", SEED, 20, fresh=True), 9, "Connect kept it of an earlier connector"),
-        (START, Start("p", SEED, 8), 9, "the server is only at 8"),
-        (START, Start("p", SEED, 20, fresh=True), 9, "Connect kept it of an earlier connector"),
-        (STATE, Start("p", SEED, 8), 4, "it is before the slot's"),
+        (CREATE, Start("p", 5), 9, ""),
+        (CREATE, Start("p", 5, 9), 9, ""),
+        (CREATE, Start("p", 5), 5, ""),
+        (CREATE, Start("p", 5), 4, "it is before the slot"),
+        (CREATE, Start("p", 5, 8), 9, "the server is only at 8"),
+        (CREATE, Start("p", 5, 20, ignore_stored=True), 9, "it belongs to an earlier connector"),
+        (START, Start("p", 5, 8), 9, "the server is only at 8"),
+        (START, Start("p", 5, 20, ignore_stored=True), 9, "it belongs to an earlier connector"),
+        (STATE, Start("p", 5, 8), 4, "it is before the slot"),
         # The server went on, and the connector with it, between the look at it and the stop.
-        (STATE, Start("p", SEED, 8, fresh=True), 9, ""),
+        (STATE, Start("p", 5, 8, ignore_stored=True), 9, ""),
     ],
 )
 def test_a_position_that_connect_kept_is_used_only_where_it_can_be(
@@ -50,12 +49,12 @@ def test_a_position_that_connect_kept_is_used_only_where_it_can_be(
     said: list[str] = []
     apply(client(server), "c", {"a": "1"}, [change], start=start, progress=said.append)
     assert server.seen[len(began) :] == ([OFFSETS, SEEDING, RESUME] if why else [OFFSETS, RESUME])
-    assert said[1:] == ([f"connector c takes the slot's position 5, not {lsn}: {why}"] if why else [])
+    assert said[1:] == ([f"set connector c to the slot's LSN 5 instead of its stored {lsn}: {why}"] if why else [])
 
 
 def test_of_concurrent_transactions_the_last_commit_counts(serve: Serve) -> None:
     """An event may lie before the last commit, which the slot has reached already."""
     offset = {"lsn": 3, "lsn_proc": 3, "lsn_commit": 5}
     server = serve([STOPPED, (200, {"offsets": [{"partition": {"server": "p"}, "offset": offset}]}), DONE])
-    apply(client(server), "c", {}, [START], start=Start("p", SEED), progress=silent)
+    apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)
     assert SEEDING not in server.seen

@@ -12,7 +12,7 @@ from tests.unit.support import Request, Script, ScriptedServer
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
-from outbox_kit.connect.lifecycle import FailedError, settle, wait_running
+from outbox_kit.connect.lifecycle import FailedError, settle, wait_for_state
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.connect.state import EPOCH_KEY, State
 from outbox_kit.errors import RejectedError, WaitTimeoutError
@@ -38,7 +38,7 @@ STOPPED, RUNS, FAILED = status("STOPPED"), status("RUNNING", "RUNNING"), status(
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_lifecycle, "LOOK_EVERY_S", LOOK_S)
+    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", LOOK_S)
     monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
 
@@ -61,17 +61,20 @@ def test_the_last_good_config_is_put_back_while_the_connector_is_stopped(serve: 
     said: list[str] = []
     error = ended(server, GOOD, said)
     mark = GOOD[FINGERPRINT_KEY][:12]
-    assert error.message == f"connector c FAILED: x.Y: no; the last good config ({mark}) was put back and runs"
+    assert (
+        error.message
+        == f"connector c FAILED: x.Y: no; rolled back to the last working config ({mark}), connector RUNNING"
+    )
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
-    assert said == [f"connector c FAILED: x.Y: no; put the last good config back ({mark})"]
+    assert said == [f"connector c FAILED: x.Y: no; roll back to the last working config ({mark})"]
 
 
 def test_when_the_last_good_config_fails_too_both_causes_are_told(serve: Serve) -> None:
     server = serve([DONE, STOPPED, (200, {}), DONE, FAILED])
     error = ended(server, GOOD)
-    assert "connector c FAILED: x.Y: no; the last good config (" in error.message
-    assert "was put back, and FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
+    assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
+    assert "which FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
     assert "not in the config" in error.hint
 
 
@@ -79,9 +82,9 @@ def test_when_the_last_good_config_fails_too_both_causes_are_told(serve: Serve) 
     ("last_good", "why"),
     [
         (None, "no earlier config has run"),
-        (written({"a": "1", EPOCH_KEY: "1"}), "the last good config is of an earlier source epoch"),
+        (written({"a": "1", EPOCH_KEY: "1"}), "the last working config has an earlier source epoch"),
         *(
-            (written({"a": "1", EPOCH_KEY: "2", key: "x"}), f"the last good config has another {key}")
+            (written({"a": "1", EPOCH_KEY: "2", key: "x"}), f"the last working config has another {key}")
             for key in ("topic.prefix", "slot.name", "database.hostname", "database.port", "database.dbname")
         ),
     ],
@@ -96,21 +99,21 @@ def test_without_a_way_back_the_connector_is_stopped(serve: Serve, last_good: di
 @pytest.mark.parametrize(
     ("state", "script", "move", "ending"),
     [
-        ("paused", [DONE, status("PAUSED")], [Request("PUT", "/connectors/c/pause")], "is PAUSED"),
-        ("stopped", [STOPPED], [], "is STOPPED"),
+        ("paused", [DONE, status("PAUSED")], [Request("PUT", "/connectors/c/pause")], "connector PAUSED"),
+        ("stopped", [STOPPED], [], "connector STOPPED"),
     ],
 )
 def test_the_last_good_config_ends_in_the_declared_state(
     serve: Serve, state: State, script: list[Answer], move: list[Request], ending: str
 ) -> None:
     server = serve([DONE, STOPPED, (200, {}), *script])
-    assert ended(server, GOOD, state=state).message.endswith(f"was put back and {ending}")
+    assert ended(server, GOOD, state=state).message.endswith(ending)
     assert writes(server) == [STOP, PUT, *move]
 
 
 def test_another_login_is_no_other_position(serve: Serve) -> None:
     good = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
-    assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), good).message.endswith("was put back and runs")
+    assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), good).message.endswith("connector RUNNING")
 
 
 def test_what_failed_under_the_last_good_config_is_not_touched(serve: Serve) -> None:
@@ -179,6 +182,6 @@ def test_the_window_comes_on_top_of_the_wait(serve: Serve, monkeypatch: pytest.M
     """A window may be longer than the time that the connector has to come up."""
     monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     running, stopped = (ConnectClient(HttpService(url=serve([answer]).url)) for answer in (RUNS, STOPPED))
-    wait_running(running, "c", seconds=0.6, stability_seconds=0.8)
+    wait_for_state(running, "c", seconds=0.6, stability_seconds=0.8)
     with pytest.raises(WaitTimeoutError, match=r"waited 0\.25 s for connector c"):
-        wait_running(stopped, "c", seconds=0.05, stability_seconds=0.2)
+        wait_for_state(stopped, "c", seconds=0.05, stability_seconds=0.2)

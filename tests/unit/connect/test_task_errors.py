@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.connect.samples import TRACE
 
-from outbox_kit.connect.task_errors import LONGEST, root_cause
+from outbox_kit.connect.task_errors import MAX_CHARACTERS, root_cause
 
 # As Kafka Connect 4.3 and Debezium 3.7 wrote them, frames shortened.
 NO_SLOT = (
@@ -81,5 +81,5 @@ def test_placeholders_are_no_rows() -> None:
 
 def test_a_long_message_is_cut() -> None:
     found = root_cause(("x.Y: " + "a" * 5000,))
-    assert len(found) == LONGEST + 1
+    assert len(found) == MAX_CHARACTERS + 1
     assert found.endswith("…")

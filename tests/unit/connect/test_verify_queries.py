@@ -64,7 +64,7 @@ def test_everything_in_a_known_number_of_requests(serve: Serve) -> None:
     assert (found.cluster, found.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
     assert found.sharing[0] == "slot.name 's' is also that of connector 'other'"
     assert found.actual.status
-    assert found.actual.status.words == RUNNING.words
+    assert found.actual.status.text == RUNNING.text
     assert len(server.seen) == len(script)
     sent = server.seen[-1].body
     assert sent["database.password"] == DESIRED["database.password"], "a mask is never sent back"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from outbox_kit.kafka import source_epoch
+from outbox_kit.kafka.client import Bounds
 from outbox_kit.kafka.source_epoch import epoch_of, highest_epoch
 from outbox_kit.pipeline import Kafka
 
@@ -62,7 +63,7 @@ def test_the_newest_records_tell(
     reads: list[dict[int, int]],
 ) -> None:
     seen = serve(monkeypatch, records)
-    assert highest_epoch(KAFKA, "t", bounds) == expected
+    assert highest_epoch(KAFKA, "t", {number: Bounds(*bound) for number, bound in bounds.items()}) == expected
     assert seen == reads
 
 

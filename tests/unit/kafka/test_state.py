@@ -27,7 +27,7 @@ COMPACT = {
     "segment.ms": "86400000",
     **COMMON,
 }
-BOOK = Topic("library.book", 4, COMPACT, "newest state of every book")
+BOOK = Topic("library.book", 4, COMPACT, "latest state of every book")
 
 
 def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> TopicState:
@@ -93,7 +93,7 @@ def test_different_settings(actual: TopicState, different: dict[str, tuple[str, 
 
 def test_a_missing_topic_is_created() -> None:
     after = "4 partitions, 3 replicas, compact"
-    assert diff([BOOK], {}) == [Change("kafka", "topic library.book", "create", BOOK.why, "", after)]
+    assert diff([BOOK], {}) == [Change("kafka", "topic", "library.book", "create", BOOK.reason, "", after)]
 
 
 def test_the_replicas_of_a_new_topic_are_shown(library: Pipeline, environment: Environment) -> None:
@@ -108,7 +108,7 @@ def test_other_settings_are_changed() -> None:
     assert (change.object, change.action, change.danger) == ("topic library.book", "update", "")
     assert change.before == "delete.retention.ms=86400000, min.insync.replicas=1, segment.ms=5"
     assert change.after == "delete.retention.ms=604800000, min.insync.replicas=2, segment.ms=86400000"
-    assert "delete.retention.ms: a reader that was down so long still meets the tombstones" in change.why
+    assert "delete.retention.ms: how long tombstones are retained" in change.reason
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_every_setting_of_the_kit_is_explained(library: Pipeline, environment: E
 def test_a_topic_that_is_to_grow_is_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
-    assert change.why == "the topic first, then the connector, which restarts its task"
+    assert change.reason == "the topic first, then the connector, which restarts its task"
     for words in ("keys move", "tombstones miss the old one", "write the newest state of every aggregate again"):
         assert words in change.danger
 
 
-DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COMMON}, "rows that fit no route")
+DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COMMON}, "rows that cannot be routed")
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_a_clean_up_that_deletes_less_is_not_dangerous(policy: str) -> None:
 
 
 DELETED = Topic(
-    "library.dead-letter", 1, {"cleanup.policy": "delete", "retention.ms": "1000"}, "rows that fit no route"
+    "library.dead-letter", 1, {"cleanup.policy": "delete", "retention.ms": "1000"}, "rows that cannot be routed"
 )
 
 
 @pytest.mark.parametrize(
     ("topic", "setting", "was", "words"),
     [
-        (DELETED, "retention_ms", "1001", "retention.ms 1001 → 1000: older records go at once, read or not"),
-        (DELETED, "retention_ms", "-1", "retention.ms -1 → 1000: older records go"),
+        (DELETED, "retention_ms", "1001", "retention.ms 1001 → 1000: older records are deleted at once, read or not"),
+        (DELETED, "retention_ms", "-1", "retention.ms -1 → 1000: older records are deleted"),
         (DELETED, "retention_ms", "999", ""),
         (DELETED, "retention_ms", "?", ""),
         (replace(DELETED, config={**DELETED.config, "retention.ms": "-1"}), "retention_ms", "1000", ""),
@@ -180,7 +180,7 @@ DELETED = Topic(
             "oldest records",
         ),
         (replace(DELETED, config={**DELETED.config, "delete.retention.ms": "5"}), "delete_retention_ms", "9", ""),
-        (BOOK, "delete_retention_ms", "604800001", "delete.retention.ms 604800001 → 604800000: tombstones go"),
+        (BOOK, "delete_retention_ms", "604800001", "delete.retention.ms 604800001 → 604800000: tombstones are deleted"),
         (BOOK, "delete_retention_ms", "86400000", ""),
         (replace(BOOK, config={**COMPACT, "retention.ms": "5"}), "retention_ms", "9", ""),
     ],
@@ -217,9 +217,8 @@ def test_nothing_to_change(library: Pipeline, environment: Environment) -> None:
 def test_a_topic_cannot_lose_partitions(partitions: int) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_unsafe([BOOK], {BOOK.name: live(BOOK, partitions=partitions)})
-    message = f"topic library.book has {partitions} partitions, the pipeline file says 4: a topic cannot lose"
-    assert caught.value.message.startswith(message)
-    assert caught.value.hint == f"set `partitions` to {partitions}"
+    assert f"topic library.book has {partitions} partitions" in caught.value.message
+    assert f"set `partitions` to {partitions}" in caught.value.hint
 
 
 def test_a_missing_topic_is_not_unsafe() -> None:

@@ -1,0 +1,83 @@
+"""What a change of a connector's config can lose."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.connect.samples import MOVED, RUNNING
+
+from outbox_kit.connect.config_diff import compare
+from outbox_kit.connect.dangers import REPUBLISH, config_dangers
+from outbox_kit.connect.state import ActualConnector, diff
+
+LIVE = {
+    "topic.prefix": "library",
+    "slot.name": "library_outbox",
+    "database.dbname": "library",
+    "transforms.outbox.table.field.event.key": "aggregate_id",
+    "transforms.outbox.aggregate.book.topic": "library.book",
+    "transforms.outbox.aggregate.book.partition.field": "shelf",
+    "transforms.outbox.max.record.bytes": "1000",
+    "transforms.key.type": "org.apache.kafka.connect.transforms.ValueToKey",
+    "transforms.key.fields": "aggregate_id",
+}
+
+
+def dangers(key: str, value: str | None) -> str:
+    """Return the dangers of setting a key; None removes it."""
+    desired = {name: text for name, text in {**LIVE, key: value}.items() if text is not None}
+    return config_dangers(compare(desired, LIVE), desired)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "danger"),
+    [
+        ("transforms.outbox.table.field.event.key", "id", "aggregate_id → id: records get another key"),
+        ("transforms.key.fields", "id", "records get another key"),
+        ("transforms.outbox.aggregate.book.partition.field", "room", "tombstones miss the old one"),
+        ("transforms.outbox.aggregate.book.partition.field", None, "shelf → unset: keys move to other partitions"),
+        ("transforms.outbox.aggregate.author.partition.field", "room", "unset → room"),
+        ("transforms.outbox.aggregate.book.topic", "library.books", "records go to another topic"),
+        ("topic.prefix", "shop", "records go to another topic"),
+        ("topic.prefix", "shop", "offsets by prefix"),
+    ],
+)
+def test_another_key_partition_or_topic_is_dangerous(key: str, value: str | None, danger: str) -> None:
+    text = dangers(key, value)
+    assert danger in text
+    assert text.endswith(REPUBLISH)
+
+
+@pytest.mark.parametrize(
+    ("key", "danger"), [("slot.name", "only the old slot holds"), ("database.dbname", "another database")]
+)
+def test_another_slot_or_database_is_dangerous(key: str, danger: str) -> None:
+    assert danger in dangers(key, "new")
+    assert REPUBLISH not in dangers(key, "new")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("transforms.outbox.max.record.bytes", "2000"),
+        ("transforms.outbox.aggregate.author.topic", "library.author"),
+        ("transforms.outbox.table.field.event.id", "id"),
+        ("max.batch.size", "5"),
+    ],
+)
+def test_other_settings_are_not_dangerous(key: str, value: str) -> None:
+    assert dangers(key, value) == ""
+
+
+def test_every_danger_of_an_update_is_shown() -> None:
+    """Two tables once rated the keys, and the second one replaced the danger of the first."""
+    desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
+    (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
+    assert "topic.prefix library → shop: records go to another topic" in change.danger
+    assert "slot.name library_outbox → shop_outbox: rows that only the old slot holds" in change.danger
+    assert "database.dbname library → shop: another database" in change.danger
+    assert change.danger.count(REPUBLISH) == 1
+
+
+def test_a_new_connector_is_not_dangerous() -> None:
+    (change,) = diff("c", LIVE, ActualConnector(None, None, []))
+    assert change.danger == ""

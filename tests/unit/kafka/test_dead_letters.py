@@ -1,0 +1,184 @@
+"""Places of dead letters, and what is read and acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from outbox_kit.errors import RefusedError
+from outbox_kit.kafka import dead_letters
+from outbox_kit.kafka.client import Bounds
+from outbox_kit.kafka.dead_letters import Place
+from outbox_kit.pipeline import Pipeline
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("0/7", Place(0, 7)),
+        ("12/3456789012", Place(12, 3456789012)),
+        *((text, None) for text in ("", "7", "/", "0/", "/7", "a/7", "0/b", "-1/7", "0/-7", "0/7/8", "0/²", "0 /7")),
+    ],
+)
+def test_places(text: str, place: Place | None) -> None:
+    assert Place.parse(text) == place
+    assert place is None or str(place) == text
+
+
+class _Record:
+    def __init__(self, partition: int, offset: int, key: bytes | None = b"k") -> None:
+        self._place, self._key = (partition, offset), key
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes:
+        return b'{"payload": "s3cret"}'
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_795_212_980_000 - self._place[1]
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("event_id", b"e"), ("dead_letter_reason", b"payload-invalid"), ("dead_letter_message", b"why")]
+
+
+class FakeKafka:
+    """A client of a dead letter topic: partition 0 holds offsets 2 to 4 and a marker, partition 1 is empty."""
+
+    kafka = None
+
+    def __init__(self, committed: dict[int, int]) -> None:
+        self.records = [_Record(0, offset, None if offset == 3 else b"k") for offset in (2, 3, 4)]
+        self.committed = committed
+        self.read: list[dict[int, int]] = []
+
+    def bounds(self, _: str) -> dict[int, Bounds]:
+        return {0: Bounds(2, 6), 1: Bounds(0, 0)}
+
+    def committed_offsets(self, *_: object) -> dict[int, int]:
+        return self.committed
+
+    def commit_offsets(self, _: str, __: str, offsets: dict[int, int]) -> None:
+        self.committed = {**self.committed, **offsets}
+
+    def read_each(self, _: object, __: str, starts: dict[int, int], take: Callable[[Any], None], **___: object) -> None:
+        self.read.append(starts)
+        for record in self.records:
+            if record.offset() >= starts.get(record.partition(), 2**63):
+                take(record)
+
+    def read_one(self, _: object, __: str, partition: int, offset: int) -> _Record | None:
+        return next(
+            (record for record in self.records if (record.partition(), record.offset()) == (partition, offset)), None
+        )
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Make a client whose records the module's readers return."""
+
+    def made(committed: dict[int, int] | None = None) -> FakeKafka:
+        client = FakeKafka(committed or {})
+        monkeypatch.setattr(dead_letters, "read_each", client.read_each)
+        monkeypatch.setattr(dead_letters, "read_one", client.read_one)
+        return client
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("done", "everything", "offsets"),
+    [
+        ({}, False, [4, 3, 2]),
+        ({0: 4}, False, [4]),
+        ({0: 6}, False, []),
+        ({0: 6}, True, [4, 3, 2]),
+        # Retention has removed what was acknowledged.
+        ({0: 1}, False, [4, 3, 2]),
+    ],
+)
+def test_listed(
+    library: Pipeline, topic: Callable[..., Any], done: dict[int, int], everything: bool, offsets: list[int]
+) -> None:
+    client = topic(done)
+    letters = dead_letters.list_letters(client, library, everything=everything)
+    assert [letter.place.offset for letter in letters] == offsets, "oldest first"
+    assert "s3cret" not in repr(letters)
+    assert dead_letters.count(client, library) == (0 if everything else len(offsets))
+
+
+def test_partitions_without_letters_are_not_read(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic({0: 3})
+    dead_letters.list_letters(client, library)
+    assert client.read == [{0: 3}]
+
+
+def test_a_letter_for_a_program(library: Pipeline, topic: Callable[..., Any]) -> None:
+    assert dead_letters.list_letters(topic({0: 4}), library)[0].to_dict() == {
+        "place": "0/4",
+        "time": "2026-11-20T22:16:19.996000+00:00",
+        "aggregate_type": "",
+        "key": "k",
+        "event_id": "e",
+        "reason": "payload-invalid",
+        "message": "why",
+    }
+
+
+def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> None:
+    letter, row = dead_letters.show(topic(), library, Place(0, 3))
+    assert (letter.key, row) == ("", '{"payload": "s3cret"}')
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (Place(0, 1), "has no dead letter at 0/1"),
+        (Place(0, 5), "has no dead letter at 0/5"),
+        (Place(0, 6), "has no dead letter at 0/6"),
+        (Place(2, 0), "has no partition 2"),
+    ],
+)
+def test_a_place_without_a_letter(library: Pipeline, topic: Callable[..., Any], place: Place, message: str) -> None:
+    with pytest.raises(RefusedError, match=message):
+        dead_letters.show(topic(), library, place)
+
+
+@pytest.mark.parametrize(
+    ("done", "upto", "count", "after"),
+    [
+        ({}, None, 3, {0: 6}),
+        ({0: 4}, None, 1, {0: 6}),
+        ({0: 6, 1: 0}, None, 0, {0: 6, 1: 0}),
+        ({}, Place(0, 2), 1, {0: 3}),
+        ({}, Place(0, 4), 3, {0: 5}),
+        # What is acknowledged stays so.
+        ({0: 5}, Place(0, 2), 0, {0: 5}),
+    ],
+)
+def test_acknowledge(
+    library: Pipeline,
+    topic: Callable[..., Any],
+    done: dict[int, int],
+    upto: Place | None,
+    count: int,
+    after: dict[int, int],
+) -> None:
+    client = topic(done)
+    assert dead_letters.acknowledge(client, library, upto) == count
+    assert client.committed == after
+
+
+def test_what_is_not_there_yet_cannot_be_acknowledged(library: Pipeline, topic: Callable[..., Any]) -> None:
+    client = topic()
+    with pytest.raises(RefusedError, match="has no record at 0/6 yet"):
+        dead_letters.acknowledge(client, library, Place(0, 6))
+    assert client.committed == {}
