@@ -1,4 +1,4 @@
-"""A target in memory: what a batch means by the contract of sinks, in plain Python, at the price of one collect()."""
+"""A target in memory, which applies batches in plain Python after one collect()."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from kafka_log import Log, Schemas
 from live_topic import LiveTopic
+from msgspec import structs
 from pyspark.sql import Column as Expression
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 from tables import job_for
 
 from outbox_spark.decoding.columns import KEY_COLUMN, Column
-from outbox_spark.jobs.model import Committed, MaterializeJob, Options, PostgresTarget, ReadRange, Written
+from outbox_spark.jobs.model import Committed, Options, PostgresTarget, ReadRange, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.sinks import Batch
@@ -106,6 +107,6 @@ def run(
 def apply_range(
     spark: SparkSession, table: MemoryTable, log: Log, read: ReadRange, schemas: Schemas, options: Options
 ) -> Applied:
-    job = MaterializeJob(**{**vars(JOB), "options": options})
+    job = structs.replace(JOB, options=options)
     topic = LiveTopic(spark, log, schemas).topic()
     return apply(job, table, table.progress, read, topic, schemas)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The command `outbox-maintain`: fewer files, old snapshots gone, and the next run finds where it was."""
+"""The command `outbox-maintain`: fewer files, no expired snapshots, and the progress is retained."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def pipeline(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
 def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
-    log, told = Log("test.thing"), list[str]()
-    assert maintain(target.spark, target.job, told.append).done.endswith("the table does not exist yet")
+    log, messages = Log("test.thing"), list[str]()
+    assert maintain(target.spark, target.job, messages.append).done.endswith("the table does not exist yet")
     put(log, "a", 1)
     put(log, "b", 2)
     target.run(log, SCHEMAS)
@@ -63,10 +63,10 @@ def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, 
     target.run(log, SCHEMAS)
     before = target.committed()
     expire_at_once(target)
-    result = maintain(target.spark, target.job, told.append)
+    result = maintain(target.spark, target.job, messages.append)
     assert result.error is None
     assert "thing: rewrote" in result.done
-    assert told[-1] == result.done
+    assert messages[-1] == result.done
     assert files(target) == 1
     after = target.committed()
     assert before is not None
@@ -104,16 +104,16 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(
     monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._label if "good" in table._label else 1 / 0)
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
-    told: list[str] = []
+    messages: list[str] = []
     jobs = [job_at(delta_target, name) for name in ("bad", "good")]
 
     def work(_: SparkSession, job: MaterializeJob) -> Maintained:
-        return maintain(spark, job, told.append)
+        return maintain(spark, job, messages.append)
 
-    first, second = for_each(jobs, told.append, work, failed, debug=True)
+    first, second = for_each(jobs, messages.append, work, failed, debug=True)
     assert (first.error, first.transient) == ("ZeroDivisionError: division by zero", True)
     assert "good" in second.done
-    assert any("Traceback" in line for line in told)
+    assert any("Traceback" in line for line in messages)
 
 
 def job_at(target: Target, folder: str) -> MaterializeJob:
@@ -122,7 +122,7 @@ def job_at(target: Target, folder: str) -> MaterializeJob:
 
 
 class Session:
-    """Stands for Spark: told to stop."""
+    """Replaces the Spark session."""
 
     stopped = False
 

@@ -1,4 +1,4 @@
-"""A table made anew beside the old one: readers see one or the other, and what others made on it stays."""
+"""The command `outbox-rebuild`: readers see the old content or the new, and views and grants stay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 WIDER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
 SCHEMAS = Schemas({1: THING, 2: WIDER}, newest=1)
-BESIDE = {"thing__tombstones", "thing__quarantine"}
+COMPANIONS = {"thing__tombstones", "thing__quarantine"}
 
 
 def history() -> Log:
@@ -39,10 +39,10 @@ def history() -> Log:
 
 
 def rebuilt(target: Target, live: LiveTopic, restart: bool = False, max_records: int = 100) -> Outcome:
-    said: list[str] = []
+    messages: list[str] = []
     # The log's records are older than what a ledger remembers by default.
     job = structs.replace(target.job, options=structs.replace(target.job.options, tombstone_ttl=3650 * 86400))
-    return rebuild(target.spark, job, said.append, max_records, restart=restart, topic=live.topic())
+    return rebuild(target.spark, job, messages.append, max_records, restart=restart, topic=live.topic())
 
 
 def sql(target: Target, statement: str, *names: str) -> list[tuple[object, ...]]:
@@ -103,7 +103,7 @@ def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: 
     assert set(target.state()) == {"a", "b", "c", "d"}
     put(live.log, "e", 8)
     assert target.run(live.log, SCHEMAS).upserts == 1
-    assert names_of(target) >= {"thing", *BESIDE}
+    assert names_of(target) >= {"thing", *COMPANIONS}
 
 
 def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> None:
@@ -111,7 +111,7 @@ def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> No
     poison(log, "a", 8)
     rebuilt(target, LiveTopic(spark, log, SCHEMAS))
     put(log, "b", 9)
-    poison(log, "c", 10)  # so that every target looks at its flags again
+    poison(log, "c", 10)  # so that every target recomputes its flags
     target.run(log, SCHEMAS)
     assert {key: row["_stale"] for key, row in target.state("_stale").items()} == {
         "a": True,

@@ -230,7 +230,7 @@ def test_after_a_growth_a_row_that_is_not_there_may_have_been_deleted(
 
 def test_there_must_be_a_table(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
-    with pytest.raises(RefusedError, match="there is no table yet"):
+    with pytest.raises(RefusedError, match="the table does not exist yet"):
         compared(postgres_target, live)
 
 
@@ -278,7 +278,7 @@ def test_the_command_reports_each_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = [job_for(DeltaTarget(str(tmp_path))), structs.replace(job_for(DeltaTarget(str(tmp_path))), aggregate="bad")]
-    monkeypatch.setattr(reconcile_module, "jobs_of", lambda _: jobs)
+    monkeypatch.setattr(reconcile_module, "selected_jobs", lambda _: jobs)
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 

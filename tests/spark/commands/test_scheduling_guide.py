@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,6 @@ def test_versions_are_those_that_are_checked() -> None:
 def test_the_line_of_metrics_has_the_keys_that_are_written() -> None:
     shown = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
     assert set(metrics._KEYS) == set(shown) - {"time", "event", "aggregate", "topic", "target", "table"}
-    assert list(shown["spark"]) == list(Figures().to_dict())
+    assert list(shown["spark"]) == list(asdict(Figures()))
     assert f"`{OBSERVATION}`" in GUIDE
     assert f"`{GROUP_PREFIX}<topic>" in GUIDE

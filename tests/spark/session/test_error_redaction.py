@@ -23,7 +23,7 @@ def said(error: Exception) -> str:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        (f"select '{SECRET}'::int", "InvalidTextRepresentation: a value was refused, SQLSTATE 22P02"),
+        (f"select '{SECRET}'::int", "InvalidTextRepresentation: a value was rejected, SQLSTATE 22P02"),
         (
             f"create temp table t (x text primary key); insert into t values ('{SECRET}'), ('{SECRET}')",
             'UniqueViolation: duplicate key value violates unique constraint "t_pkey"',
@@ -73,5 +73,5 @@ def test_python() -> None:
 def test_a_connection_that_is_lost_says_that_nothing_else_is() -> None:
     found = redacted(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
     assert found.message.startswith("PostgreSQL: AdminShutdown")
-    assert found.hint == "what was not committed is read again by the next run: run again"
+    assert "run the command again" in found.hint
     assert found.transient

@@ -40,10 +40,10 @@ def test_a_batch_whose_rows_are_lost_changes_nothing(
     log = log_of(1, 2)
     before = (target.rows(), target.committed())
     with monkeypatch.context() as patch:
-        patch.setattr(apply_batch, "kept", lost)
+        patch.setattr(apply_batch, "persist", lost)
         with pytest.raises(Py4JJavaError) as caught:
             target.run(log, SCHEMAS)
-    assert "rows that a batch kept were lost" in str(redacted(caught.value))
+    assert "persisted rows of a batch were lost" in str(redacted(caught.value))
     assert (target.rows(), target.committed()) == before
     target.run(log, SCHEMAS)
     assert target.state("n") == {"a": {"n": 2}}

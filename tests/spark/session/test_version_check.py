@@ -38,7 +38,7 @@ def test_every_jar_that_setup_resolves_is_supported() -> None:
     ],
 )
 def test_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"jar {name} is for Spark {spark} and Scala {scala}") as caught:
+    with pytest.raises(ConfigurationError, match=f"jar {name} is built for Spark {spark} and Scala {scala}") as caught:
         version_check.check_jar(f"file:/opt/jars/{name}")
     assert version_check.SUPPORTED in caught.value.hint
 
@@ -83,8 +83,8 @@ def test_a_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", exited)
-    with pytest.raises(ConfigurationError, match=rf"java at JAVA_HOME {tmp_path} is 11\.0\.2"):
+    with pytest.raises(ConfigurationError, match=rf"java in JAVA_HOME {tmp_path} is 11\.0\.2"):
         spark_session.start_session()
     java.unlink()
-    with pytest.raises(ConfigurationError, match="there is no java"):
+    with pytest.raises(ConfigurationError, match="no java in"):
         spark_session.start_session()
