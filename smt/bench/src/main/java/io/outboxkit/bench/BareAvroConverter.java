@@ -17,9 +17,8 @@ import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.storage.Converter;
 
 /**
- * What no Avro converter can do without, whoever wrote it: AvroData, which Confluent's and
- * Apicurio's share, and Avro's own writer. The schema's id costs nothing. So this is the least that
- * a converter costs.
+ * Lower bound of an Avro converter: AvroData, which the Confluent and Apicurio converters share,
+ * and Avro's writer, with a constant schema id.
  */
 public final class BareAvroConverter implements Converter {
   private static final int CACHED_SCHEMAS = 1000;

@@ -9,9 +9,8 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * Inserts into the outbox table, one after the other and then again from the first: so many that
- * neither branch prediction nor the caches of the processor know them by heart. As from Debezium,
- * all share one schema.
+ * Cyclic sequence of inserts into the outbox table, long enough to defeat branch prediction and CPU
+ * caches. As with Debezium, all have the same schema object.
  */
 final class ChangeEvents {
   /** A power of two. */
@@ -39,7 +38,7 @@ final class ChangeEvents {
     }
   }
 
-  /** A record of its own each time: EventRouter adds headers to the one that it is given. */
+  /** Return a new record, because EventRouter adds headers to its input. */
   SourceRecord next() {
     SourceRecord event = events[at++ & COUNT - 1];
     return new SourceRecord(

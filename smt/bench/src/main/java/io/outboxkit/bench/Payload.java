@@ -5,9 +5,8 @@ import java.util.Random;
 import java.util.UUID;
 
 /**
- * Kinds of payloads: JSON as PostgreSQL writes jsonb, members sorted by the length of their names.
- * All texts of a kind have the same members and none is null, so that a converter that derives
- * schemas from what it meets derives one.
+ * Payload types: JSON as PostgreSQL writes jsonb, with members sorted by name length. All texts of
+ * a type have the same members and no null, so that schema inference yields a single schema.
  */
 enum Payload {
   /** 100 bytes: four members. */
@@ -67,7 +66,7 @@ enum Payload {
         pick(TAGS, random),
         40 + random.nextInt(900),
         5 + random.nextInt(90),
-        // Two digits that do not end in 0: jsonb keeps the scale, and this is no test of it.
+        // Not ending in 0, so that all texts have the same scale.
         11 + 10 * random.nextInt(9),
         pick(TITLES, random),
         pick(STATES, random),
@@ -127,7 +126,7 @@ enum Payload {
         random.nextInt(24),
         random.nextInt(60),
         random.nextInt(60),
-        // PostgreSQL leaves trailing zeros out, and again this is no test of it.
+        // Not ending in 0, because PostgreSQL omits trailing zeros.
         100_001 + random.nextInt(89_999) * 10);
   }
 

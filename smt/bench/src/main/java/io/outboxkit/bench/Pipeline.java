@@ -17,7 +17,7 @@ import org.apache.kafka.connect.storage.Converter;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.apache.kafka.connect.transforms.predicates.Predicate;
 
-/** Transforms, predicates and value converter of a connector config, without the worker. */
+/** Transforms, predicates and value converter of a connector config, without a worker. */
 final class Pipeline implements AutoCloseable {
   private static final Headers NO_HEADERS = new RecordHeaders();
   private static final String VALUE_CONVERTER = "value.converter";
@@ -45,7 +45,7 @@ final class Pipeline implements AutoCloseable {
     }
   }
 
-  /** The bytes of the value; the record itself where the config has no converter. */
+  /** Return the bytes of the value, or the record if the config has no converter. */
   Object convert(SourceRecord record) {
     SourceRecord transformed = transform(record);
     return converter == null
@@ -64,7 +64,7 @@ final class Pipeline implements AutoCloseable {
     return current;
   }
 
-  /** Refuses a config that does not do what its figure will say it does. */
+  /** Fail if the config does not perform the conversion that is measured. */
   void check(SourceRecord record, String payload) {
     SourceRecord transformed = transform(record);
     boolean tombstone = payload.equals(Payload.TOMBSTONE.name());
@@ -129,7 +129,7 @@ final class Pipeline implements AutoCloseable {
             found.put(name.substring(prefix.length()), value);
           }
         });
-    // As ConnectorConfig leaves them out of what a transform sees.
+    // ConnectorConfig does not pass these to a transform either.
     found.keySet().removeAll(List.of("type", "predicate", "negate"));
     return found;
   }

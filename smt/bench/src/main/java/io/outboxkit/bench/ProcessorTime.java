@@ -10,8 +10,7 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * Nanoseconds of the processor per record, as a metric beside JMH's, which are of the clock: other
- * programs on the machine change them far less.
+ * CPU nanoseconds per record, which depend far less on other processes than JMH's wall-clock time.
  */
 @State(Scope.Thread)
 @AuxCounters(AuxCounters.Type.EVENTS)

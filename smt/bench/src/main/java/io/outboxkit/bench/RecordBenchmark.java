@@ -14,14 +14,14 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * Time per record of one connector config on one kind of payload: from Debezium's change event to
- * the bytes of the record's value.
+ * Time per record of a connector config and a payload type, from Debezium's change event to the
+ * bytes of the record's value.
  */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
 public class RecordBenchmark {
-  /** A file in the folder that the system property names, a slash, and a {@link Payload}. */
+  /** File name in the folder of the system property, slash, and a {@link Payload}. */
   @Param("")
   public String run;
 
@@ -47,14 +47,13 @@ public class RecordBenchmark {
     return pipeline.convert(events.next());
   }
 
-  /** A converter whose cache is not warm measures the registry, not itself. */
+  /** Requests would mean that the registry was measured instead of the converter. */
   @TearDown(Level.Iteration)
   public void requireWarmCache() {
     if (pipeline.registryRequests() != requestsOfSetup) {
       throw new IllegalStateException(
-          "The converter asked the registry while it was measured: "
-              + (pipeline.registryRequests() - requestsOfSetup)
-              + " times.");
+          "Registry requests during the measurement: "
+              + (pipeline.registryRequests() - requestsOfSetup));
     }
   }
 

@@ -13,8 +13,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The few answers of a schema registry (Apicurio's own API, version 2) that its converter asks for
- * before its cache is warm. Counts the requests, so that a benchmark can prove that it made none.
+ * Stub of the Apicurio registry API, version 2, for the converter's requests before its cache is
+ * warm. Counts the requests.
  */
 final class RegistryStub implements AutoCloseable {
   private static final Pattern VERSION =
@@ -36,7 +36,7 @@ final class RegistryStub implements AutoCloseable {
     server.start();
   }
 
-  /** Starts one and writes its address into the config, if that has a registry. */
+  /** Start a stub and set its address in the config if the config has a registry. */
   static RegistryStub of(Map<String, String> config) {
     if (config.keySet().stream().noneMatch(name -> name.endsWith(URL_OPTION))) {
       return null;
@@ -93,7 +93,7 @@ final class RegistryStub implements AutoCloseable {
         + "\"contentId\":7,\"references\":[]}";
   }
 
-  /** The schema that the chain's ParsePayload writes by. */
+  /** Return the schema of the chain's ParsePayload. */
   private String declared(String artifact) {
     Matcher subject = SUBJECT.matcher(artifact);
     return subject.matches()

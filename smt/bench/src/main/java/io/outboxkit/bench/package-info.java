@@ -1,5 +1,5 @@
 /**
- * JMH benchmarks of the transforms against those that others publish. What is measured is a
- * connector config: transforms, predicates and value converter as Connect would make them from it.
+ * JMH benchmarks of the transforms and of published alternatives, each by a connector config:
+ * transforms, predicates and value converter as Connect creates them.
  */
 package io.outboxkit.bench;

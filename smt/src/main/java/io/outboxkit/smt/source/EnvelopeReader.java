@@ -11,8 +11,8 @@ import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.errors.DataException;
 
 /**
- * Tells what Debezium sent: a row or message of the outbox, something that may pass, or something
- * nobody named. Kinds are recognised by schema names and fields, so no Debezium class is needed.
+ * Reads outbox rows from records of a Debezium source connector. Record types are identified by
+ * schema names and fields, so that no Debezium class is required.
  */
 public final class EnvelopeReader {
   private static final String HEARTBEAT = "io.debezium.connector.common.Heartbeat";

@@ -51,7 +51,7 @@ final class RowOperations {
   }
 
   /**
-   * Return if an operation other than an insert is to be skipped.
+   * Return normally if an operation other than an insert is skipped.
    *
    * @param sequence source_sequence of the operation, for the log
    * @throws DataException if the operation stops the task
