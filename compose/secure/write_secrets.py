@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from outbox_kit.stack.properties import render_properties
+
 ROOT = Path("/secrets")
 OWNER = 10001
 DAYS = 3650
@@ -134,21 +136,15 @@ def write_passwords() -> None:
     env = os.environ
     users = {user: env[f"KAFKA_{user.upper()}_PASSWORD"] for user in ("admin", "connect", "spark")}
     users["tool"] = env["KAFKA_PASSWORD"]
-    (ROOT / "kafka" / "users.properties").write_text(_lines(users))
+    (ROOT / "kafka" / "users.properties").write_text(render_properties(users))
     connect = ROOT / "connect"
     passwords = {"kafka": users["connect"], "source": env["CONNECTOR_PASSWORD"]}
-    (connect / "connect.properties").write_text(_lines(passwords))
-    (connect / "rest-users.properties").write_text(_lines({"outbox-kit": env["CONNECT_REST_PASSWORD"]}))
+    (connect / "connect.properties").write_text(render_properties(passwords))
+    (connect / "rest-users.properties").write_text(render_properties({"outbox-kit": env["CONNECT_REST_PASSWORD"]}))
     (connect / "jaas.conf").write_text(JAAS)
     credentials = f"outbox-kit:{env['CONNECT_REST_PASSWORD']}".encode()
     (connect / "authorization").write_text("Basic " + base64.b64encode(credentials).decode())
     (ROOT / "postgres" / "pg_hba.conf").write_text(HBA)
-
-
-def _lines(values: dict[str, str]) -> str:
-    """A properties file."""
-    escaped = {name: value.replace("\\", "\\\\") for name, value in values.items()}
-    return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
 def main() -> None:

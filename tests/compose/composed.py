@@ -118,7 +118,7 @@ class Composed:
 
     def wait_answers(self, number: int) -> None:
         """Until a worker answers on this machine."""
-        wait_for(f"connect-{number}", lambda: health_checks.connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
+        wait_for(f"connect-{number}", lambda: health_checks.check_connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
 
     def rows(self, query: str) -> list[Any]:
         """Rows of the target database."""

@@ -52,7 +52,7 @@ def value(dsn: str, query: str) -> object:
 
 
 def test_up_then_down_then_up_keeps_data_ports_and_passwords(stack: Stack) -> None:
-    first = stack.up(parts=POSTGRES)
+    first = stack.up(services=POSTGRES)
     assert list(first.addresses()) == ["postgres", "target"]
     assert value(first.postgres, "show wal_level") == "logical"
     assert value(first.postgres, "show max_prepared_transactions") == "64"
@@ -63,13 +63,13 @@ def test_up_then_down_then_up_keeps_data_ports_and_passwords(stack: Stack) -> No
     assert stack.state() is None
     assert stack.status() == []
 
-    second = stack.up(parts=POSTGRES)
+    second = stack.up(services=POSTGRES)
     assert second.ports == first.ports
     assert value(second.target, "select n from kept") == 7
 
 
 def test_the_logins_can_do_what_they_are_for_and_no_more(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     rights = "select rolreplication and not rolsuper from pg_roles where rolname = current_user"
     connector = state.dsn(state.connector_user, state.connector_password, state.source_database)
     assert value(connector, rights) is True
@@ -79,22 +79,22 @@ def test_the_logins_can_do_what_they_are_for_and_no_more(stack: Stack) -> None:
 
 
 def test_the_state_file_is_private(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     assert stat.S_IMODE(stack.layout.state_file.stat().st_mode) == 0o600
     assert stack.state() == state
 
 
 def test_up_twice_is_refused_and_harms_nothing(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     with pytest.raises(StackError, match="already running") as caught:
-        stack.up(parts=POSTGRES)
+        stack.up(services=POSTGRES)
     assert "outbox stack down" in caught.value.hint
     assert value(state.postgres, "select 1") == 1
 
 
 def test_up_and_down_at_the_same_time_are_refused(stack: Stack) -> None:
-    with stack.locked(), pytest.raises(StackError, match="another `outbox stack up` or `down` is at work"):
-        Stack(stack.layout.root).up(parts=POSTGRES)
+    with stack.locked(), pytest.raises(StackError, match="another `outbox stack up` or `down` is running"):
+        Stack(stack.layout.root).up(services=POSTGRES)
 
 
 def test_a_busy_port_that_was_asked_for_is_refused(stack: Stack) -> None:
@@ -102,30 +102,30 @@ def test_a_busy_port_that_was_asked_for_is_refused(stack: Stack) -> None:
         listener.bind((HOST, 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(StackError, match=f"port {port}, asked for postgres"):
-            stack.up(parts=POSTGRES, ports={"postgres": port})
+        with pytest.raises(StackError, match=f"port {port} for postgres"):
+            stack.up(services=POSTGRES, ports={"postgres": port})
     assert processes_of(stack) == []
 
 
 def test_a_remembered_port_that_is_busy_by_now_is_replaced(stack: Stack) -> None:
-    before = stack.up(parts=POSTGRES).postgres_port
+    before = stack.up(services=POSTGRES).postgres_port
     stack.down()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, before))
         listener.listen()
-        state = stack.up(parts=POSTGRES)
+        state = stack.up(services=POSTGRES)
     assert state.postgres_port != before
     assert value(state.postgres, "select 1") == 1
 
 
 def test_a_part_that_ends_is_reported_with_its_log_and_everything_is_stopped(stack: Stack) -> None:
     """What breaks is the data: PostgreSQL ends with a reason in its log."""
-    home = stack.up(parts=POSTGRES).postgres_home
+    home = stack.up(services=POSTGRES).postgres_home
     stack.down()
     (home / "data" / "global" / "pg_control").unlink()
     with pytest.raises(StackError) as caught:
-        stack.up(parts=POSTGRES)
+        stack.up(services=POSTGRES)
     assert "postgres ended (exit status" in caught.value.message
     assert "pg_control" in caught.value.message
     assert "pg_control" in stack.logs("postgres")
@@ -134,7 +134,7 @@ def test_a_part_that_ends_is_reported_with_its_log_and_everything_is_stopped(sta
 
 
 def test_what_a_killed_supervisor_left_behind_is_seen_and_ended(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
     wait_for("the end of supervisor", lambda: Seen(None if stack.state() else True, "there"), seconds=10)
@@ -144,16 +144,16 @@ def test_what_a_killed_supervisor_left_behind_is_seen_and_ended(stack: Stack) ->
 
 
 def test_up_takes_the_place_of_what_a_killed_supervisor_left_behind(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
-    again = stack.up(parts=POSTGRES)
+    again = stack.up(services=POSTGRES)
     assert again.ports == state.ports
     assert value(again.postgres, "select 1") == 1
 
 
 def test_a_killed_server_comes_back(stack: Stack) -> None:
-    state = stack.up(parts=POSTGRES)
+    state = stack.up(services=POSTGRES)
     time.sleep(2.2)  # beyond the time in which an end counts as a failed start
     pid = stack.pid("postgres")
     assert pid is not None
@@ -170,17 +170,17 @@ def test_a_killed_server_comes_back(stack: Stack) -> None:
 
 
 def test_an_interrupted_up_leaves_nothing(stack: Stack) -> None:
-    """Ctrl-C in the middle: the parts that were started already are stopped."""
+    """Ctrl-C in the middle: the services that were started already are stopped."""
     code = (
         "import sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
-        "Stack(Path(sys.argv[1])).up(lambda text: print(text, flush=True), parts=('kafka', 'postgres'))\n"
+        "Stack(Path(sys.argv[1])).up(lambda text: print(text, flush=True), services=('kafka', 'postgres'))\n"
     )
     command = (sys.executable, "-c", code, str(stack.layout.root))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         lines = iter(child.stdout.readline, "")
-        assert any(line.startswith("postgres answers") for line in lines)
+        assert any(line.startswith("postgres is ready") for line in lines)
         child.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in child.stderr.read()
     assert processes_of(stack) == []
@@ -188,12 +188,12 @@ def test_an_interrupted_up_leaves_nothing(stack: Stack) -> None:
 
 
 def test_data_without_its_passwords_is_refused(stack: Stack) -> None:
-    stack.up(parts=POSTGRES)
+    stack.up(services=POSTGRES)
     stack.down()
     kept = stack.layout.state_file.read_bytes()
     stack.layout.state_file.unlink()
     with pytest.raises(StackError, match="passwords is gone") as caught:
-        stack.up(parts=POSTGRES)
+        stack.up(services=POSTGRES)
     assert "--purge" in caught.value.hint
     stack.layout.state_file.write_bytes(kept)
 
@@ -201,7 +201,7 @@ def test_data_without_its_passwords_is_refused(stack: Stack) -> None:
 def test_a_missing_runtime_is_explained_before_anything_starts(stack: Stack) -> None:
     (stack.layout.root / "build" / "runtime").unlink()
     with pytest.raises(StackError) as caught:
-        stack.up(parts=POSTGRES)
+        stack.up(services=POSTGRES)
     assert caught.value.hint == "run `make setup`"
     assert processes_of(stack) == []
     assert not stack.layout.outside.exists()
@@ -209,7 +209,7 @@ def test_a_missing_runtime_is_explained_before_anything_starts(stack: Stack) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")
 def test_postgresql_never_runs_as_root(stack: Stack) -> None:
-    stack.up(parts=POSTGRES)
+    stack.up(services=POSTGRES)
     pid = stack.pid("postgres")
     assert pid is not None
     assert Path(f"/proc/{pid}").stat().st_uid != 0

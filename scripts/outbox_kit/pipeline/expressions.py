@@ -1,4 +1,4 @@
-"""Expressions in an environment file: `{{ env.NAME }}` and `{{ stack.NAME }}`."""
+"""Expansion of `{{ env.NAME }}` and `{{ stack.NAME }}` in an environment file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSET = "unset"
 
 
 class _StackValues:
-    """`stack` in an environment file: values of the running embedded stack, read when first asked for."""
+    """`stack` in an expression: values of the running embedded stack, read on first use."""
 
     def __init__(self, root: Path) -> None:
         self._state_file = root / STACK_STATE
@@ -33,55 +33,56 @@ class _StackValues:
         values = self._values()
         if name not in values:
             known = ", ".join(sorted(values))
-            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"it has: {known}")
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {known}")
         return values[name]
 
     def _values(self) -> dict[str, Any]:
         if not self._state_file.exists():
-            raise ConfigurationError("the embedded stack is not up", START)
+            raise ConfigurationError("the embedded stack is not running", START)
         try:
             state = json.loads(self._state_file.read_text(encoding="utf-8"))
-            parts, values = state["parts"], dict(state["environment"])
+            parts, values = state["services"], dict(state["environment"])
         except (OSError, ValueError, KeyError, TypeError):
-            message = f"the embedded stack's state file {self._state_file} cannot be used"
-            raise ConfigurationError(message, "`outbox stack down --purge`, then `outbox stack up`") from None
+            message = f"the embedded stack's state file {self._state_file} is invalid"
+            raise ConfigurationError(message, "run `outbox stack down --purge`, then `outbox stack up`") from None
         if not parts:
-            raise ConfigurationError("the embedded stack is not up", START)
+            raise ConfigurationError("the embedded stack is not running", START)
         return values
 
 
 @dataclass(frozen=True)
-class Filling:
-    """What the expressions of one file can use, which keys cannot do without, and what was wrong."""
+class Expansion:
+    """Expansion of one file: inputs, required keys, and the errors so far.
+
+    `excused` are sections that the caller may not need, `needs` the keys that it does. `file` contains variables that
+    are not set in the process. `unset` collects the sections with unset variables that are not needed.
+    """
 
     values: Values
     root: Path
     overrides: Overrides
     excused: Collection[str]
-    """Sections that the caller does not need."""
     needs: Collection[str]
     file: Path | None = None
-    """Where variables are looked for that the process's environment does not have."""
     unset: set[str] = field(default_factory=set)
-    """Sections in which a variable is not set that need not be."""
     _missing: list[tuple[str, str]] = field(default_factory=list)
 
-    def fill(self, key: str) -> Any:  # noqa: ANN401 - YAML data
-        """The value of one top-level key, expanded. Raises ConfigurationError for a wrong expression."""
-        return self._fill(self.values.data[key], (key,))
+    def expand(self, key: str) -> Any:  # noqa: ANN401 - YAML data
+        """Return the expanded value of a top-level key. Raises ConfigurationError for an invalid expression."""
+        return self._expand(self.values.data[key], (key,))
 
     def raise_missing(self) -> None:
-        """Raise ConfigurationError when variables are not set that are needed: all of them at once."""
+        """Raise one ConfigurationError for all needed variables that are not set."""
         if not self._missing:
             return
         names = dict.fromkeys(name for name, _ in self._missing)
         hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
         if self.file is not None:
-            hint += f"; {self.file} may have them too" + ("" if self.file.is_file() else ", and is not there")
+            hint += f"; or set them in {self.file}" + ("" if self.file.is_file() else ", which does not exist")
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """The value of an environment variable, for the key at `location`."""
+        """Return the value of an environment variable for the key at `location`; UNSET where it is not needed."""
         value = self.overrides.environ.get(name) or self._in_file.get(name)
         if value:
             return value
@@ -89,8 +90,8 @@ class Filling:
         if section in self.excused and not any(_covers(need, location) for need in self.needs):
             self.unset.add(section)
         else:
-            where = ".".join(map(str, location))
-            problem = f"{self.values.origin(location)}: {where}: environment variable {name} is not set"
+            key = ".".join(map(str, location))
+            problem = f"{self.values.origin(location)}: {key}: environment variable {name} is not set"
             self._missing.append((name, problem))
         return UNSET
 
@@ -101,14 +102,14 @@ class Filling:
         try:
             return dotenv_values(self.file, interpolate=False)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"cannot read {self.file}: {type(error).__name__}", "env_file names it") from None
+            raise ConfigurationError(f"cannot read {self.file}: {type(error).__name__}", "correct env_file") from None
 
-    def _fill(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
-        """Expand the expressions in values, after the YAML is parsed: a secret can hold any character."""
+    def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
+        """Expand after the YAML is parsed: a secret may contain any character."""
         if isinstance(value, dict):
-            return {key: self._fill(item, (*location, key)) for key, item in value.items()}
+            return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._fill(item, (*location, index)) for index, item in enumerate(value)]
+            return [self._expand(item, (*location, index)) for index, item in enumerate(value)]
         if isinstance(value, Literal):
             return str(value)
         if not isinstance(value, str) or "{{" not in value:
@@ -118,22 +119,22 @@ class Filling:
             return jinja.from_string(value).render(env=_Variables(self, location), stack=_StackValues(self.root))
         except TemplateError as error:
             message = f"{self.values.origin(location)}: {'.'.join(map(str, location))}: {error}"
-            raise ConfigurationError(message, "only {{ env.NAME }} and {{ stack.NAME }} can be used") from None
+            raise ConfigurationError(message, "use {{ env.NAME }} or {{ stack.NAME }}") from None
 
 
 def _covers(need: str, location: Location) -> bool:
-    """Whether `location` is the needed key or below it; `*` stands for any name."""
+    """Return whether `location` is the needed key or below it; `*` matches any name."""
     parts = need.split(".")
     pairs = zip(parts, map(str, location), strict=False)
     return len(parts) <= len(location) and all(part in ("*", key) for part, key in pairs)
 
 
 class _Variables:
-    """`env` in an environment file: environment variables, with an error that names the unset one."""
+    """`env` in an expression: environment variables."""
 
-    def __init__(self, filling: Filling, location: Location) -> None:
-        self._filling = filling
+    def __init__(self, expansion: Expansion, location: Location) -> None:
+        self._expansion = expansion
         self._location = location
 
     def __getattr__(self, name: str) -> str:
-        return self._filling.variable(self._location, name)
+        return self._expansion.variable(self._location, name)

@@ -1,8 +1,8 @@
-"""The embedded stack: real PostgreSQL, Kafka, registry and Connect as local processes.
+"""The embedded stack: PostgreSQL, Kafka, registry and Connect as local processes under Supervisor.
 
     Stack(root).up(progress)  →  StackState  →  Stack(root).down(progress)
 
-See docs/stack.md for what runs and where its state is.
+Process control belongs here, the services themselves in `services`; containers belong in `outbox_kit.testing`.
 """
 
 from outbox_kit.stack.control import ProcessStatus

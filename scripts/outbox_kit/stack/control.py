@@ -17,21 +17,21 @@ NOT_RUNNING = 70  # supervisor.xmlrpc.Faults
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """One part, as Supervisor sees it."""
+    """One service, as Supervisor reports it."""
 
     name: str
     state: str
-    """Supervisor's word in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`:
-    it runs, and its supervisor is gone."""
+    """Supervisor's state in lower case (running, starting, backoff, fatal, exited, stopped), or `orphaned`: it runs
+    without its supervisor."""
     pid: int | None
     seconds: int | None
-    """Since it was started; None when it does not run."""
+    """Seconds since its start; None when it does not run."""
     detail: str = ""
-    """Why it does not run, as far as Supervisor knows."""
+    """Why it does not run, according to Supervisor."""
 
     @property
     def running(self) -> bool:
-        """The process is there and supervised; says nothing about whether it answers."""
+        """Whether the process exists under its supervisor, ready or not."""
         return self.state in {"starting", "running"}
 
 
@@ -53,14 +53,14 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Transport(Transport):
-    """Supervisor's own needs its package installed, also where the stack is only asked about."""
+    """Supervisor's own transport would need its package even where only the status is read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
 
     def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - the base's
-        # Kept where the base class looks for what it has to close.
+        # The base class closes it.
         connection = _Connection(self.path)
         self._connection = (host, connection)
         return connection
@@ -73,16 +73,16 @@ class Control:
         self.path = path
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - XML-RPC is untyped
-        """Call a method of the `supervisor` namespace. OSError when nobody answers, Fault when it refuses."""
+        """Call a method of the `supervisor` namespace. Raises OSError without a response, Fault for an error."""
         with ServerProxy("http://localhost", transport=_Transport(self.path)) as proxy:
             try:
                 return getattr(proxy.supervisor, method)(*arguments)
             except (http.client.HTTPException, ProtocolError) as error:
-                message = f"supervisor did not answer {method}: {error}"
+                message = f"supervisor did not respond to {method}: {error}"
                 raise ConnectionError(message) from error
 
     def supervisor_pid(self) -> int | None:
-        """Return supervisord's pid, None when nobody answers."""
+        """Return supervisord's pid, None when it does not respond."""
         try:
             return cast(int, self.call("getPID"))
         except (OSError, Fault):
@@ -93,8 +93,7 @@ class Control:
         try:
             listing = self.call("getAllProcessInfo")
         except (OSError, Fault) as error:
-            message = f"supervisor does not answer ({error})"
-            raise StackError(message, "`outbox stack down` cleans up") from error
+            raise StackError(f"supervisor does not respond ({error})", "run `outbox stack down`") from error
         return {info["name"]: _status(info) for info in listing}
 
     def start(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Where the stack keeps its files, all of it derived from the project root."""
+"""Paths of the stack, all derived from the project root, and private files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError, StackError
 
-# Each of these means something in a file that the path is written into: class paths and plugin.path
-# (`:` `,`), Supervisor's configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
+# Special characters of the files that contain the path: class paths and plugin.path (`:` `,`), Supervisor's
+# configuration (`%` `;` `#`), postgresql.conf and properties files (quotes, `\`).
 FORBIDDEN = frozenset(",:;#%\"'\\\n\r\t")
-# sun_path holds 104 bytes on macOS, 108 on Linux; supervisord first binds PATH.<pid>, then renames it.
+# The limit of sun_path is 104 bytes on macOS, 108 on Linux; supervisord first binds PATH.<pid>.
 LONGEST_SOCKET_PATH = 92
 
 
@@ -25,42 +25,42 @@ class Layout:
 
     @classmethod
     def of(cls, root: Path) -> Layout:
-        """Return the layout of a project; ConfigurationError when the parts cannot live in such a path."""
+        """Return the layout of a project. Raises ConfigurationError for a path with special characters."""
         resolved = root.resolve()
-        bad = sorted(set(str(resolved)) & FORBIDDEN)
-        if bad:
-            message = f"the stack cannot run in {resolved}: the path contains {' '.join(map(repr, bad))}"
+        forbidden = sorted(set(str(resolved)) & FORBIDDEN)
+        if forbidden:
+            message = f"the stack cannot run in {resolved}: the path contains {' '.join(map(repr, forbidden))}"
             raise ConfigurationError(message, "move the project to a path without these characters")
         return cls(resolved)
 
     @property
     def stack_id(self) -> str:
-        """Tells the stacks of several checkouts on one machine apart."""
+        """Identifies the stack among those of other checkouts on the machine."""
         return hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
 
     @property
     def runtime(self) -> Path:
-        """What `make setup` resolved."""
+        """Binaries that `make setup` resolved."""
         return self.root / "build" / "runtime"
 
     @property
     def home(self) -> Path:
-        """Everything the stack writes, except PostgreSQL's files when its user cannot get here."""
+        """Everything that the stack writes, except PostgreSQL's files when its user has no access here."""
         return self.root / "build" / "stack"
 
     @property
     def configuration(self) -> Path:
-        """Rendered configuration; private, because some of it holds passwords."""
+        """Rendered configuration; private, because it contains passwords."""
         return self.home / "conf"
 
     @property
     def data(self) -> Path:
-        """What survives `down`."""
+        """Data, which `down` retains."""
         return self.home / "data"
 
     @property
     def logs(self) -> Path:
-        """One file per part, and supervisor.log."""
+        """One file per service, and supervisor.log."""
         return self.home / "logs"
 
     @property
@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def lock_file(self) -> Path:
-        """Beside `home`, so that a purge does not delete the lock that it holds."""
+        """Outside `home`, so that a purge does not delete its own lock."""
         return self.root / "build" / "stack.lock"
 
     @property
@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def outside(self) -> Path:
-        """Where PostgreSQL lives when its unprivileged user cannot reach the project folder."""
+        """PostgreSQL's folder when its unprivileged user has no access to the project."""
         return Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
 
     @property
@@ -97,11 +97,11 @@ class Layout:
         return Path(tempfile.gettempdir()) / f"outbox-kit-{self.stack_id}-{os.geteuid()}" / "supervisor.sock"
 
     def log(self, name: str) -> Path:
-        """Return the log file of a part, or of `supervisor`."""
+        """Return the log file of a service, or of `supervisor`."""
         return self.logs / f"{name}.log"
 
     def create(self) -> None:
-        """Make the folders. `home` is open to PostgreSQL's user; what holds secrets is not."""
+        """Create the folders; PostgreSQL's user can read `home`, but no folder with secrets."""
         for folder, mode in (
             (self.home, 0o755),
             (self.logs, 0o755),
@@ -116,15 +116,19 @@ class Layout:
 
 
 def private_folder(path: Path, mode: int) -> None:
-    """Make a folder under a world-writable one, and refuse one that somebody else put there.
-
-    The name can be guessed, so another user could have made it first.
-    """
+    """Create a folder under a world-writable one. Raises StackError when another user created it first."""
     try:
         path.mkdir(mode=mode)
     except FileExistsError:
-        seen = path.lstat()
-        if path.is_symlink() or not path.is_dir() or seen.st_uid != os.geteuid():
-            message = f"{path} exists and belongs to somebody else (uid {seen.st_uid})"
-            raise StackError(message, f"remove {path}, or ask its owner to") from None
+        status = path.lstat()
+        if path.is_symlink() or not path.is_dir() or status.st_uid != os.geteuid():
+            message = f"{path} exists and belongs to uid {status.st_uid}"
+            raise StackError(message, f"remove {path}, or have its owner remove it") from None
     path.chmod(mode)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, at any moment."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)

@@ -1,4 +1,4 @@
-"""The log files of the parts."""
+"""Log files of the services."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from outbox_kit.stack.layout import Layout
 
 EXCERPT_WINDOW = 2000
-# Log levels of the JVM parts and of PostgreSQL, and the line that names what a stack trace is about.
+# Error levels of the JVM services and PostgreSQL, and the lines that begin a stack trace.
 ERROR = re.compile(r"\b(?:ERROR|FATAL|PANIC)\b|^Caused by: |^Exception in thread")
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a file, none when there is no file."""
+    """Return the last lines of a file, none when it does not exist."""
     try:
         with path.open(errors="replace") as file:
             return [line.rstrip("\n") for line in deque(file, maxlen=lines)]
@@ -26,34 +26,34 @@ def tail(path: Path, lines: int) -> list[str]:
 def excerpt(path: Path, lines: int) -> list[str]:
     """Return the last lines of a log, preceded by the last errors before them.
 
-    A broker that ends for a reason says the reason first and a hundred lines of farewell after it.
+    A broker that fails logs the error before many lines of its shutdown.
     """
-    everything = tail(path, EXCERPT_WINDOW)
-    earlier, last = everything[:-lines], everything[-lines:]
+    window = tail(path, EXCERPT_WINDOW)
+    earlier, last = window[:-lines], window[-lines:]
     errors = [line for line in earlier if ERROR.search(line)][-lines // 4 :]
     return [*errors, "...", *last] if errors else last
 
 
-def set_aside(layout: Layout, names: Iterable[str]) -> None:
-    """Keep the logs of the last run under another name: what is shown then is of this run."""
+def rotate(layout: Layout, names: Iterable[str]) -> None:
+    """Rename the logs of the previous run, so that a new log has only lines of this run."""
     for name in names:
         file = layout.log(name)
         if file.exists():
             file.replace(file.with_name(f"{name}.previous.log"))
 
 
-def how_it_ended(layout: Layout, name: str) -> str:
-    """Return how Supervisor saw a process end last, like `exit status 1` or `terminated by SIGKILL`.
+def exit_description(layout: Layout, name: str) -> str:
+    """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`.
 
-    From its log, because its interface forgets the exit status when it starts the process again.
+    It is read from Supervisor's log: the interface drops the exit status when the process is restarted.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
-    endings = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]
-    return endings[-1] if endings else ""
+    exits = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]
+    return exits[-1] if exits else ""
 
 
-def without(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with every secret in it replaced."""
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with every secret replaced."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return text

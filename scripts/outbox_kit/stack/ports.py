@@ -1,4 +1,4 @@
-"""Chooses the ports of the parts, all on 127.0.0.1."""
+"""Selection of the services' ports, all on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from outbox_kit.errors import ConfigurationError, StackError
 
 HOST = "127.0.0.1"
 NAMES = ("postgres", "kafka", "controller", "registry", "connect")
-# Below the ranges that Linux (32768-60999) and macOS (49152-65535) take source ports from: a port chosen
-# there could be taken by an outgoing connection, of a part even, before its part listens or restarts.
+# Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535): an outgoing connection could use a port
+# there before its service listens.
 LOWEST, HIGHEST = 20000, 32000
 ATTEMPTS = 200
 LARGEST_PORT = 65535
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a part could listen on a port now."""
+    """Return whether a service could listen on a port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # What the servers do too: connections of a stopped stack in TIME_WAIT do not count.
+        # As the servers do: connections of a stopped stack in TIME_WAIT are ignored.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -37,15 +37,15 @@ def free_port(taken: Iterable[int]) -> int:
         if port not in avoided and is_free(port):
             return port
     message = f"no free port between {LOWEST} and {HIGHEST} in {ATTEMPTS} attempts"
-    raise StackError(message, "name free ports with --port PART=NUMBER")
+    raise StackError(message, "choose free ports with --port SERVICE=PORT")
 
 
 def choose_ports(requested: Mapping[str, int], remembered: Mapping[str, int]) -> dict[str, int]:
-    """Return a port for every name: as requested, else as last time when still free, else a free one.
+    """Return a port for every name: the requested one, else the previous one if it is free, else a free one.
 
-    Raises ConfigurationError for a request that makes no sense, StackError for one that cannot be met.
+    Raises ConfigurationError for an invalid request, StackError for a port in use.
     """
-    check_request(requested)
+    validate_request(requested)
     chosen = dict(requested)
     for name in NAMES:
         before = remembered.get(name)
@@ -57,19 +57,17 @@ def choose_ports(requested: Mapping[str, int], remembered: Mapping[str, int]) ->
     return {name: chosen[name] for name in NAMES}
 
 
-def check_request(requested: Mapping[str, int]) -> None:
-    """Refuse unknown names, numbers that are no ports, one port for two parts, and busy ports."""
+def validate_request(requested: Mapping[str, int]) -> None:
+    """Reject unknown names, invalid numbers, one port for two services, and ports in use."""
     for name, port in requested.items():
         if name not in NAMES:
-            message = f"no part has the port '{name}'"
-            raise ConfigurationError(message, f"ports: {', '.join(NAMES)}")
+            raise ConfigurationError(f"unknown port name {name!r}", f"names: {', '.join(NAMES)}")
         if not 0 < port <= LARGEST_PORT:
-            message = f"{port} (for {name}) is no port"
-            raise ConfigurationError(message, f"use 1 to {LARGEST_PORT}")
+            raise ConfigurationError(f"invalid port {port} for {name}", f"use 1 to {LARGEST_PORT}")
         if list(requested.values()).count(port) > 1:
-            both = " and ".join(other for other in requested if requested[other] == port)
-            message = f"port {port} is asked for {both}"
-            raise ConfigurationError(message, "give each its own")
+            both = " and ".join(entry for entry in requested if requested[entry] == port)
+            raise ConfigurationError(f"port {port} is requested for {both}", "choose different ports")
         if not is_free(port):
-            message = f"port {port}, asked for {name}, is in use by another program"
-            raise StackError(message, "stop that program, name another port, or leave it out to get a free one")
+            raise StackError(
+                f"port {port} for {name} is in use", "stop the program that uses it, or choose another port"
+            )

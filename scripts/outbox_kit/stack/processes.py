@@ -1,9 +1,8 @@
-"""Finds and ends the processes of one stack by a mark on their command lines.
+"""Processes of one stack, identified by a marker on their command lines.
 
-Process ids alone cannot be trusted: they are reused, and supervisord may be gone while its children run on.
-So every process carries `outboxkit.stack=<stack id>/<part>` among its arguments: a system property
-of the JVMs, cluster_name of PostgreSQL (which shows it in the titles of its children too), supervisord's
-identifier.
+Process ids are reused, and services outlive a killed supervisord. So every process has the argument
+`outboxkit.stack=<stack id>/<service>`: a system property of the JVMs, cluster_name of PostgreSQL (which is in the
+titles of its children too), and supervisord's identifier.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.waiting import Seen, wait_for
 
-MARK = "outboxkit.stack"
+MARKER = "outboxkit.stack"
 PROC = Path("/proc")
 
 
@@ -28,22 +27,23 @@ class Process:
     """A running process of a stack."""
 
     pid: int
-    part: str
+    service: str
+    """A service, `supervisor` or `format`."""
     arguments: str
 
     @property
     def is_backend(self) -> bool:
-        """A child of PostgreSQL, which ends with its parent."""
+        """Whether it is a child of PostgreSQL, which ends with its parent."""
         return self.arguments.startswith("postgres:")
 
 
-def mark(layout: Layout, part: str) -> str:
-    """Return the text that a part's command line must contain."""
-    return f"{MARK}={layout.stack_id}/{part}"
+def process_marker(layout: Layout, service: str) -> str:
+    """Return the text that a service's command line must contain."""
+    return f"{MARKER}={layout.stack_id}/{service}"
 
 
 def command_lines() -> dict[int, str]:
-    """Return the arguments of every process that can be seen, by pid."""
+    """Return the arguments of every visible process, by pid."""
     if (PROC / "self" / "cmdline").exists():
         return proc_command_lines()
     listing = subprocess.run(
@@ -54,28 +54,30 @@ def command_lines() -> dict[int, str]:
 
 
 def proc_command_lines() -> dict[int, str]:
-    """Read them from /proc, where there is one: slim images have no `ps`. A zombie's are empty."""
-    found = {}
+    """Return them from /proc: slim images have no `ps`. Those of a zombie are empty."""
+    arguments = {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():
             try:
                 raw = (folder / "cmdline").read_bytes()
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 continue
-            found[int(folder.name)] = raw.replace(b"\0", b" ").decode(errors="replace").strip()
-    return found
+            arguments[int(folder.name)] = raw.replace(b"\0", b" ").decode(errors="replace").strip()
+    return arguments
 
 
 def find(layout: Layout) -> list[Process]:
-    """Return the processes of this stack, whoever their parent is."""
-    # A shell or an editor may carry the text as well: only the programs that the stack runs count.
-    pattern = re.compile(rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARK)}={layout.stack_id}/(\w+)")
+    """Return the processes of this stack, with any parent."""
+    # A shell or an editor may have the text in its arguments too: match only programs that the stack runs.
+    pattern = re.compile(
+        rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"
+    )
     matches = ((pid, text, pattern.match(text)) for pid, text in command_lines().items())
     return [Process(pid, match.group(1), text) for pid, text, match in matches if match and pid != os.getpid()]
 
 
 def send(processes: list[Process], number: signal.Signals) -> None:
-    """Send a signal to each; one that is gone already is fine."""
+    """Send a signal to each process that still exists."""
     for process in processes:
         try:
             os.kill(process.pid, number)
@@ -83,24 +85,24 @@ def send(processes: list[Process], number: signal.Signals) -> None:
             continue
 
 
-def end(layout: Layout, parts: tuple[str, ...], *, seconds: float) -> None:
-    """Ask the processes of these parts to end, then kill what is left; WaitTimeoutError if that fails."""
-    asked = [process for process in find(layout) if process.part in parts and not process.is_backend]
-    # INT is PostgreSQL's fast shutdown; its TERM would wait for every client to leave.
-    send([process for process in asked if process.part == "postgres"], signal.SIGINT)
-    send([process for process in asked if process.part != "postgres"], signal.SIGTERM)
+def end(layout: Layout, services: tuple[str, ...], *, seconds: float) -> None:
+    """Terminate the processes of these services, after `seconds` kill them. Raises WaitTimeoutError."""
+    processes = [process for process in find(layout) if process.service in services and not process.is_backend]
+    # INT is PostgreSQL's fast shutdown; TERM would wait for every client to disconnect.
+    send([process for process in processes if process.service == "postgres"], signal.SIGINT)
+    send([process for process in processes if process.service != "postgres"], signal.SIGTERM)
     try:
-        wait_gone(layout, parts, seconds)
+        wait_gone(layout, services, seconds)
     except WaitTimeoutError:
-        send([process for process in find(layout) if process.part in parts], signal.SIGKILL)
-        wait_gone(layout, parts, 10)
+        send([process for process in find(layout) if process.service in services], signal.SIGKILL)
+        wait_gone(layout, services, 10)
 
 
-def wait_gone(layout: Layout, parts: tuple[str, ...], seconds: float) -> None:
-    """Wait until no process of these parts runs."""
+def wait_gone(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
+    """Wait until no process of these services runs."""
 
-    def look() -> Seen[bool]:
-        left = [f"{process.part} (pid {process.pid})" for process in find(layout) if process.part in parts]
+    def poll() -> Seen[bool]:
+        left = [f"{process.service} (pid {process.pid})" for process in find(layout) if process.service in services]
         return Seen(None if left else True, ", ".join(left) or "nothing")
 
-    wait_for(f"{', '.join(parts)} to end", look, seconds=seconds, every=0.1)
+    wait_for(f"{', '.join(services)} to end", poll, seconds=seconds, every=0.1)

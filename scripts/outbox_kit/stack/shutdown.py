@@ -1,4 +1,4 @@
-"""Stops the stack, whatever state it is in."""
+"""Shutdown of the stack from any state."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import NAME
 from outbox_kit.waiting import Seen, wait_for
 
-STOP_SECONDS = 45  # above the longest stop_seconds of a part
+STOP_SECONDS = 45  # above the longest stop_seconds of a service
 SIGNAL_SECONDS = 15
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM while the stack is stopped, which takes bounded time.
+    """Ignore Ctrl-C and SIGTERM while the stack is stopped, so that a second one leaves no processes behind.
 
-    Without it a second Ctrl-C would leave processes behind. Signals can only be set in the main thread.
+    Signal handlers can only be set in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def stop_all(layout: Layout, progress: Progress) -> None:
-    """Stop every process of this stack and verify that none is left; StackError when one will not go."""
+    """Stop every process of this stack. Raises StackError when one does not end."""
     control = Control(layout.socket)
     if control.supervisor_pid() is not None:
         stop_through_supervisor(layout, control, progress)
     left = find(layout)
     if left:
-        progress(f"ending {len(left)} processes by signal: {', '.join(sorted({p.part for p in left}))}")
+        progress(f"ending by signal: {', '.join(sorted({process.service for process in left}))}")
         stop_by_signal(layout)
     layout.socket.unlink(missing_ok=True)
     layout.supervisor_pid_file.unlink(missing_ok=True)
 
 
 def stop_through_supervisor(layout: Layout, control: Control, progress: Progress) -> None:
-    """Stop the parts in order, then supervisord. What fails here is left to the signals."""
+    """Stop the services in order, then supervisord. Processes that remain are ended by signal."""
     try:
         for names in STOP_ORDER:
             stop_group(control, names, progress)
         control.shutdown()
         wait_gone(layout, (NAME,), SIGNAL_SECONDS)
     except (OSError, Fault, OutboxKitError) as error:
-        progress(f"supervisor could not stop everything: {error}")
+        progress(f"supervisor could not stop all services: {error}")
 
 
 def stop_group(control: Control, names: tuple[str, ...], progress: Progress) -> None:
-    """Stop some parts at the same time, and wait for them."""
+    """Stop some services at the same time, and wait for them."""
     running = [name for name, status in control.processes().items() if name in names and status.pid]
     if not running:
         return
@@ -71,21 +71,21 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Progress) -> 
     for name in running:
         control.stop(name)
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         processes = control.processes()
         left = [name for name in running if processes[name].pid]
-        return Seen(None if left else True, f"{', '.join(left)} still there")
+        return Seen(None if left else True, f"{', '.join(left)} still running")
 
-    wait_for(f"{', '.join(running)} to stop", look, seconds=STOP_SECONDS, every=0.1)
+    wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, every=0.1)
 
 
 def stop_by_signal(layout: Layout) -> None:
-    """End what is left: a supervisord that hangs, parts whose supervisor was killed."""
+    """End what is left: an unresponsive supervisord, services whose supervisor was killed."""
     try:
-        end(layout, (NAME,), seconds=5)  # first, or it would start the parts again
+        end(layout, (NAME,), seconds=5)  # first, or it would restart the services
         for names in (*STOP_ORDER, ("format",)):
             end(layout, names, seconds=SIGNAL_SECONDS)
     except (WaitTimeoutError, PermissionError) as error:
-        left = ", ".join(f"{process.part} (pid {process.pid})" for process in find(layout))
+        left = ", ".join(f"{process.service} (pid {process.pid})" for process in find(layout))
         message = f"these processes of the stack did not end: {left}"
-        raise StackError(message, "end them by hand, as the user who started the stack") from error
+        raise StackError(message, "kill them as the user who started the stack") from error

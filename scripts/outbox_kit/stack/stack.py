@@ -16,13 +16,13 @@ from outbox_kit.stack import logs, processes
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import choose_ports
-from outbox_kit.stack.services.catalog import PARTS, build, needs_java, select
+from outbox_kit.stack.services.catalog import SERVICES, build, needs_java, select
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
 from outbox_kit.stack.services.service import Context, Options
 from outbox_kit.stack.shutdown import stop_all, uninterrupted
 from outbox_kit.stack.startup import Startup, prepare
-from outbox_kit.stack.state import StackState, read_state, write_state
+from outbox_kit.stack.state import START_OVER, StackState, read_state, write_state
 from outbox_kit.stack.supervisor import NAME, launch
 
 
@@ -40,17 +40,17 @@ class Stack:
         self,
         progress: Progress = silent,
         ports: Mapping[str, int] | None = None,
-        parts: Iterable[str] | None = None,
+        services: Iterable[str] | None = None,
     ) -> StackState:
-        """Start the stack, or only some parts and what they need; return when every part answers.
+        """Start the stack, or some services and those that they require; return when every service is ready.
 
-        Ports that are not given are those of the last run when still free, else free ones. The data of
-        the last run is used again. Whatever goes wrong, Ctrl-C included, everything started is stopped.
+        Ports that are not given are those of the last run if free, else free ones. The data of the last run is reused.
+        After any failure, Ctrl-C included, everything that was started is stopped.
 
-        Raises StackError (already running, a port in use, a part that ended or does not answer) and
-        ConfigurationError (no Java, an unknown part or port).
+        Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
+        ConfigurationError (no Java, an unknown service or port).
         """
-        names = select(parts)
+        names = select(services)
         with self.locked():
             self.refuse_if_running()
             java = find_java() if needs_java(names) else None
@@ -59,7 +59,7 @@ class Stack:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
-                if not existed:  # outside the project nobody would look for the data of a start that failed
+                if not existed:  # nothing outside the project remains of a failed first start
                     delete(self.layout.outside)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
@@ -68,25 +68,25 @@ class Stack:
     def start(
         self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Progress
     ) -> StackState:
-        """Start some parts on a clean field."""
+        """Start some services after stopping what a killed run left running."""
         self.layout.create()
-        stop_all(self.layout, progress)  # what a killed run left behind would hold the data and the ports
+        stop_all(self.layout, progress)
         state = self.next_state(ports)
         write_state(self.layout.state_file, state)
         selected = build(names, Context(self.layout, state, self.options, java))
         progress(f"preparing {', '.join(names)}")
         prepare(selected)
-        logs.set_aside(self.layout, (*names, NAME))
-        control = launch(self.layout, {part.name: part.program() for part in selected})
+        logs.rotate(self.layout, (*names, NAME))
+        control = launch(self.layout, {service.name: service.program() for service in selected})
         progress(f"starting {', '.join(names)}")
         Startup(self.layout, state, selected, control, progress).run()
-        running = state.model_copy(update={"parts": names, "supervisor_pid": control.supervisor_pid()})
+        running = state.model_copy(update={"services": names, "supervisor_pid": control.supervisor_pid()})
         write_state(self.layout.state_file, running)
         return running
 
     def stop_after(self, error: BaseException, progress: Progress) -> None:
-        """Stop what a failed start has started; what fails now must not hide why it failed."""
-        progress(f"stopping what was started, because of {type(error).__name__}")
+        """Stop the services of a failed start; a second failure must not hide the first."""
+        progress(f"stopping the services after {type(error).__name__}")
         with uninterrupted():
             try:
                 self.stop(progress)
@@ -94,12 +94,12 @@ class Stack:
                 progress(f"{second.message} ({second.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:
-        """Return the state to start with: last run's passwords and ports if there was one, else new ones."""
-        before = read_state(self.layout.state_file)
-        chosen = choose_ports(ports, before.ports if before else {})
+        """Return the state to start with: passwords and ports of the last run if there was one, else new ones."""
+        previous = read_state(self.layout.state_file)
+        chosen = choose_ports(ports, previous.ports if previous else {})
         user = postgres_user()
-        home = choose_home(self.layout, user, before.postgres_home if before else None)
-        if before is None:
+        home = choose_home(self.layout, user, previous.postgres_home if previous else None)
+        if previous is None:
             self.refuse_data_without_state(home)
             return StackState(ports=chosen, postgres_home=home, postgres_user=user)
         changes = {
@@ -108,25 +108,27 @@ class Stack:
             "postgres_home": home,
             "postgres_user": user,
         }
-        return before.stopped().model_copy(update=changes)
+        return previous.stopped().model_copy(update=changes)
 
     def refuse_data_without_state(self, home: Path) -> None:
-        """Data whose passwords are lost cannot be used."""
+        """Raise StackError for data whose passwords are lost."""
         if (home / "data").exists():
-            message = f"{home / 'data'} holds a database, but {self.layout.state_file} with its passwords is gone"
-            raise StackError(message, "`outbox stack down --purge` deletes the data and lets the stack start over")
+            message = (
+                f"{home / 'data'} contains a database, but {self.layout.state_file} with its passwords does not exist"
+            )
+            raise StackError(message, START_OVER)
 
     def refuse_if_running(self) -> None:
-        """Raise StackError when the stack runs already."""
+        """Raise StackError when the stack is running."""
         running = self.state()
         if running is not None:
             message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
-            raise StackError(message, "use it, or stop it first with `outbox stack down`")
+            raise StackError(message, "run `outbox stack down` first")
 
     def down(self, progress: Progress = silent, purge: bool = False) -> None:
-        """Stop everything of this stack, also what a killed supervisor or a killed `up` left behind.
+        """Stop every process of this stack, including those of a killed supervisor or `up`.
 
-        The data stays, unless `purge`. Raises StackError when a process does not end.
+        The data is retained unless `purge`. Raises StackError when a process does not end.
         """
         with self.locked(), uninterrupted():
             self.stop(progress)
@@ -138,17 +140,17 @@ class Stack:
                     delete(self.layout.socket.parent)
 
     def stop(self, progress: Progress) -> None:
-        """Stop every process and note in the state that nothing runs."""
+        """Stop every process and record it in the state."""
         stop_all(self.layout, progress)
         try:
             state = read_state(self.layout.state_file)
-        except StackError:  # a file that cannot be used says nothing that would have to be corrected
+        except StackError:  # an unusable file needs no correction
             return
         if state is not None and state != state.stopped():
             write_state(self.layout.state_file, state.stopped())
 
     def state(self) -> StackState | None:
-        """Return ports, addresses and passwords of the running stack, None when it is not (wholly) up."""
+        """Return the state of the running stack, None when it is not completely started."""
         pid = Control(self.layout.socket).supervisor_pid()
         if pid is None:
             return None
@@ -156,34 +158,34 @@ class Stack:
         return state if state is not None and state.supervisor_pid == pid else None
 
     def status(self) -> list[ProcessStatus]:
-        """Return one entry per part that should run or does; empty when the stack is down."""
+        """Return one entry per service that runs or should run; empty when the stack is down."""
         control = Control(self.layout.socket)
         if control.supervisor_pid() is not None:
             return list(control.processes().values())
-        left = {p.part: p.pid for p in processes.find(self.layout) if not p.is_backend}
-        detail = "its supervisor is gone; `outbox stack down` ends it"
+        left = {process.service: process.pid for process in processes.find(self.layout) if not process.is_backend}
+        detail = "its supervisor does not run; run `outbox stack down`"
         return [ProcessStatus(name, "orphaned", pid, None, detail) for name, pid in sorted(left.items())]
 
     def pid(self, name: str) -> int | None:
-        """Return the pid of a part, None when it does not run."""
+        """Return the pid of a service, None when it does not run."""
         self.check_name(name)
         return next((status.pid for status in self.status() if status.name == name), None)
 
     def logs(self, name: str, lines: int = 100) -> str:
-        """Return the last lines of a part's log, or of `supervisor`'s; empty when there is no log."""
+        """Return the last lines of the log of a service or of `supervisor`; empty without a log."""
         self.check_name(name, NAME)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
     def check_name(self, name: str, *more: str) -> None:
-        """Raise ConfigurationError for a part that does not exist."""
-        known = (*PARTS, *more)
+        """Raise ConfigurationError for an unknown service."""
+        known = (*SERVICES, *more)
         if name not in known:
-            message = f"no such part: {name}"
-            raise ConfigurationError(message, f"parts: {', '.join(known)}")
+            message = f"unknown service: {name}"
+            raise ConfigurationError(message, f"services: {', '.join(known)}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the stack's lock; the kernel releases it when the process ends, however it ends."""
+        """Keep the stack's lock; the kernel releases it when the process ends."""
         try:
             self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -193,7 +195,7 @@ class Stack:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            message = f"another `outbox stack up` or `down` is at work on {self.layout.home}"
+            message = f"another `outbox stack up` or `down` is running for {self.layout.home}"
             raise StackError(message, "wait for it to end, or interrupt it") from None
         try:
             yield
@@ -202,13 +204,13 @@ class Stack:
 
 
 def file_error(error: OSError) -> StackError:
-    """Explain a file that cannot be read, written or deleted."""
+    """Return the error for a file that cannot be read, written or deleted."""
     message = f"{error.filename or 'a file of the stack'}: {error.strerror or error}"
-    return StackError(message, "check the disk, and that you are the user who started the stack last")
+    return StackError(message, "check the disk, and run as the user who started the stack last")
 
 
 def delete(folder: Path) -> None:
-    """Delete a folder; StackError when something in it cannot be deleted."""
+    """Delete a folder. Raises StackError when that fails."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

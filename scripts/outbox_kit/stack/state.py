@@ -1,4 +1,4 @@
-"""What the stack remembers in build/stack/state.json, and where its parts answer."""
+"""State of the stack in build/stack/state.json, and the addresses of its services."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from outbox_kit.errors import StackError
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 
-START_OVER = "`outbox stack down --purge` deletes the stack's data and lets it start over"
+START_OVER = "run `outbox stack down --purge` to delete the stack's data and start over"
 
 
 def password() -> str:
-    """Return a new password; its alphabet needs no quoting in a URI, a shell or a properties file."""
+    """Return a new password; its characters need no quoting in a URI, a shell or a properties file."""
     return secrets.token_urlsafe(24)
 
 
@@ -31,22 +31,22 @@ def kafka_cluster_id() -> str:
     """Return a new cluster id in Kafka's form: a UUID as 22 characters of URL-safe base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # A leading dash reads as an option on the command line of the storage tool.
+        # The storage tool would parse a leading dash as an option.
         if not text.startswith("-"):
             return text
 
 
 class StackState(BaseModel):
-    """Ports, names and passwords: what survives `down`, plus what runs now."""
+    """Ports, names and passwords, which `down` retains, and the running services."""
 
     model_config = ConfigDict(frozen=True)
 
     format: Literal[1] = 1
     version: str = __version__
-    """Version of the kit that wrote this."""
+    """Version of outbox-kit that wrote the file."""
     ports: dict[str, int]
-    parts: tuple[str, ...] = ()
-    """The parts that `up` started; empty when the stack is down."""
+    services: tuple[str, ...] = ()
+    """The services that `up` started; empty when the stack is down."""
     supervisor_pid: int | None = None
     """None when the stack is down."""
     postgres_home: Path
@@ -79,12 +79,12 @@ class StackState(BaseModel):
 
     @property
     def postgres(self) -> str:
-        """DSN of the source database, as administrator; holds the password."""
+        """DSN of the source database as administrator, with the password."""
         return self.dsn(self.admin_user, self.admin_password, self.source_database)
 
     @property
     def target(self) -> str:
-        """DSN of the target database, as its owner; holds the password."""
+        """DSN of the target database as its owner, with the password."""
         return self.dsn(self.materializer_user, self.materializer_password, self.target_database)
 
     @property
@@ -107,22 +107,22 @@ class StackState(BaseModel):
         return f"postgresql://{user}:{secret}@{HOST}:{self.postgres_port}/{database}"
 
     def addresses(self) -> dict[str, str]:
-        """Return the addresses of the parts that were started, in the order of DESIGN's listing."""
-        everything = {
+        """Return the addresses of the services that were started, in the order of `outbox stack status`."""
+        addresses = {
             "postgres": ("postgres", self.postgres),
             "target": ("postgres", self.target),
             "kafka": ("kafka", self.kafka),
             "connect": ("connect", self.connect),
             "registry": ("registry", self.registry),
         }
-        return {name: text for name, (part, text) in everything.items() if part in self.parts}
+        return {name: address for name, (service, address) in addresses.items() if service in self.services}
 
     def logins(self) -> Logins:
-        """Return who logs in to the server."""
+        """Return the login roles of the server."""
         return Logins(**{field.name: getattr(self, field.name) for field in fields(Logins)})
 
     def template_values(self) -> dict[str, str | int]:
-        """Return what an environment file can name as `stack.NAME`."""
+        """Return the values that an environment file can use as `stack.NAME`."""
         names = (
             "postgres_host postgres_port admin_user admin_password source_database target_database "
             "connector_user connector_password materializer_user materializer_password "
@@ -131,7 +131,7 @@ class StackState(BaseModel):
         return {name: getattr(self, name) for name in names.split()}
 
     def passwords(self) -> tuple[str, ...]:
-        """Return every secret, for the places that strip them from text."""
+        """Return every secret, to redact text."""
         return (
             self.admin_password,
             self.connector_password,
@@ -140,12 +140,12 @@ class StackState(BaseModel):
         )
 
     def stopped(self) -> StackState:
-        """Return what remains true when nothing runs."""
-        return self.model_copy(update={"parts": (), "supervisor_pid": None})
+        """Return the state of the stopped stack."""
+        return self.model_copy(update={"services": (), "supervisor_pid": None})
 
 
 def read_state(path: Path) -> StackState | None:
-    """Read the state file; None when there is none, StackError when it cannot be used."""
+    """Read the state file, None without one. Raises StackError when it is unusable."""
     try:
         return StackState.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -154,18 +154,18 @@ def read_state(path: Path) -> StackState | None:
         message = f"cannot read {path}: {error.strerror}"
         raise StackError(message, "run as the user who started the stack") from error
     except ValidationError as error:
-        # Not the error's own text: it quotes the input, passwords included.
-        fields = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
-        message = f"{path} is not a state file of this version (see: {fields})"
+        # The error's own text quotes the input, passwords included.
+        locations = ", ".join(".".join(map(str, item["loc"])) or "the whole file" for item in error.errors())
+        message = f"{path} is not a state file of this version (see: {locations})"
         raise StackError(message, START_OVER) from None
 
 
 def write_state(path: Path, state: StackState) -> None:
-    """Replace the state file in one step; nobody but the owner can read it at any moment."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # mkstemp makes it 0600
+    """Replace the state file atomically; only its owner can read it at any moment."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".state-")  # creates it with mode 0600
     try:
         with os.fdopen(handle, "w") as file:
-            # `environment` is for readers of environment files, who need not know this model.
+            # `environment` is read by environment files, which do not depend on this model.
             json.dump({**state.model_dump(mode="json"), "environment": state.template_values()}, file, indent=2)
             file.write("\n")
         Path(name).replace(path)

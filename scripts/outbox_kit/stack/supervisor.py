@@ -1,4 +1,4 @@
-"""supervisord: its configuration, and how it is started."""
+"""Configuration and launch of supervisord."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack.control import Control
-from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import mark
+from outbox_kit.stack.layout import Layout, write_private
+from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen, wait_for
 
 NAME = "supervisor"
 START_SECONDS = 30
-# Everything else stays out: a CLASSPATH, a PGOPTIONS or a QUARKUS_... of the caller's shell would change
-# the parts. OUTBOX_... goes through, because connectors may refer to such variables.
+# No other variables: CLASSPATH, PGOPTIONS or QUARKUS_... of the caller's shell would change the services. OUTBOX_...
+# is passed, because connectors may refer to such variables.
 INHERITED = (
     "PATH",
     "HOME",
@@ -36,15 +36,15 @@ INHERITED_PREFIX = "OUTBOX_"
 
 
 def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the parts get of the caller's environment."""
+    """Return the variables of the caller that services inherit."""
     return {
         name: value for name, value in environment.items() if name in INHERITED or name.startswith(INHERITED_PREFIX)
     }
 
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
-    """Render supervisord.conf. It holds passwords: keep it private."""
-    # As root it wants to be told that this is meant.
+    """Render supervisord.conf, which contains passwords."""
+    # Without it supervisord warns when run as root.
     user = "user=root\n" if os.geteuid() == 0 else ""
     header = f"""\
 [supervisord]
@@ -65,7 +65,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 
 
 def render_program(layout: Layout, name: str, program: Program) -> str:
-    """Render one program. Started on request only: the order is the stack's to decide."""
+    """Render one program, which starts on request only: Startup decides the order."""
     environment = ",".join(f'{key}="{value}"' for key, value in program.environment.items())
     lines = [
         f"\n[program:{name}]",
@@ -74,7 +74,7 @@ def render_program(layout: Layout, name: str, program: Program) -> str:
         f"directory={layout.home}" if program.user is None else "directory=/",
         "autostart=false",
         "autorestart=true",
-        # A process that ends sooner is tried again three times, then given up.
+        # A process that ends sooner is restarted three times at most.
         "startsecs=2",
         "startretries=3",
         f"stopsignal={program.stop_signal}",
@@ -97,24 +97,21 @@ def escape(text: str) -> str:
 
 
 def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
-    """Start supervisord with these programs, none of them running yet; return once it answers.
+    """Start supervisord, without starting the programs; return once it responds.
 
-    It makes itself a daemon in a session of its own, so the terminal's Ctrl-C does not reach it: the
-    caller decides what an interruption stops.
+    It is a daemon in its own session, so that Ctrl-C does not reach it: the caller decides what to stop.
     """
     if importlib.util.find_spec("supervisor") is None:
         raise StackError("the package 'supervisor' is not installed", "run `make setup`")
     file = layout.configuration / "supervisord.conf"
-    file.touch(mode=0o600)
-    file.chmod(0o600)
-    file.write_text(render_configuration(layout, programs))
-    command = (sys.executable, "-m", "supervisor.supervisord", "-c", str(file), "-i", mark(layout, NAME))
+    write_private(file, render_configuration(layout, programs))
+    command = (sys.executable, "-m", "supervisor.supervisord", "-c", str(file), "-i", process_marker(layout, NAME))
     environment = inherited_environment(os.environ)
     run_tool("supervisor", command, seconds=START_SECONDS, folder=layout.home, environment=environment)
     control = Control(layout.socket)
 
-    def look() -> Seen[int]:
-        return Seen(control.supervisor_pid(), f"nobody answers on {layout.socket}")
+    def poll() -> Seen[int]:
+        return Seen(control.supervisor_pid(), f"no response on {layout.socket}")
 
-    wait_for("supervisor to answer", look, seconds=START_SECONDS, every=0.05, hint=f"see {layout.log(NAME)}")
+    wait_for("supervisor to respond", poll, seconds=START_SECONDS, every=0.05, hint=f"see {layout.log(NAME)}")
     return control

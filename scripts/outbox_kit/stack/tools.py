@@ -1,4 +1,4 @@
-"""Runs the one-off tools of the parts: initdb, Kafka's storage tool, supervisord on its way to a daemon."""
+"""Runs one-off tools of the services: initdb, Kafka's storage tool, the launch of supervisord."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUTPUT_CHARACTERS = 2000
 
 
 def run_tool(
-    what: str,
+    name: str,
     command: tuple[str, ...],
     *,
     seconds: float,
@@ -23,8 +23,8 @@ def run_tool(
 ) -> None:
     """Run a command to its end, as another user if one is named.
 
-    In a session of its own: Ctrl-C is for the caller, who cleans up. StackError, with the end of what it
-    printed, when it fails, cannot be run or takes longer than `seconds`.
+    It runs in its own session: the caller handles Ctrl-C and cleans up. Raises StackError, with the end of the output,
+    when it fails, cannot be run or takes longer than `seconds`.
     """
     entry = pwd.getpwnam(user) if user else None
     try:
@@ -44,12 +44,12 @@ def run_tool(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"{what} did not end within {seconds:g} s"
+        message = f"{name} did not end within {seconds:g} s"
         raise StackError(message) from None
     except OSError as error:
-        message = f"{what} could not be run ({command[0]}: {error.strerror})"
+        message = f"cannot run {name} ({command[0]}: {error.strerror})"
         raise StackError(message) from error
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-OUTPUT_CHARACTERS:]
-        message = f"{what} failed (exit status {done.returncode}):\n{output}"
+        message = f"{name} failed (exit status {done.returncode}):\n{output}"
         raise StackError(message)

@@ -1,4 +1,4 @@
-"""The real stack in containers, for the component tests of your own service.
+"""The stack in containers, for component tests of services that use outbox-kit.
 
     with OutboxStack() as stack:
         stack.apply(Path("connectors/shop.yaml"))

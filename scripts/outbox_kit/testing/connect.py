@@ -1,4 +1,4 @@
-"""A Connect worker with Debezium and the kit's transforms."""
+"""A Connect worker with Debezium and the transforms of outbox-kit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from testcontainers.core.network import Network
 
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.service import Options
-from outbox_kit.testing.container import StackContainer, variables
+from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
 from outbox_kit.testing.kafka import KafkaContainer
 from outbox_kit.waiting import Seen
@@ -39,8 +40,8 @@ class ConnectContainer(StackContainer):
             "rest.advertised.host.name": name,
             **common_settings(),
         }
-        self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **variables("CONNECT_", settings))
-        # Debezium's image takes these under names of their own, and its defaults for them win.
+        self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
+        # Debezium's image has its own variables for these, whose defaults would override the properties.
         self.with_envs(
             BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
             GROUP_ID=str(settings["group.id"]),
@@ -50,14 +51,14 @@ class ConnectContainer(StackContainer):
             },
         )
         self.with_env(PASSWORD_VARIABLE, connector_password)
-        for folder, place in images.connect_plugins.items():
-            self.with_volume_mapping(folder.resolve(), place)
+        for folder, path in images.connect_plugins.items():
+            self.with_volume_mapping(folder.resolve(), path)
 
     @property
     def url(self) -> str:
-        """The worker's REST API, as this machine sees it."""
+        """URL of the REST API for this machine."""
         return f"http://{HOST}:{self.port}"
 
-    def look(self) -> Seen[bool]:
-        """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
-        return health_checks.connect(self.url, self.required_plugins)
+    def check(self) -> Seen[bool]:
+        """Check the worker's health and its plugins."""
+        return health_checks.check_connect(self.url, self.required_plugins)

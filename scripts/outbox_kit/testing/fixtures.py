@@ -16,19 +16,19 @@ from outbox_kit.testing.stack import OutboxStack
 
 @pytest.fixture(scope="session")
 def outbox_images() -> Images:
-    """The images of the stack; the default are those of `make images`."""
+    """Return the images of the stack; by default those of `make images`."""
     return Images()
 
 
 @pytest.fixture(scope="session")
 def outbox_pipeline() -> Path | None:
-    """The pipeline file to apply when the stack is up; None for none."""
+    """Return the pipeline file to apply, None for none."""
     return None
 
 
 @pytest.fixture(scope="session")
 def outbox_stack(outbox_images: Images, outbox_pipeline: Path | None) -> Iterator[OutboxStack]:
-    """The stack, once for the whole run."""
+    """Start the stack once for the whole run."""
     with OutboxStack(outbox_images) as stack:
         if outbox_pipeline is not None:
             stack.apply(outbox_pipeline)

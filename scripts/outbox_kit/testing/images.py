@@ -1,4 +1,4 @@
-"""Which images the containers are made of."""
+"""Images of the containers."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ class Images:
     registry: str = "outbox-kit/registry"
     connect: str = "outbox-kit/connect"
     connect_plugins: Mapping[Path, str] = field(default_factory=dict)
-    """Folders to mount into the workers, each with its place there: an official image lacks the kit's transforms."""
+    """Folders to mount into the workers, by path in the container: official images lack the transforms."""
 
 
 OWN = "outbox-kit/"
-"""The kit's own images are in no registry: what is there under their name is not ours."""
-BUILD = "`make images` in a checkout of outbox-kit builds the default ones; others: Images(...)"
-WITHOUT_RYUK = "TESTCONTAINERS_RYUK_DISABLED=true does without what removes containers after a killed test run"
+"""Prefix of images that are only built locally; an image of that name in a registry is another one's."""
+BUILD = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
+WITHOUT_RYUK = "or set TESTCONTAINERS_RYUK_DISABLED=true: then a killed test run leaves its containers behind"
 
 
 def provide_ryuk() -> None:
-    """Make sure that testcontainers' own image is here, unless it is told to do without. Raises StackError."""
+    """Make the Ryuk image of testcontainers available, unless it is disabled. Raises StackError."""
     if not testcontainers_config.ryuk_disabled:
         provide(testcontainers_config.ryuk_image, WITHOUT_RYUK)
 
 
 def provide(name: str, hint: str = BUILD) -> None:
-    """Make sure that an image is here; one that is not is pulled. Raises StackError with the hint."""
+    """Pull an image that is not available locally. Raises StackError with the hint."""
     try:
         client = DockerClient().client  # testcontainers' own: it knows contexts and its settings file
     except DockerException as error:
-        message = f"no container engine answers: {_first_line(error)}"
-        raise StackError(message, "start Docker, or name its address in DOCKER_HOST") from None
+        message = f"no container engine responds: {_first_line(error)}"
+        raise StackError(message, "start Docker, or set DOCKER_HOST") from None
     try:
         client.images.get(name)
     except ImageNotFound:
         if name.startswith(OWN):
-            raise StackError(f"image {name} is not here", hint) from None
+            raise StackError(f"image {name} does not exist locally", hint) from None
         _pull(client, name, hint)
     except DockerException as error:
-        raise StackError(f"the container engine refuses image {name}: {_first_line(error)}") from None
+        raise StackError(f"the container engine rejects image {name}: {_first_line(error)}") from None
     finally:
         client.close()
 
@@ -61,7 +61,7 @@ def _pull(client: docker.DockerClient, name: str, hint: str) -> None:
     try:
         client.images.pull(name)
     except DockerException as error:
-        message = f"image {name} is not here and cannot be pulled: {_first_line(error)}"
+        message = f"cannot pull image {name}: {_first_line(error)}"
         raise StackError(message, hint) from None
 
 

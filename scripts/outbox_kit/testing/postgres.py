@@ -42,18 +42,20 @@ class PostgresContainer(StackContainer):
 
     @property
     def source_dsn(self) -> str:
-        """The source database, as administrator; holds the password."""
+        """DSN of the source database as administrator, with the password."""
         return self.dsn(self.logins.admin_user, self.admin_password, self.logins.source_database)
 
     @property
     def target_dsn(self) -> str:
-        """The target database, as the owner of its tables; holds the password."""
+        """DSN of the target database as the owner of its tables, with the password."""
         return self.dsn(self.logins.materializer_user, self.logins.materializer_password, self.logins.target_database)
 
     def dsn(self, user: str, secret: str, database: str) -> str:
-        """A libpq URI for one login, as this machine sees the server."""
+        """Return a libpq URI of one login for this machine."""
         return f"postgresql://{user}:{secret}@{HOST}:{self.port}/{database}"
 
-    def look(self) -> Seen[bool]:
-        """Run a query; the first that answers also makes roles and databases."""
-        return health_checks.postgres(self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins)
+    def check(self) -> Seen[bool]:
+        """Connect, and create the roles and databases that are missing."""
+        return health_checks.check_postgres(
+            self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins
+        )

@@ -16,7 +16,7 @@ API = "/apis/ccompat/v7"
 
 
 class RegistryContainer(StackContainer):
-    """A registry that keeps its schemas, and their ids, over a restart."""
+    """A registry that retains schemas and their ids over a restart."""
 
     inner_port = 8080
 
@@ -29,14 +29,14 @@ class RegistryContainer(StackContainer):
 
     @property
     def url(self) -> str:
-        """The Confluent API, as this machine sees it."""
+        """URL of the Confluent API for this machine."""
         return f"http://{HOST}:{self.port}{API}"
 
     @property
     def inner_url(self) -> str:
-        """The same, as the other containers see it."""
+        """URL of the Confluent API for containers of the network."""
         return f"http://{self.alias}:{self.inner_port}{API}"
 
-    def look(self) -> Seen[bool]:
-        """Ask for the list of subjects."""
-        return health_checks.registry(self.url)
+    def check(self) -> Seen[bool]:
+        """List the subjects."""
+        return health_checks.check_registry(self.url)

@@ -34,11 +34,11 @@ from outbox_kit.testing.kafka import KafkaContainer
 from outbox_kit.testing.postgres import PostgresContainer
 from outbox_kit.testing.registry import RegistryContainer
 
-Part = TypeVar("Part", bound=StackContainer)
+Container = TypeVar("Container", bound=StackContainer)
 
 
 class OutboxStack:
-    """Containers of one network, started together and removed together; nothing of it outlives the `with`."""
+    """Containers in one network; nothing remains after the `with` block."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class OutboxStack:
         target_database: str = "warehouse",
         progress: Progress = silent,
     ) -> None:
-        """Choose images, how many Connect workers, and the names of the databases; nothing is started yet."""
+        """Choose images, number of Connect workers and database names; nothing is started yet."""
         if workers < 1:
-            raise ConfigurationError(f"workers={workers}", "at least one Connect worker runs the connector")
+            raise ConfigurationError(f"workers={workers}", "start at least one Connect worker")
         self.images = images or Images()
         self.workers = workers
         self.source_database = source_database
@@ -61,20 +61,20 @@ class OutboxStack:
         self.kafka: KafkaContainer
         self.registry: RegistryContainer
         self.connects: list[ConnectContainer]
-        """One for each worker."""
+        """The workers."""
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start everything; return when every part answers.
+        """Start all containers; return when every service is ready.
 
-        Raises StackError (no engine, no image, a part that ended) and WaitTimeoutError.
+        Raises StackError (no engine, no image, a service that ended) and WaitTimeoutError.
         """
         try:
             self._start()
         except BaseException as error:
             self._cleanup.close()
             if isinstance(error, OutboxKitError) and error.hint:
-                error.add_note(f"hint: {error.hint}")  # a test run shows the exception, not the command line's words
+                error.add_note(f"hint: {error.hint}")  # pytest shows notes, not hints
             raise
         return self
 
@@ -84,27 +84,27 @@ class OutboxStack:
 
     @property
     def source_dsn(self) -> str:
-        """The source database, as administrator and owner of the outbox table; holds the password."""
+        """DSN of the source database as administrator and owner of the outbox table, with the password."""
         return self.postgres.source_dsn
 
     @property
     def target_dsn(self) -> str:
-        """The target database, as the owner of its tables; holds the password."""
+        """DSN of the target database as the owner of its tables, with the password."""
         return self.postgres.target_dsn
 
     @property
     def bootstrap_servers(self) -> str:
-        """Kafka, as this machine sees it."""
+        """Address of Kafka for this machine."""
         return self.kafka.bootstrap_servers
 
     @property
     def registry_url(self) -> str:
-        """The registry's Confluent API."""
+        """URL of the registry's Confluent API."""
         return self.registry.url
 
     @property
     def connect_url(self) -> str:
-        """The REST API of the first worker."""
+        """URL of the first worker's REST API."""
         return self.connects[0].url
 
     def apply(self, pipeline_file: Path) -> None:
@@ -114,13 +114,13 @@ class OutboxStack:
 
     @contextmanager
     def deployment(self, pipeline_file: Path) -> Iterator[Deployment]:
-        """A pipeline in this stack, for the functions of outbox_kit.deployment, .verification, ..."""
+        """Yield the deployment of a pipeline in this stack, for outbox_kit.deployment, .verification, ..."""
         pipeline = load_pipeline(pipeline_file)
         with deployment_of(pipeline, self.environment(), pipeline_file.resolve().parent / "templates") as deployment:
             yield deployment
 
     def environment(self) -> Environment:
-        """This stack as an environment file would describe it; its target `warehouse` is the target database."""
+        """Return this stack as an environment; its target `warehouse` is the target database."""
         logins = self.postgres.logins
         return Environment(
             name="testing",
@@ -155,7 +155,7 @@ class OutboxStack:
 
     def _start(self) -> None:
         images = self.images
-        # All before the first container: a missing one is told at once.
+        # All before the first container, so that a missing image fails at once.
         for image in (images.postgres, images.kafka, images.registry, images.connect):
             provide(image)
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="outbox-stack-")))
@@ -190,7 +190,7 @@ class OutboxStack:
         for container in (self.registry, *self.connects):
             container.wait_ready()
 
-    def _begin(self, container: Part) -> Part:
-        # Registered first: a container that was created and could not be started has to go, too.
+    def _begin(self, container: Container) -> Container:
+        # Registered first: a container that was created and did not start must be removed too.
         self._cleanup.callback(container.stop)
         return container.start()

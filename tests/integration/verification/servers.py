@@ -18,7 +18,7 @@ import pytest
 from psycopg import pq
 
 from outbox_kit.stack.services.postgres import render_settings, server_settings
-from outbox_kit.stack.services.postgres_home import extract, fits_machine, give_to, postgres_user
+from outbox_kit.stack.services.postgres_home import extract, fits_machine, change_owner, postgres_user
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen, wait_for
 
@@ -49,7 +49,7 @@ def running(version: str) -> Iterator[int]:
         (home / "dist").chmod(0o755)
         data = home / "data"
         data.mkdir(mode=0o700)
-        give_to(data, user)
+        change_owner(data, user)
         bin_folder = home / "dist" / "bin"
         options = (f"--username={ADMIN}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
         run_tool(

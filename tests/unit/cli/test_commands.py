@@ -141,7 +141,7 @@ def test_the_stack_is_not_up(called: Callable[..., tuple[int, str, str]]) -> Non
     code, out, err = called("plan")
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        "error: the embedded stack is not up",
+        "error: the embedded stack is not running",
         "hint:  start it with `outbox stack up`",
     ]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outbox_kit.errors import ConfigurationError, StackError
+from outbox_kit.stack.properties import environment_variables
 from outbox_kit.testing import OutboxStack
-from outbox_kit.testing.container import variables
 from outbox_kit.testing.images import provide
 
 NOBODY = "tcp://127.0.0.1:1"
@@ -14,14 +14,14 @@ NOBODY = "tcp://127.0.0.1:1"
 
 def test_settings_as_variables() -> None:
     settings: dict[str, str | int | bool] = {"a.b": True, "c_d": 1, "e-f": "x"}
-    assert variables("KAFKA_", settings) == {"KAFKA_A_B": "true", "KAFKA_C__D": "1", "KAFKA_E___F": "x"}
+    assert environment_variables("KAFKA_", settings) == {"KAFKA_A_B": "true", "KAFKA_C__D": "1", "KAFKA_E___F": "x"}
 
 
 def test_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOBODY)
-    with pytest.raises(StackError, match=r"^no container engine answers: ") as caught:
+    with pytest.raises(StackError, match=r"^no container engine responds: ") as caught:
         provide("outbox-kit/kafka")
-    assert caught.value.hint == "start Docker, or name its address in DOCKER_HOST"
+    assert caught.value.hint == "start Docker, or set DOCKER_HOST"
 
 
 def test_the_hint_is_seen_where_a_test_run_prints_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,13 +44,13 @@ def test_the_stack_is_not_up(workspace: Path) -> None:
 
 
 def test_a_stopped_stack_is_not_up(workspace: Path) -> None:
-    write_state(workspace, {"parts": [], "environment": STACK})
+    write_state(workspace, {"services": [], "environment": STACK})
     with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$"):
         local(workspace)
 
 
 def test_values_of_the_stack(workspace: Path) -> None:
-    write_state(workspace, {"parts": ["postgres", "kafka"], "environment": STACK})
+    write_state(workspace, {"services": ["postgres", "kafka"], "environment": STACK})
     found = local(workspace)
     assert found.source.port == 40001
     assert found.source.admin.password.get_secret_value() == "stack-s3cret"
@@ -62,13 +62,13 @@ def test_values_of_the_stack(workspace: Path) -> None:
 
 
 def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
-    write_state(workspace, {"parts": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
+    write_state(workspace, {"services": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
     with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
         local(workspace)
     assert caught.value.hint == "it has: connect, kafka"
 
 
-@pytest.mark.parametrize("state", ["", "{", "[]", '{"parts": ["postgres"]}'])
+@pytest.mark.parametrize("state", ["", "{", "[]", '{"services": ["postgres"]}'])
 def test_a_state_file_that_cannot_be_used_is_explained(workspace: Path, state: str) -> None:
     write_state(workspace, state)
     with pytest.raises(ConfigurationError, match="stack"):

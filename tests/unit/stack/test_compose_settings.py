@@ -10,12 +10,12 @@ import pytest
 import yaml
 from dotenv import dotenv_values
 
+from outbox_kit.stack.properties import environment_variables
 from outbox_kit.stack.services.connect import common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import REPLICATION
 from outbox_kit.stack.services.registry import storage
-from outbox_kit.testing.container import variables
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def texts(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
 @pytest.mark.parametrize("worker", ["connect-1", "connect-2"])
 def test_the_workers(services: dict[str, Any], example: dict[str, str], worker: str) -> None:
     environment = texts(services[worker]["environment"], example)
-    expected = variables("CONNECT_", common_settings())
+    expected = environment_variables("CONNECT_", common_settings())
     assert {name: environment.get(name) for name in expected} == expected
     assert environment["CONNECT_REST_ADVERTISED_HOST_NAME"] == worker
 
 
 def test_the_broker(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = texts(services["kafka"]["environment"], example)
-    expected = variables("KAFKA_", single_node_settings())
+    expected = environment_variables("KAFKA_", single_node_settings())
     assert {name: environment.get(name) for name in expected} == expected
 
 

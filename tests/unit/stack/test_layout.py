@@ -60,10 +60,10 @@ def test_a_space_is_fine(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_a_link_stands_for_is_refused(tmp_path: Path) -> None:
-    """Guards against a name under a world-writable folder that somebody else made first."""
+    """Guards against a name under a world-writable folder that another user created first."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "mine").symlink_to(tmp_path / "theirs")
-    with pytest.raises(StackError, match="belongs to somebody else"):
+    with pytest.raises(StackError, match="belongs to uid"):
         private_folder(tmp_path / "mine", 0o700)
 
 

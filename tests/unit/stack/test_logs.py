@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.logs import excerpt, how_it_ended, set_aside, tail, without
+from outbox_kit.stack.logs import excerpt, exit_description, redact, rotate, tail
 
 
 @pytest.fixture
@@ -52,15 +52,15 @@ def test_an_excerpt_without_earlier_errors_is_the_tail(tmp_path: Path) -> None:
 )
 def test_how_a_part_ended_is_read_from_supervisors_log(layout: Layout, line: str, how: str) -> None:
     layout.log("supervisor").write_text(f"INFO spawned: 'kafka' with pid 7\n{line}\n")
-    assert how_it_ended(layout, "kafka") == how
+    assert exit_description(layout, "kafka") == how
 
 
 def test_a_new_start_has_new_logs(layout: Layout) -> None:
     layout.log("kafka").write_text("old")
-    set_aside(layout, ("kafka", "connect"))
+    rotate(layout, ("kafka", "connect"))
     assert not layout.log("kafka").exists()
     assert (layout.logs / "kafka.previous.log").read_text() == "old"
 
 
 def test_secrets_are_taken_out() -> None:
-    assert without("login with hunter2 failed", ("hunter2",)) == "login with *** failed"
+    assert redact("login with hunter2 failed", ("hunter2",)) == "login with *** failed"

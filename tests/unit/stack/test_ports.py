@@ -18,7 +18,7 @@ def busy() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_every_part_gets_a_port_of_its_own() -> None:
+def test_every_service_gets_its_own_port() -> None:
     chosen = choose_ports({}, {})
     assert tuple(chosen) == NAMES
     assert len(set(chosen.values())) == len(NAMES)
@@ -38,8 +38,8 @@ def test_a_requested_port_is_used() -> None:
     assert choose_ports({"connect": port}, {"connect": free_port((port,))})["connect"] == port
 
 
-def test_a_requested_busy_port_is_refused_with_part_and_number(busy: int) -> None:
-    with pytest.raises(StackError, match=f"port {busy}, asked for registry, is in use") as caught:
+def test_a_requested_busy_port_is_refused_with_service_and_number(busy: int) -> None:
+    with pytest.raises(StackError, match=f"port {busy} for registry is in use") as caught:
         choose_ports({"registry": busy}, {})
     assert "another port" in caught.value.hint
 
@@ -66,12 +66,12 @@ def test_a_remembered_port_gives_way_to_a_request_for_it() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"zookeeper": 2181}, "no part has the port 'zookeeper'"),
-        ({"kafka": 0}, "0 .* is no port"),
-        ({"kafka": 65536}, "65536 .* is no port"),
-        ({"kafka": 29092, "connect": 29092}, "29092 is asked for kafka and connect"),
+        ({"zookeeper": 2181}, "unknown port name 'zookeeper'"),
+        ({"kafka": 0}, "invalid port 0 for kafka"),
+        ({"kafka": 65536}, "invalid port 65536"),
+        ({"kafka": 29092, "connect": 29092}, "29092 is requested for kafka and connect"),
     ],
 )
-def test_requests_that_make_no_sense(request_: dict[str, int], message: str) -> None:
+def test_invalid_requests(request_: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         choose_ports(request_, {})

@@ -6,7 +6,7 @@ import pytest
 
 from outbox_kit.stack import processes
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import command_lines, find, mark
+from outbox_kit.stack.processes import command_lines, find, process_marker
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def layout(tmp_path: Path) -> Layout:
 def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
     """Return part and kind of what is found when a machine runs one process."""
     monkeypatch.setattr(processes, "command_lines", lambda: {7: arguments})
-    return [(process.part, process.is_backend) for process in find(layout)]
+    return [(process.service, process.is_backend) for process in find(layout)]
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_the_programs_of_the_stack_are_found(
     monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, part: str, is_backend: bool
 ) -> None:
     """Guards a mark right behind -D, which a word boundary in the pattern missed."""
-    text = arguments.format(mark=mark(layout, part))
+    text = arguments.format(mark=process_marker(layout, part))
     assert seen(monkeypatch, layout, text) == [(part, is_backend)]
 
 
 @pytest.mark.parametrize("arguments", ["grep {mark}", "vim notes-about-{mark}", "java -Dother=1", ""])
 def test_other_programs_are_left_alone(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> None:
-    assert seen(monkeypatch, layout, arguments.format(mark=mark(layout, "kafka"))) == []
+    assert seen(monkeypatch, layout, arguments.format(mark=process_marker(layout, "kafka"))) == []
 
 
 def test_ps_serves_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

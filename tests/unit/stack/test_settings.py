@@ -11,8 +11,9 @@ import pytest
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack.layout import Layout
+from outbox_kit.stack.properties import render_properties, write_properties
 from outbox_kit.stack.services.connect import plugin_folders, worker_settings
-from outbox_kit.stack.services.jvm import kafka_class_path, render_properties, write_properties
+from outbox_kit.stack.services.jvm import kafka_class_path
 from outbox_kit.stack.services.kafka import broker_settings
 from outbox_kit.stack.services.postgres import HBA, render_settings, server_settings
 from outbox_kit.stack.services.registry import registry_environment
@@ -86,7 +87,7 @@ def test_an_incomplete_class_path_is_named(layout: Layout) -> None:
     libraries.mkdir(parents=True)
     for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):
         (libraries / jar).touch()
-    with pytest.raises(StackError, match="does not hold log4j-core"):
+    with pytest.raises(StackError, match="does not contain log4j-core"):
         kafka_class_path(layout)
     (libraries / "log4j-core-2.25.4.jar").touch()
     assert kafka_class_path(layout) == f"{libraries}/*"
@@ -149,6 +150,6 @@ def test_only_programs_of_another_user_name_one(layout: Layout) -> None:
     assert "user" not in parse(render_configuration(layout, {"kafka": Program(("x",))}))["program:kafka"]
 
 
-def test_the_shell_of_the_caller_does_not_change_the_parts() -> None:
+def test_the_shell_of_the_caller_does_not_change_the_services() -> None:
     shell = {"PATH": "/bin", "CLASSPATH": "x", "PGOPTIONS": "x", "QUARKUS_HTTP_PORT": "1", "OUTBOX_X": "y"}
     assert inherited_environment(shell) == {"PATH": "/bin", "OUTBOX_X": "y"}

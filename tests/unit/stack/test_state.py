@@ -67,7 +67,7 @@ def test_passwords_are_not_in_the_representation(state: StackState) -> None:
 
 
 def test_addresses(state: StackState) -> None:
-    running = state.model_copy(update={"parts": ("postgres", "kafka", "registry", "connect")})
+    running = state.model_copy(update={"services": ("postgres", "kafka", "registry", "connect")})
     assert list(running.addresses()) == ["postgres", "target", "kafka", "connect", "registry"]
     assert running.kafka == "127.0.0.1:29092"
     assert running.connect == "http://127.0.0.1:28083"
@@ -84,9 +84,9 @@ def test_dsns_are_what_libpq_understands(state: StackState, name: str, user: str
     assert parsed["password"] in state.passwords()
 
 
-def test_only_started_parts_have_addresses(state: StackState) -> None:
+def test_only_started_services_have_addresses(state: StackState) -> None:
     assert state.addresses() == {}
-    only = state.model_copy(update={"parts": ("postgres",)})
+    only = state.model_copy(update={"services": ("postgres",)})
     assert list(only.addresses()) == ["postgres", "target"]
 
 
@@ -110,7 +110,7 @@ def test_template_values_are_what_environment_files_name(state: StackState) -> N
 
 
 def test_a_stopped_state_keeps_ports_and_passwords(state: StackState) -> None:
-    running = state.model_copy(update={"parts": ("kafka",), "supervisor_pid": 7})
+    running = state.model_copy(update={"services": ("kafka",), "supervisor_pid": 7})
     assert running.stopped() == state
 
 

@@ -16,7 +16,7 @@ from outbox_kit.errors import StackError
 from outbox_kit.progress import silent
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import command_lines, end, find, mark
+from outbox_kit.stack.processes import command_lines, end, find, process_marker
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.shutdown import stop_all
 from outbox_kit.stack.startup import Startup
@@ -30,14 +30,14 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 @dataclass
-class SmallPart:
-    """A part that is a few lines of Python."""
+class SmallService:
+    """A service that is a few lines of Python."""
 
     layout: Layout
     name: str
     code: str = "import time"
-    after: tuple[str, ...] = ()
-    seconds: float = 20
+    requires: tuple[str, ...] = ()
+    start_seconds: float = 20
     answers: Callable[[], bool] = field(default=lambda: True)
 
     def prepare(self) -> None:
@@ -49,9 +49,9 @@ class SmallPart:
 
     def program(self) -> Program:
         code = f"{self.code}; {RUN.format(ready=str(self.ready))}"
-        return Program((sys.executable, "-c", code, mark(self.layout, self.name)), stop_seconds=1)
+        return Program((sys.executable, "-c", code, process_marker(self.layout, self.name)), stop_seconds=1)
 
-    def look(self) -> Seen[bool]:
+    def check(self) -> Seen[bool]:
         return Seen(True if self.ready.exists() and self.answers() else None, "silence")
 
 
@@ -68,9 +68,9 @@ def state(tmp_path: Path) -> StackState:
     return StackState(ports={"postgres": 1}, postgres_home=tmp_path)
 
 
-def start(layout: Layout, state: StackState, *parts: SmallPart) -> Control:
-    control = launch(layout, {part.name: part.program() for part in parts})
-    Startup(layout, state, list(parts), control, silent).run()
+def start(layout: Layout, state: StackState, *services: SmallService) -> Control:
+    control = launch(layout, {service.name: service.program() for service in services})
+    Startup(layout, state, list(services), control, silent).run()
     return control
 
 
@@ -79,7 +79,7 @@ def is_running(pid: int) -> bool:
     return bool(command_lines().get(pid))
 
 
-def test_a_part_waits_for_what_it_needs(layout: Layout, state: StackState) -> None:
+def test_a_service_waits_for_what_it_needs(layout: Layout, state: StackState) -> None:
     control = Control(layout.socket)
     waited: list[str] = []
 
@@ -87,46 +87,46 @@ def test_a_part_waits_for_what_it_needs(layout: Layout, state: StackState) -> No
         waited.append(control.processes()["connect"].state)
         return len(waited) > 2
 
-    kafka = SmallPart(layout, "kafka", answers=kafka_answers)
-    start(layout, state, kafka, SmallPart(layout, "connect", after=("kafka",)))
+    kafka = SmallService(layout, "kafka", answers=kafka_answers)
+    start(layout, state, kafka, SmallService(layout, "connect", requires=("kafka",)))
     assert waited == ["stopped"] * 3
     assert control.processes()["connect"].pid
 
 
-def test_a_part_that_ends_is_reported_with_status_and_log(layout: Layout, state: StackState) -> None:
+def test_a_service_that_ends_is_reported_with_status_and_log(layout: Layout, state: StackState) -> None:
     code = f"print('no disk left for {state.admin_password}', flush=True); raise SystemExit(3)"
-    broken = SmallPart(layout, "kafka", code, answers=lambda: False)
+    broken = SmallService(layout, "kafka", code, answers=lambda: False)
     with pytest.raises(StackError) as caught:
-        start(layout, state, broken, SmallPart(layout, "postgres"))
+        start(layout, state, broken, SmallService(layout, "postgres"))
     assert "kafka ended (exit status 3)" in caught.value.message
     assert "no disk left for ***" in caught.value.message
     assert "kafka.log" in caught.value.hint
 
 
-def test_a_part_that_ends_late_is_reported_though_it_is_started_again(layout: Layout, state: StackState) -> None:
+def test_a_service_that_ends_late_is_reported_though_it_is_started_again(layout: Layout, state: StackState) -> None:
     """Guards against a crash loop that looks like a slow start."""
     slow_death = "import time; time.sleep(2.5); raise SystemExit(4)"
     with pytest.raises(StackError, match=r"kafka ended \(exit status 4\)"):
-        start(layout, state, SmallPart(layout, "kafka", slow_death, answers=lambda: False))
+        start(layout, state, SmallService(layout, "kafka", slow_death, answers=lambda: False))
 
 
-def test_a_part_that_answers_and_ends_meanwhile_is_reported(layout: Layout, state: StackState) -> None:
-    short = SmallPart(layout, "kafka", "import threading, os; threading.Timer(0.5, os._exit, (0,)).start()")
-    slow = SmallPart(layout, "postgres", answers=lambda: False)
+def test_a_service_that_answers_and_ends_meanwhile_is_reported(layout: Layout, state: StackState) -> None:
+    short = SmallService(layout, "kafka", "import threading, os; threading.Timer(0.5, os._exit, (0,)).start()")
+    slow = SmallService(layout, "postgres", answers=lambda: False)
     with pytest.raises(StackError, match="kafka ended"):
         start(layout, state, short, slow)
 
 
-def test_a_part_that_never_answers_is_reported_in_its_time(layout: Layout, state: StackState) -> None:
-    mute = SmallPart(layout, "kafka", seconds=1, answers=lambda: False)
-    with pytest.raises(StackError, match="kafka did not answer within 1 s; last seen: silence"):
-        start(layout, state, mute, SmallPart(layout, "postgres"))
+def test_a_service_that_never_answers_is_reported_in_its_time(layout: Layout, state: StackState) -> None:
+    mute = SmallService(layout, "kafka", start_seconds=1, answers=lambda: False)
+    with pytest.raises(StackError, match="kafka was not ready within 1 s; last check: silence"):
+        start(layout, state, mute, SmallService(layout, "postgres"))
 
 
 def test_stopping_leaves_nothing(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallPart(layout, "kafka"), SmallPart(layout, "connect", STUBBORN))
+    control = start(layout, state, SmallService(layout, "kafka"), SmallService(layout, "connect", STUBBORN))
     pids = [status.pid for status in control.processes().values()] + [control.supervisor_pid()]
-    assert {process.part for process in find(layout)} == {"kafka", "connect", "supervisor"}
+    assert {process.service for process in find(layout)} == {"kafka", "connect", "supervisor"}
     stop_all(layout, silent)
     assert find(layout) == []
     assert not [pid for pid in pids if pid and is_running(pid)]
@@ -134,7 +134,7 @@ def test_stopping_leaves_nothing(layout: Layout, state: StackState) -> None:
 
 
 def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallPart(layout, "kafka"))
+    control = start(layout, state, SmallService(layout, "kafka"))
     kafka, supervisor = control.processes()["kafka"].pid, control.supervisor_pid()
     assert kafka is not None
     assert supervisor is not None
@@ -151,7 +151,7 @@ def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: 
 
 
 def test_a_supervisor_that_hangs_is_ended(layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch) -> None:
-    control = start(layout, state, SmallPart(layout, "kafka"))
+    control = start(layout, state, SmallService(layout, "kafka"))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
     monkeypatch.setattr("outbox_kit.stack.control.CALL_SECONDS", 0.5)
@@ -161,7 +161,7 @@ def test_a_supervisor_that_hangs_is_ended(layout: Layout, state: StackState, mon
 
 
 def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallPart(layout, "connect", STUBBORN))
+    control = start(layout, state, SmallService(layout, "connect", STUBBORN))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) ->
 
 
 def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState) -> None:
-    control = start(layout, state, SmallPart(layout, "connect"))
+    control = start(layout, state, SmallService(layout, "connect"))
     before = control.processes()["connect"]
     assert before.pid is not None
     time.sleep(2.2)  # beyond `startsecs`, below which an end counts as a failed start
@@ -184,11 +184,11 @@ def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState
 
 
 def test_another_projects_processes_are_not_found(layout: Layout, state: StackState, tmp_path: Path) -> None:
-    start(layout, state, SmallPart(layout, "kafka"))
+    start(layout, state, SmallService(layout, "kafka"))
     assert find(Layout.of(tmp_path / "another")) == []
 
 
 def test_nobody_answers_when_nothing_runs(layout: Layout) -> None:
     assert Control(layout.socket).supervisor_pid() is None
-    with pytest.raises(StackError, match="supervisor does not answer"):
+    with pytest.raises(StackError, match="supervisor does not respond"):
         Control(layout.socket).processes()

@@ -1,46 +1,42 @@
-"""The parts of the stack, and what each needs."""
+"""The table of services, in the order of start; everything else about the selection is derived from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.stack.services.connect import Connect
 from outbox_kit.stack.services.kafka import Kafka
 from outbox_kit.stack.services.postgres import Postgres
 from outbox_kit.stack.services.registry import Registry
-from outbox_kit.stack.services.service import Context, Part
+from outbox_kit.stack.services.service import Context, Service
 
-PARTS: dict[str, Callable[[Context], Part]] = {
-    "postgres": Postgres,
-    "kafka": Kafka,
-    "registry": Registry,
-    "connect": Connect,
-}
-NEEDS = {"postgres": (), "kafka": (), "registry": Registry.after, "connect": Connect.after}
-# Who stops first: the worker leaves its group and the registry closes its sessions while both servers run.
-STOP_ORDER = (("connect", "registry"), ("kafka", "postgres"))
+SERVICES = {service.name: service for service in (Postgres, Kafka, Registry, Connect)}
+# Dependents stop first: the worker leaves its group and the registry closes its sessions while both servers run.
+STOP_ORDER = (
+    tuple(name for name, service in SERVICES.items() if service.requires),
+    tuple(name for name, service in SERVICES.items() if not service.requires),
+)
 
 
 def select(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the parts to start, in order: all, or those named and what they need."""
+    """Return the services to start, in order: all, or those named and what they require."""
     if names is None:
-        return tuple(PARTS)
-    wanted = set(names)
-    unknown = sorted(wanted - set(PARTS))
-    if unknown or not wanted:
-        message = f"no such part: {', '.join(unknown)}" if unknown else "no part was named"
-        raise ConfigurationError(message, f"parts: {', '.join(PARTS)}")
-    for name in tuple(wanted):
-        wanted.update(NEEDS[name])
-    return tuple(name for name in PARTS if name in wanted)
+        return tuple(SERVICES)
+    selected = set(names)
+    unknown = sorted(selected - set(SERVICES))
+    if unknown or not selected:
+        message = f"unknown service: {', '.join(unknown)}" if unknown else "no service was named"
+        raise ConfigurationError(message, f"services: {', '.join(SERVICES)}")
+    selected.update(required for name in tuple(selected) for required in SERVICES[name].requires)
+    return tuple(name for name in SERVICES if name in selected)
 
 
 def needs_java(names: Iterable[str]) -> bool:
-    """Tell whether any of these parts is a JVM."""
-    return any(name != "postgres" for name in names)
+    """Return whether any of these services runs in a JVM."""
+    return any(name != Postgres.name for name in names)
 
 
-def build(names: Iterable[str], context: Context) -> list[Part]:
-    """Build the parts named."""
-    return [PARTS[name](context) for name in names]
+def build(names: Iterable[str], context: Context) -> list[Service]:
+    """Return the services named."""
+    return [SERVICES[name](context) for name in names]

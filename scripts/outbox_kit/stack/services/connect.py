@@ -8,7 +8,8 @@ from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.properties import write_properties
+from outbox_kit.stack.services.jvm import kafka_command
 from outbox_kit.stack.services.service import Context, Options, Program
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
@@ -37,17 +38,17 @@ def worker_settings(
 
 
 def common_settings() -> dict[str, str | int | bool]:
-    """Return what a worker is told, wherever it runs."""
+    """Return the settings of a worker, embedded or in a container."""
     return {
         "group.id": "outbox-connect",
         "key.converter": JSON,
         "value.converter": JSON,
         **internal_topics(),
-        # Without it a connector with exactly.once.support=required is refused.
+        # Without it Connect rejects a connector with exactly.once.support=required.
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.policy": "All",
-        # A worker that was killed is taken for gone after 6 s (the least a broker allows by default), and
-        # its tasks are given out again after 1 s more instead of five minutes.
+        # The group removes a killed worker after 6 s (the minimum that a broker allows by default) and reassigns
+        # its tasks 1 s later, instead of after five minutes.
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 2000,
         "scheduled.rebalance.max.delay.ms": 1000,
@@ -59,7 +60,7 @@ def common_settings() -> dict[str, str | int | bool]:
 
 
 def internal_topics() -> dict[str, str | int | bool]:
-    """Return the worker's own topics, sized for one broker."""
+    """Return the worker's internal topics, sized for one broker."""
     return {
         "config.storage.topic": "outbox-connect-configs",
         "config.storage.replication.factor": 1,
@@ -73,24 +74,23 @@ def internal_topics() -> dict[str, str | int | bool]:
 
 
 def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
-    """Return the folders of plugin.path; StackError for one that is not there.
+    """Return the folders of plugin.path. Raises StackError for a missing or empty one.
 
-    Connect itself only logs a missing folder, and then refuses the connectors that need it.
+    Connect itself only logs a missing folder, and rejects connectors that need it later.
     """
     folders = tuple(layout.root / folder for folder in options.plugin_folders)
     for folder in folders:
         if not folder.is_dir() or not any(folder.iterdir()):
-            message = f"there are no Connect plugins in {folder}"
-            raise StackError(message, "run `make setup`")
+            raise StackError(f"no Connect plugins in {folder}", "run `make setup`")
     return folders
 
 
 class Connect:
-    """The worker part."""
+    """The worker."""
 
     name = "connect"
-    after: tuple[str, ...] = ("kafka",)
-    seconds = 120.0
+    requires: tuple[str, ...] = ("kafka",)
+    start_seconds = 120.0
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -105,17 +105,10 @@ class Connect:
 
     def program(self) -> Program:
         """Return the worker's process."""
-        layout = self.context.layout
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        command = jvm_command(
-            self.context,
-            self.name,
-            heap="768m",
-            options=logging_options(layout),
-            run=("-cp", kafka_class_path(layout), main, str(self.settings_file)),
-        )
+        command = kafka_command(self.context, self.name, main, str(self.settings_file), heap="768m")
         return Program(command, {PASSWORD_VARIABLE: self.context.state.connector_password}, stop_seconds=30)
 
-    def look(self) -> Seen[bool]:
-        """Ask whether the worker is healthy, then whether it knows the plugins that are needed."""
-        return health_checks.connect(self.context.state.connect, self.context.options.required_plugins)
+    def check(self) -> Seen[bool]:
+        """Check the worker's health and its plugins."""
+        return health_checks.check_connect(self.context.state.connect, self.context.options.required_plugins)

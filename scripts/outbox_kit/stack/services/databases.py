@@ -1,4 +1,4 @@
-"""The roles and databases of a stack's PostgreSQL, embedded or in containers."""
+"""Roles and databases of the stack's PostgreSQL, embedded or in containers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 
 @dataclass(frozen=True, kw_only=True)
 class Logins:
-    """Who logs in to a stack's server, and which databases there are."""
+    """Login roles and databases of a stack's server."""
 
     connector_password: str = field(repr=False)
     materializer_password: str = field(repr=False)
@@ -26,9 +26,9 @@ class Logins:
 
 
 def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
-    """Make the roles and databases that are missing; what is there keeps its settings, its password aside.
+    """Create the roles and databases that are missing; existing roles only get their passwords.
 
-    The connection is the administrator's, in autocommit (create database takes no transaction).
+    The connection is the administrator's, in autocommit (create database runs in no transaction).
     """
     set_role(connection, logins.connector_user, logins.connector_password, "replication")
     set_role(connection, logins.materializer_user, logins.materializer_password, "noreplication")
@@ -39,16 +39,16 @@ def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> Non
 
 
 def set_role(connection: psycopg.Connection[Any], name: str, password: str, attribute: str) -> None:
-    """Make a login role if it is missing, and give it its password."""
+    """Create a login role if it is missing, and set its password."""
     role = sql.Identifier(name)
     if not connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone():
         connection.execute(sql.SQL("create role {} login {}").format(role, sql.SQL(attribute)))
-    # Hashed here, so that no log or statistics view of the server can show the password itself.
+    # Hashed here, so that the password is in no log or statistics view of the server.
     verifier = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
     connection.execute(sql.SQL("alter role {} password {}").format(role, sql.Literal(verifier.decode())))
 
 
 def create_database(connection: psycopg.Connection[Any], name: str, owner: str) -> None:
-    """Make a database if it is missing."""
+    """Create a database if it is missing."""
     if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
         connection.execute(sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner)))

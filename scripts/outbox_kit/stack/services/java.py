@@ -1,4 +1,4 @@
-"""Finds a Java that Kafka, Connect, the registry and Spark all run on."""
+"""Search for a Java that Kafka, Connect, the registry and Spark support."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WELL_KNOWN = (
     "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
 )
 INSTALL = {
-    "linux": "install one: apt-get install openjdk-17-jre-headless; or point JAVA_HOME at one",
-    "darwin": "install one: brew install openjdk@17; or point JAVA_HOME at one",
+    "linux": "run `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME",
+    "darwin": "run `brew install openjdk@17`, or set JAVA_HOME",
 }
 VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def parse_version(text: str) -> int | None:
-    """Return the major version in what `java -version` printed, None when it is not there."""
+    """Return the major version in the output of `java -version`, None without one."""
     match = VERSION.search(text)
     return int(match.group(1)) if match else None
 
@@ -46,7 +46,7 @@ def version_of(java: Path) -> int | None:
 
 
 def candidates() -> Iterator[Path]:
-    """Yield java executables in the order of preference: JAVA_HOME, PATH, the usual folders."""
+    """Yield java executables in order of preference: JAVA_HOME, PATH, the usual folders."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home) / "bin" / "java"
@@ -60,18 +60,17 @@ def candidates() -> Iterator[Path]:
 def find_java() -> Path:
     """Return the first `java` of a supported version.
 
-    A JAVA_HOME of another version is passed over, not an error: machines carry it for other programs.
-    Raises ConfigurationError, naming what was found.
+    A JAVA_HOME of another version is skipped: other programs may need it. Raises ConfigurationError.
     """
-    seen: dict[Path, str] = {}
+    rejected: dict[Path, str] = {}
     for java in candidates():
-        if java.resolve() in seen or not java.exists():
+        if java.resolve() in rejected or not java.exists():
             continue
         version = version_of(java)
         if version in SUPPORTED:
             return java
-        seen[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
-    wanted = " or ".join(map(str, SUPPORTED))
-    found = "; ".join(seen.values()) or "none was found in JAVA_HOME, on PATH or in the usual folders"
-    message = f"Java {wanted} is needed: {found}"
+        rejected[java.resolve()] = f"{java} is {'unusable' if version is None else f'version {version}'}"
+    supported = " or ".join(map(str, SUPPORTED))
+    reason = "; ".join(rejected.values()) or "none was found in JAVA_HOME, on PATH or in the usual folders"
+    message = f"Java {supported} is required: {reason}"
     raise ConfigurationError(message, INSTALL.get(sys.platform, INSTALL["linux"]))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.services.jvm import jvm_command, kafka_class_path, logging_options, write_properties
+from outbox_kit.stack.properties import write_properties
+from outbox_kit.stack.services.jvm import kafka_command
 from outbox_kit.stack.services.service import Context, Program
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
@@ -34,12 +35,12 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
 
 
 def single_node_settings() -> dict[str, str | int | bool]:
-    """Return what a broker that is alone is told, wherever it runs.
+    """Return the settings of a single broker, embedded or in a container.
 
     Few partitions for the internal topics: fifty each, the default, costs a single node seconds at start.
     """
     return {
-        # A topic that nobody declared is a mistake to be seen, not to be made up for.
+        # A topic that is not declared is a mistake and must fail.
         "auto.create.topics.enable": False,
         "num.partitions": 1,
         "default.replication.factor": 1,
@@ -52,7 +53,7 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
-        # A restarted worker need not wait for members that do not exist.
+        # A restarted worker need not wait for more members.
         "group.initial.rebalance.delay.ms": 0,
         # The default, 128 MiB, is a quarter of the heap that the broker has here.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
@@ -60,11 +61,11 @@ def single_node_settings() -> dict[str, str | int | bool]:
 
 
 class Kafka:
-    """The broker part."""
+    """The broker."""
 
     name = "kafka"
-    after: tuple[str, ...] = ()
-    seconds = 90.0
+    requires: tuple[str, ...] = ()
+    start_seconds = 90.0
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -78,10 +79,10 @@ class Kafka:
             self.format()
 
     def format(self) -> None:
-        """Format a new log directory under another name, so that an interrupted one never counts."""
+        """Format a new log directory under another name, so that an interrupted format is never used."""
         unfinished = self.directory.with_name("kafka.unfinished")
-        for leftover in (unfinished, self.directory):
-            shutil.rmtree(leftover, ignore_errors=True)
+        for folder in (unfinished, self.directory):
+            shutil.rmtree(folder, ignore_errors=True)
         settings = self.settings_file.with_name("format.properties")
         write_properties(settings, broker_settings(self.context.state.ports, unfinished))
         run_tool(
@@ -94,28 +95,16 @@ class Kafka:
 
     def format_command(self, settings: Path) -> tuple[str, ...]:
         """Return the call of Kafka's storage tool."""
-        layout, cluster = self.context.layout, self.context.state.kafka_cluster_id
+        cluster = self.context.state.kafka_cluster_id
         tool = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster)
-        return jvm_command(
-            self.context,
-            "format",
-            heap="256m",
-            options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *logging_options(layout)),
-            run=("-cp", kafka_class_path(layout), *tool),
-        )
+        options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        return kafka_command(self.context, "format", *tool, heap="256m", options=options)
 
     def program(self) -> Program:
         """Return the broker's process."""
-        layout = self.context.layout
-        command = jvm_command(
-            self.context,
-            self.name,
-            heap="512m",
-            options=logging_options(layout),
-            run=("-cp", kafka_class_path(layout), "kafka.Kafka", str(self.settings_file)),
-        )
+        command = kafka_command(self.context, self.name, "kafka.Kafka", str(self.settings_file), heap="512m")
         return Program(command, stop_seconds=30)
 
-    def look(self) -> Seen[bool]:
-        """Ask for the cluster's description."""
-        return health_checks.kafka(self.context.state.ports["kafka"], self.context.state.kafka)
+    def check(self) -> Seen[bool]:
+        """Describe the cluster."""
+        return health_checks.check_kafka(self.context.state.ports["kafka"], self.context.state.kafka)

@@ -11,15 +11,16 @@ import psycopg
 
 from outbox_kit.errors import StackError
 from outbox_kit.stack import health_checks
+from outbox_kit.stack.layout import write_private
 from outbox_kit.stack.ports import HOST
-from outbox_kit.stack.processes import command_lines, mark
-from outbox_kit.stack.services.postgres_home import create_home, give_to, unpack
+from outbox_kit.stack.processes import command_lines, process_marker
+from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack
 from outbox_kit.stack.services.service import Context, Program
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
 
 INITDB_SECONDS = 120
-# Passwords for every connection, those of the administrator and of replication included.
+# Every connection needs a password, including those of the administrator and of replication.
 HBA = """\
 host all all 127.0.0.1/32 scram-sha-256
 host replication all 127.0.0.1/32 scram-sha-256
@@ -29,18 +30,18 @@ REPLICATION = {
     "wal_level": "logical",
     "max_replication_slots": "60",
     "max_wal_senders": "60",
-    # For sinks that prepare transactions; 0, the default, refuses them.
+    # For sinks that prepare transactions; the default, 0, rejects them.
     "max_prepared_transactions": "64",
 }
-"""What logical replication needs of a server, wherever it runs."""
+"""Settings for logical replication, embedded or in a container."""
 
 
 def server_settings(port: int, cluster_name: str) -> dict[str, str]:
-    """Return postgresql.conf. Durability is left as it is: the kit proves what survives a crash."""
+    """Return postgresql.conf, with the default durability."""
     return {
         "listen_addresses": f"'{HOST}'",
         "port": str(port),
-        # No socket: its path could be too long, and nobody needs one.
+        # No socket: its path could be too long.
         "unix_socket_directories": "''",
         "cluster_name": f"'{cluster_name}'",
         **REPLICATION,
@@ -51,22 +52,22 @@ def server_settings(port: int, cluster_name: str) -> dict[str, str]:
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
         "log_line_prefix": "'%m [%p] %u@%d '",
-        # A failed statement is not written to the log: it may hold a password.
+        # A failed statement may contain a password: keep it out of the log.
         "log_min_error_statement": "'panic'",
     }
 
 
 def render_settings(settings: Mapping[str, str]) -> str:
-    """Render postgresql.conf; the values are quoted already where they must be."""
+    """Render postgresql.conf from values that are already quoted."""
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
 class Postgres:
-    """The PostgreSQL part."""
+    """The server."""
 
     name = "postgres"
-    after: tuple[str, ...] = ()
-    seconds = 60.0
+    requires: tuple[str, ...] = ()
+    start_seconds = 60.0
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -74,28 +75,27 @@ class Postgres:
         self.data = self.home / "data"
 
     def prepare(self) -> None:
-        """Unpack the binaries, make the data directory the first time, write the configuration."""
+        """Unpack the binaries, create the data directory the first time, write the configuration."""
         create_home(self.home, self.context.layout)
         unpack(self.context.layout, self.home)
         if not self.data.exists():
             self.initialise()
-        self.drop_stale_pid_file()
-        name = mark(self.context.layout, self.name)
+        self.remove_stale_pid_file()
+        name = process_marker(self.context.layout, self.name)
         settings = server_settings(self.context.state.postgres_port, name)
         for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", HBA)):
             (self.data / file).write_text(text)
 
     def initialise(self) -> None:
-        """Run initdb under another name, so that an interrupted one is never taken for done."""
+        """Run initdb under another name, so that an interrupted run is never used."""
         unfinished = self.home / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
         password_file = self.home / ".initdb-password"
         password_file.unlink(missing_ok=True)
-        password_file.touch(mode=0o600)
-        password_file.write_text(self.context.state.admin_password)
+        write_private(password_file, self.context.state.admin_password)
         for path in (unfinished, password_file):
-            give_to(path, self.context.state.postgres_user)
+            change_owner(path, self.context.state.postgres_user)
         try:
             self.run_initdb(unfinished, password_file)
         finally:
@@ -103,7 +103,7 @@ class Postgres:
         unfinished.rename(self.data)
 
     def run_initdb(self, directory: Path, password_file: Path) -> None:
-        """Make a cluster whose collation is the same on every platform."""
+        """Create a cluster with the same collation on every platform."""
         command = (
             str(self.home / "dist" / "bin" / "initdb"),
             f"--pgdata={directory}",
@@ -118,10 +118,10 @@ class Postgres:
         user = self.context.state.postgres_user
         run_tool("PostgreSQL's initdb", command, seconds=INITDB_SECONDS, folder=self.home, user=user)
 
-    def drop_stale_pid_file(self) -> None:
-        """Remove the postmaster.pid of a server that was killed, when its pid is another program's now.
+    def remove_stale_pid_file(self) -> None:
+        """Remove the postmaster.pid of a killed server when its pid belongs to another program now.
 
-        PostgreSQL would take that program for a server: pids come round quickly in containers.
+        PostgreSQL would refuse to start. Pids are reused quickly in containers.
         """
         file = self.data / "postmaster.pid"
         if not file.exists():
@@ -133,7 +133,7 @@ class Postgres:
 
     def program(self) -> Program:
         """Return the server's process."""
-        name = mark(self.context.layout, self.name)
+        name = process_marker(self.context.layout, self.name)
         command = (
             str(self.home / "dist" / "bin" / "postgres"),
             "-D",
@@ -141,8 +141,7 @@ class Postgres:
             "-c",
             f"cluster_name={name}",
         )
-        # INT is the fast shutdown: it ends the sessions instead of waiting for them. The signal goes to
-        # the server alone, which ends its children in order.
+        # INT is the fast shutdown, which does not wait for sessions. Only the server gets it; it stops its children.
         return Program(
             command,
             environment={"PGDATA": str(self.data)},
@@ -152,11 +151,13 @@ class Postgres:
             stop_group=False,
         )
 
-    def look(self) -> Seen[bool]:
-        """Run a query; the first that answers also makes the roles and databases that are missing."""
+    def check(self) -> Seen[bool]:
+        """Connect, and create the roles and databases that are missing."""
         state = self.context.state
         try:
-            return health_checks.postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins())
+            return health_checks.check_postgres(
+                state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins()
+            )
         except psycopg.Error as error:
-            message = f"the stack's roles and databases could not be made: {error}"
+            message = f"cannot create the stack's roles and databases: {error}"
             raise StackError(message, f"see {self.context.layout.log(self.name)}") from error

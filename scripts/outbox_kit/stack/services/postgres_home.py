@@ -1,7 +1,7 @@
-"""Where PostgreSQL's binaries and data live, and as which user they run.
+"""Folder and operating system user of PostgreSQL.
 
-PostgreSQL refuses to run as root. Started by root, it runs as an unprivileged user; when that user cannot
-reach the project (a checkout under /root, say), its files go to a folder of this project under /var/tmp.
+PostgreSQL refuses to run as root. Started by root, it runs as an unprivileged user; when that user has no access to the
+project (for example a checkout under /root), its files go to a folder under /var/tmp.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ UNPRIVILEGED = "nobody"
 
 
 def postgres_user() -> str | None:
-    """Return the user that PostgreSQL must run as, None when the caller will do."""
+    """Return the user that PostgreSQL must run as, None for the caller."""
     if os.geteuid() != 0:
         return None
     try:
         pwd.getpwnam(UNPRIVILEGED)
     except KeyError:
-        message = f"PostgreSQL refuses to run as root, and there is no user '{UNPRIVILEGED}' to run it as"
+        message = f"PostgreSQL refuses to run as root, and user '{UNPRIVILEGED}' does not exist"
         raise ConfigurationError(message, "run the stack as another user than root") from None
     return UNPRIVILEGED
 
 
 def choose_home(layout: Layout, user: str | None, remembered: Path | None) -> Path:
-    """Return the folder for binaries and data: the one with data in it, else in the project if reachable."""
+    """Return the folder for binaries and data: the one that has data, else one in the project if `user` has access."""
     if remembered is not None and (remembered / "data").exists():
         return remembered
     inside = layout.data / "postgres"
@@ -43,7 +43,7 @@ def choose_home(layout: Layout, user: str | None, remembered: Path | None) -> Pa
 
 
 def can_enter(folder: Path, user: str) -> bool:
-    """Ask the kernel, in the user's place, whether a folder can be reached: modes, ACLs and all."""
+    """Return whether a user can enter a folder, by trying it as that user."""
     entry = pwd.getpwnam(user)
     try:
         done = subprocess.run(
@@ -56,14 +56,14 @@ def can_enter(folder: Path, user: str) -> bool:
             timeout=10,
             check=False,
         )
-    except PermissionError as error:  # root of a container that may not change its user
+    except PermissionError as error:  # root without the capability to change its user
         message = f"PostgreSQL refuses to run as root, and this root cannot become '{user}'"
         raise ConfigurationError(message, "run the stack as another user than root") from error
     return done.returncode == 0
 
 
 def create_home(home: Path, layout: Layout) -> None:
-    """Make the folder itself; binaries and data come later."""
+    """Create the folder, without binaries and data."""
     if home == layout.outside:
         private_folder(home, 0o755)
     else:
@@ -71,50 +71,50 @@ def create_home(home: Path, layout: Layout) -> None:
         home.chmod(0o755)
 
 
-def give_to(path: Path, user: str | None) -> None:
-    """Hand a file or folder to PostgreSQL's user."""
+def change_owner(path: Path, user: str | None) -> None:
+    """Make PostgreSQL's user the owner of a file or folder."""
     if user is not None:
         entry = pwd.getpwnam(user)
         os.chown(path, entry.pw_uid, entry.pw_gid)
 
 
 def archive_of(layout: Layout) -> Path:
-    """Return the archive of binaries for this machine; StackError when `make setup` has not run."""
+    """Return the archive of binaries for this machine. Raises StackError when `make setup` has not run."""
     folder = layout.runtime / "postgres"
     archives = sorted(folder.glob("*.txz"))
     if len(archives) > 1:
         archives = [path for path in archives if fits_machine(path.name)]
     if len(archives) != 1:
-        message = f"{folder} holds {len(archives)} archives of PostgreSQL for this machine; one is needed"
+        message = f"{folder} contains {len(archives)} archives of PostgreSQL for this machine; expected one"
         raise StackError(message, "run `make setup`")
     return archives[0]
 
 
 def fits_machine(name: str) -> bool:
-    """Tell whether an archive's name, like postgres-linux-arm_64.txz, is for this machine."""
+    """Return whether an archive, for example postgres-linux-arm_64.txz, is for this machine."""
     machine = "arm" if platform.machine().lower() in {"arm64", "aarch64"} else "x86"
     return sys.platform in name.lower() and machine in name.lower()
 
 
 def unpack(layout: Layout, home: Path) -> None:
-    """Unpack the binaries into `home`/dist, unless this very archive is there already."""
+    """Unpack the binaries into `home`/dist, unless it is already unpacked."""
     archive = archive_of(layout)
-    seen = archive.stat()
-    stamp = f"{archive.name} {seen.st_size} {seen.st_mtime_ns}\n"
-    folder, stamp_file = home / "dist", home / "dist" / ".archive"
-    if stamp_file.exists() and stamp_file.read_text() == stamp:
+    status = archive.stat()
+    marker = f"{archive.name} {status.st_size} {status.st_mtime_ns}\n"
+    folder, marker_file = home / "dist", home / "dist" / ".archive"
+    if marker_file.exists() and marker_file.read_text() == marker:
         return
     unfinished = home / "dist.unfinished"
     for old in (unfinished, folder):
         shutil.rmtree(old, ignore_errors=True)
     extract(archive, unfinished)
     unfinished.chmod(0o755)
-    (unfinished / ".archive").write_text(stamp)
+    (unfinished / ".archive").write_text(marker)
     unfinished.rename(folder)
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Extract an archive; StackError when it is damaged."""
+    """Extract an archive. Raises StackError when it is damaged."""
     try:
         with tarfile.open(archive) as tar:
             if hasattr(tarfile, "data_filter"):  # Python 3.11.4

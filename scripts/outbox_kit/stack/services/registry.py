@@ -1,6 +1,6 @@
 """The schema registry: Apicurio with its Confluent API, stored in the stack's own PostgreSQL.
 
-In memory, its default, a restart would hand out the same schema ids for other schemas.
+With storage in memory, its default, a restart would assign the same ids to different schemas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outbox_kit.waiting import Seen
 
 
 def registry_environment(state: StackState) -> dict[str, str]:
-    """Return what the registry is told through its environment."""
+    """Return the environment variables of the registry."""
     return {
         "QUARKUS_HTTP_HOST": HOST,
         "QUARKUS_HTTP_PORT": str(state.ports["registry"]),
@@ -27,14 +27,14 @@ def registry_environment(state: StackState) -> dict[str, str]:
 
 
 def storage(address: str, logins: Logins) -> dict[str, str]:
-    """Return where the registry stores: the PostgreSQL server at `address`, host:port."""
+    """Return the storage settings, for the PostgreSQL server at `address` (host:port)."""
     return {
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "postgresql",
         "APICURIO_DATASOURCE_URL": f"jdbc:postgresql://{address}/{logins.registry_database}",
         "APICURIO_DATASOURCE_USERNAME": logins.registry_user,
         "APICURIO_DATASOURCE_PASSWORD": logins.registry_password,
-        # Its defaults, 20 and up to 100, would leave none of the server's connections to others.
+        # The defaults, 20 and up to 100, would use all connections of the server.
         "APICURIO_DATASOURCE_JDBC_INITIAL_SIZE": "2",
         "APICURIO_DATASOURCE_JDBC_MIN_SIZE": "2",
         "APICURIO_DATASOURCE_JDBC_MAX_SIZE": "10",
@@ -42,26 +42,25 @@ def storage(address: str, logins: Logins) -> dict[str, str]:
 
 
 class Registry:
-    """The registry part."""
+    """The schema registry."""
 
     name = "registry"
-    after: tuple[str, ...] = ("postgres",)
-    seconds = 90.0
+    requires: tuple[str, ...] = ("postgres",)
+    start_seconds = 90.0
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def prepare(self) -> None:
-        """Check that the registry was resolved; it is configured by its environment alone."""
+        """Check that the registry is installed; it is configured by its environment alone."""
         self.jar()
 
     def jar(self) -> Path:
-        """Return the runner; StackError when `make setup` has not run."""
+        """Return the runner. Raises StackError when `make setup` has not run."""
         folder = self.context.layout.runtime / "registry"
         jars = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not jars:
-            message = f"{folder} does not hold the registry"
-            raise StackError(message, "run `make setup`")
+            raise StackError(f"{folder} does not contain the registry", "run `make setup`")
         return jars[-1]
 
     def program(self) -> Program:
@@ -70,12 +69,12 @@ class Registry:
             self.context,
             self.name,
             heap="320m",
-            # It answers a few calls per deployment: what counts is how soon it starts.
+            # It serves a few calls per deployment, so that only its start time matters.
             options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
             run=("-jar", str(self.jar())),
         )
         return Program(command, environment=registry_environment(self.context.state))
 
-    def look(self) -> Seen[bool]:
-        """Ask for the list of subjects."""
-        return health_checks.registry(self.context.state.registry)
+    def check(self) -> Seen[bool]:
+        """List the subjects."""
+        return health_checks.check_registry(self.context.state.registry)

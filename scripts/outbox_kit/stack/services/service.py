@@ -1,4 +1,4 @@
-"""What the stack needs to know of a part: how to prepare it, run it, and tell that it answers."""
+"""The interface of a service of the stack: how to prepare, run and check it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUTER = "io.outboxkit.smt.OutboxRouter"
 
 @dataclass(frozen=True)
 class Options:
-    """How the Connect worker is equipped."""
+    """Plugins of the Connect worker; the defaults are those of `outbox stack up`."""
 
     plugin_folders: tuple[Path, ...] = (Path("build/runtime/connect-plugins"), Path("smt/target/plugin"))
     """Folders of Connect's plugin.path, relative to the project root; each must exist."""
@@ -41,29 +41,29 @@ class Program:
 
 @dataclass(frozen=True)
 class Context:
-    """What the parts are built from."""
+    """What every service is built from."""
 
     layout: Layout
     state: StackState
     options: Options
     java: Path | None
-    """None when no part of the selection needs it."""
+    """None when no selected service needs it."""
 
 
-class Part(Protocol):
-    """One part of the stack."""
+class Service(Protocol):
+    """One service of the stack."""
 
     name: str
-    after: tuple[str, ...]
-    """Parts that must answer before this one is started."""
-    seconds: float
-    """How long it may take from its start until it answers."""
+    requires: tuple[str, ...]
+    """Services that must be ready before this one is started."""
+    start_seconds: float
+    """Time limit from start to readiness."""
 
     def prepare(self) -> None:
-        """Write configuration and, the first time, data. Runs before anything is started."""
+        """Write configuration and, the first time, data. Runs before any service is started."""
 
     def program(self) -> Program:
         """Return the process to run."""
 
-    def look(self) -> Seen[bool]:
-        """Ask once whether the part answers; never raises for a part that does not yet."""
+    def check(self) -> Seen[bool]:
+        """Check once whether the service is ready; does not raise for one that is still starting."""

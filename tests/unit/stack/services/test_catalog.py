@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.stack.services.catalog import NEEDS, PARTS, STOP_ORDER, needs_java, select
+from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, select
 
 
 @pytest.mark.parametrize(
@@ -15,14 +15,14 @@ from outbox_kit.stack.services.catalog import NEEDS, PARTS, STOP_ORDER, needs_ja
         (("connect", "postgres"), ("postgres", "kafka", "connect")),
     ],
 )
-def test_parts_bring_what_they_need(names: tuple[str, ...] | None, selected: tuple[str, ...]) -> None:
+def test_services_bring_those_that_they_require(names: tuple[str, ...] | None, selected: tuple[str, ...]) -> None:
     assert select(names) == selected
 
 
 @pytest.mark.parametrize(
-    ("names", "message"), [(("zookeeper", "kafka"), "no such part: zookeeper"), ((), "no part was named")]
+    ("names", "message"), [(("zookeeper", "kafka"), "unknown service: zookeeper"), ((), "no service was named")]
 )
-def test_selections_that_make_no_sense(names: tuple[str, ...], message: str) -> None:
+def test_invalid_selections(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         select(names)
 
@@ -32,7 +32,7 @@ def test_postgresql_alone_needs_no_java() -> None:
     assert needs_java(("postgres", "kafka"))
 
 
-def test_every_part_stops_before_what_it_needs() -> None:
+def test_every_service_stops_before_those_that_it_requires() -> None:
     position = {name: index for index, names in enumerate(STOP_ORDER) for name in names}
-    assert set(position) == set(PARTS)
-    assert all(position[name] < position[needed] for name, all_ in NEEDS.items() for needed in all_)
+    assert set(position) == set(SERVICES)
+    assert all(position[name] < position[needed] for name, service in SERVICES.items() for needed in service.requires)
