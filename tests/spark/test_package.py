@@ -32,10 +32,10 @@ def names(folder: Path) -> set[str]:
 
 
 def test_the_zip_has_the_jobs_and_what_they_share_with_the_deploy_tool(folder: Path) -> None:
-    found = names(folder)
-    assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= found
+    actual = names(folder)
+    assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= actual
     common = {f"outbox_common/{path.name}" for path in Path(outbox_common.__file__).parent.glob("*.py")}
-    assert {name for name in found if not name.startswith("outbox_spark/")} == {*common, "outbox_common/py.typed"}
+    assert {name for name in actual if not name.startswith("outbox_spark/")} == {*common, "outbox_common/py.typed"}
 
 
 def test_launchers_are_beside_it(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.exit_codes import Exit, exit_code
+from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
@@ -117,19 +117,14 @@ def _entry(preview: Preview) -> dict[str, Any]:
     job, committed, error = preview.job, preview.committed, preview.error
     start, end = (preview.read.start, preview.read.end) if preview.read else ({}, {})
     return {
-        "aggregate": job.aggregate,
-        "topic": job.topic,
-        "target": job.target_name,
-        "table": job.table,
+        **job.names,
         "run": committed.run if committed else None,
         "committed_at": committed.committed_at.isoformat() if committed and committed.committed_at else None,
         "offsets": preview.offsets,
         "partitions": {str(p): {"from": start[p], "to": end[p]} for p in sorted(end)},
         "new_partitions": list(preview.new_partitions),
         "missed_tombstones_possible": preview.missed is not None,
-        "error": error.message if error else None,
-        "hint": error.hint if error else None,
-        "transient": error.transient if error else None,
+        **failure_fields(error),
     }
 
 

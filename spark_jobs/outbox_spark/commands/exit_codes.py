@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from typing import Any
 
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Progress
@@ -42,6 +43,13 @@ def exit_code(retryable: Iterable[bool | None], *, found: bool = False) -> Exit:
     if failures:
         return Exit.FAILED if all(failures) else Exit.REFUSED
     return Exit.FOUND if found else Exit.DONE
+
+
+def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
+    """Return the fields of a report for an error, null without one."""
+    if error is None:
+        return {"error": None, "hint": None, "transient": None}
+    return {"error": error.message, "hint": error.hint, "transient": error.transient}
 
 
 def print_message(text: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.commands.exit_codes import exit_code, print_message, run_command
+from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import OutboxKitError
@@ -41,8 +41,7 @@ def maintain(spark: SparkSession, job: MaterializeJob, progress: Progress) -> Ma
 
 def failed(job: MaterializeJob, error: OutboxKitError) -> Maintained:
     """Return the result of a table whose maintenance raised."""
-    names = (job.aggregate, job.target_name, job.table)
-    return Maintained(*names, error=error.message, hint=error.hint, transient=error.transient)
+    return Maintained(job.aggregate, job.target_name, job.table, **failure_fields(error))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -116,7 +116,7 @@ class Metrics:
         if self._stages is None:
             return None
         try:
-            return asdict(self._stages.since_last())
+            return self._stages.since_last()
         except Exception:  # the JVM may have ended, and figures must not stop a run
             return None
 
@@ -124,10 +124,7 @@ class Metrics:
         line = {
             "time": time_json(datetime.now(UTC)),
             "event": event,
-            "aggregate": job.aggregate,
-            "topic": job.topic,
-            "target": job.target_name,
-            "table": job.table,
+            **job.names,
             **dict.fromkeys(_KEYS),
             "committed_at": time_json(self._committed_at),
             **values,

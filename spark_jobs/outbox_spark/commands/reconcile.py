@@ -56,10 +56,7 @@ def reconcile(
     scan = comparison.scan or "every key is certain"
     progress(f"{job}: {comparison.records} records compared, {comparison.hops} additional hops; {scan}")
     return Reconciled(
-        aggregate=job.aggregate,
-        topic=job.topic,
-        target=job.target_name,
-        table=job.table,
+        **job.names,
         result=result,
         counts=counts,
         examples=comparison.examples,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from outbox_spark.commands.exit_codes import Exit, exit_code
+from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.report import aligned
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
@@ -55,16 +55,7 @@ class Reconciled:
 
 def failed(job: MaterializeJob, error: OutboxKitError) -> Reconciled:
     """Return the result of a job that raised."""
-    return Reconciled(
-        aggregate=job.aggregate,
-        topic=job.topic,
-        target=job.target_name,
-        table=job.table,
-        result=Result.FAILED,
-        error=error.message,
-        hint=error.hint,
-        transient=error.transient,
-    )
+    return Reconciled(**job.names, result=Result.FAILED, **failure_fields(error))
 
 
 def exit_of(results: Sequence[Reconciled]) -> Exit:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outbox_spark.commands.exit_codes import Exit, exit_code
+from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Status, offsets_json
 
@@ -22,16 +22,7 @@ _JSON_KEYS = [
 
 def failed(job: MaterializeJob, error: OutboxKitError) -> Outcome:
     """Return the outcome of a job that raised."""
-    return Outcome(
-        aggregate=job.aggregate,
-        topic=job.topic,
-        target=job.target_name,
-        table=job.table,
-        status=Status.FAILED,
-        error=error.message,
-        hint=error.hint,
-        transient=error.transient,
-    )
+    return Outcome(**job.names, status=Status.FAILED, **failure_fields(error))
 
 
 def exit_of(outcomes: Sequence[Outcome]) -> Exit:

@@ -163,6 +163,11 @@ class MaterializeJob(Settings, frozen=True):
     def __str__(self) -> str:
         return f"{self.topic} -> {self.target_name}.{self.table}"
 
+    @property
+    def names(self) -> dict[str, Any]:
+        """The fields of reports that identify the job."""
+        return {"aggregate": self.aggregate, "topic": self.topic, "target": self.target_name, "table": self.table}
+
 
 @dataclass(frozen=True)
 class Committed:

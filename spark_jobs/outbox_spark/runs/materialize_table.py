@@ -163,10 +163,7 @@ def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: f
 def outcome_of(job: MaterializeJob, read: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
     """Return the outcome of a run that did not fail; `started` is a time.monotonic()."""
     return Outcome(
-        aggregate=job.aggregate,
-        topic=job.topic,
-        target=job.target_name,
-        table=job.table,
+        **job.names,
         status=status,
         records=totals.records,
         keys=totals.keys,

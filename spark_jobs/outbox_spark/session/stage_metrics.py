@@ -6,7 +6,6 @@ callback from the JVM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,19 +20,18 @@ _LISTENER_MILLIS = 5_000
 """Time limit for Spark's listeners to process the events of finished stages; they are milliseconds behind."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Sums over stages; `peak_execution_memory_bytes` is the sum over the tasks of the largest stage."""
-
-    tasks: int = 0
-    failed_tasks: int = 0
-    executor_run_ms: int = 0
-    gc_ms: int = 0
-    shuffle_read_bytes: int = 0
-    shuffle_write_bytes: int = 0
-    memory_spilled_bytes: int = 0
-    disk_spilled_bytes: int = 0
-    peak_execution_memory_bytes: int = 0
+FIGURES = {
+    "tasks": "numCompleteTasks",
+    "failed_tasks": "numFailedTasks",
+    "executor_run_ms": "executorRunTime",
+    "gc_ms": "jvmGcTime",
+    "shuffle_read_bytes": "shuffleReadBytes",
+    "shuffle_write_bytes": "shuffleWriteBytes",
+    "memory_spilled_bytes": "memoryBytesSpilled",
+    "disk_spilled_bytes": "diskBytesSpilled",
+    "peak_execution_memory_bytes": "peakExecutionMemory",
+}
+"""Methods of org.apache.spark.status.api.v1.StageData by figure."""
 
 
 def label(spark: SparkSession, job: MaterializeJob, step: str) -> None:
@@ -52,43 +50,25 @@ class StageMetrics:
         self._last_stage = -1
         self.since_last()
 
-    def since_last(self) -> Figures:
-        """Return the figures of new stages. Batches run one at a time, so all stages belong to the last one."""
+    def since_last(self) -> dict[str, int]:
+        """Return the figures of new stages. Batches run one at a time, so all stages belong to the last one.
+
+        Figures are sums; `peak_execution_memory_bytes` is the sum over the tasks of the largest stage.
+        """
         self._spark_context.listenerBus().waitUntilEmpty(_LISTENER_MILLIS)
-        figures = []
         stages = self._stages()
-        last = self._last_stage
+        new = []
         for index in range(stages.size()):  # newest first
             stage = stages.apply(index)
-            number = stage.stageId()
-            if number <= self._last_stage:
+            if stage.stageId() <= self._last_stage:
                 break
-            last = max(last, number)
-            figures.append(_figures(stage))
-        self._last_stage = last
-        return _sum(figures)
+            new.append(stage)
+        self._last_stage = max([self._last_stage, *(stage.stageId() for stage in new)])
+        values = {name: [getattr(stage, method)() for stage in new] for name, method in FIGURES.items()}
+        peak = max(values["peak_execution_memory_bytes"], default=0)
+        return {**{name: sum(figures) for name, figures in values.items()}, "peak_execution_memory_bytes": peak}
 
     def _stages(self) -> Any:  # noqa: ANN401 - a Scala Seq of StageData
         none = self._gateway.jvm.java.util.ArrayList()
         quantiles = self._gateway.new_array(self._gateway.jvm.double, 0)
         return self._spark_context.statusStore().stageList(none, False, False, quantiles, none)
-
-
-def _figures(stage: Any) -> Figures:  # noqa: ANN401 - org.apache.spark.status.api.v1.StageData
-    return Figures(
-        tasks=stage.numCompleteTasks(),
-        failed_tasks=stage.numFailedTasks(),
-        executor_run_ms=stage.executorRunTime(),
-        gc_ms=stage.jvmGcTime(),
-        shuffle_read_bytes=stage.shuffleReadBytes(),
-        shuffle_write_bytes=stage.shuffleWriteBytes(),
-        memory_spilled_bytes=stage.memoryBytesSpilled(),
-        disk_spilled_bytes=stage.diskBytesSpilled(),
-        peak_execution_memory_bytes=stage.peakExecutionMemory(),
-    )
-
-
-def _sum(stages: list[Figures]) -> Figures:
-    sums = {entry.name: sum(getattr(stage, entry.name) for stage in stages) for entry in fields(Figures)}
-    peak = max((stage.peak_execution_memory_bytes for stage in stages), default=0)
-    return Figures(**{**sums, "peak_execution_memory_bytes": peak})

@@ -132,8 +132,8 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
 ) -> None:
     exported: list[str] = []
 
-    def export(_: SparkSession, found: Sequence[MaterializeJob], *__: object) -> None:
-        (job,) = found
+    def export(_: SparkSession, actual: Sequence[MaterializeJob], *__: object) -> None:
+        (job,) = actual
         if job.aggregate == "author":
             raise OSError("No space left on device")
         exported.append(job.aggregate)
@@ -190,5 +190,5 @@ def test_usage_errors_exit_with_2(options: list[str], words: str, capsys: pytest
 def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    told = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
-    assert [line.split()[0] for line in told] == [f"{code:d}" for code in Exit]
+    messages = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
+    assert [line.split()[0] for line in messages] == [f"{code:d}" for code in Exit]

@@ -77,21 +77,21 @@ def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
 ) -> None:
     committed(postgres, "thing", COMMITTED)
     with open_table(spark, warehouse):  # a run is under way
-        found = dry_run([warehouse], no_spark, pytest.fail)
-    assert exit_of(found) == Exit.FOUND
-    assert found[0].committed == COMMITTED
-    assert as_text(found) == (
+        actual = dry_run([warehouse], no_spark, pytest.fail)
+    assert exit_of(actual) == Exit.FOUND
+    assert actual[0].committed == COMMITTED
+    assert as_text(actual) == (
         f"test.thing -> target.thing: run 3 of {COMMITTED.committed_at:%Y-%m-%d %H:%M:%S} UTC; 4 offsets to read\n"
         "  partition 0: 5 to 9, 4 offsets"
     )
 
 
 def test_a_table_that_is_not_there_yet(warehouse: MaterializeJob) -> None:
-    found = preview(structs.replace(warehouse, table="none"), no_spark)
-    assert found.committed is None
-    assert found.has_work
-    assert found.offsets == 16
-    assert as_text([found]).startswith("test.thing -> target.none: no table yet; 16 offsets to read\n")
+    actual = preview(structs.replace(warehouse, table="none"), no_spark)
+    assert actual.committed is None
+    assert actual.has_work
+    assert actual.offsets == 16
+    assert as_text([actual]).startswith("test.thing -> target.none: no table yet; 16 offsets to read\n")
 
 
 def test_nothing_to_read(
@@ -99,9 +99,9 @@ def test_nothing_to_read(
 ) -> None:
     committed(postgres, "still", COMMITTED)
     topic.setattr(module, "describe", lambda *_: replace(STATE, latest=COMMITTED.offsets))
-    found = dry_run([structs.replace(warehouse, table="still")], no_spark, pytest.fail)
-    assert exit_of(found) == Exit.DONE
-    assert as_text(found).endswith("UTC; nothing to read")
+    actual = dry_run([structs.replace(warehouse, table="still")], no_spark, pytest.fail)
+    assert exit_of(actual) == Exit.DONE
+    assert as_text(actual).endswith("UTC; nothing to read")
 
 
 def test_a_table_that_the_job_did_not_make(warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict) -> None:
@@ -124,12 +124,12 @@ def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyP
 def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
     assert isinstance(warehouse.target, PostgresTarget)
     down = structs.replace(warehouse, target=structs.replace(warehouse.target, port=1, password="s3cret"))
-    told: list[str] = []
-    found = dry_run([down], no_spark, told.append)
-    assert exit_of(found) == Exit.FAILED
-    assert told[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
-    assert "s3cret" not in "".join(told)
-    assert as_text(found) == "test.thing -> target.thing: a run would fail, see above"
+    messages: list[str] = []
+    actual = dry_run([down], no_spark, messages.append)
+    assert exit_of(actual) == Exit.FAILED
+    assert messages[0].startswith("error: test.thing -> target.thing: PostgreSQL at 127.0.0.1:1/postgres: ")
+    assert "s3cret" not in "".join(messages)
+    assert as_text(actual) == "test.thing -> target.thing: a run would fail, see above"
 
 
 def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
@@ -146,9 +146,9 @@ def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topi
         started.append(spark)
         return spark
 
-    found = dry_run([job, structs.replace(job, table="other")], start, lambda _: None)
+    actual = dry_run([job, structs.replace(job, table="other")], start, lambda _: None)
     assert started == stopped == [spark]
-    assert [each.committed for each in found] == [None, None]
+    assert [each.committed for each in actual] == [None, None]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -168,9 +168,9 @@ def seen(
 
 def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
     grown = replace(STATE, earliest={0: 0, 1: 0, 2: 0}, latest={0: 5, 1: 7, 2: 0})
-    found = seen(topic, COMMITTED, grown)
-    assert found.new_partitions == [2]
-    assert as_text([found]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
+    actual = seen(topic, COMMITTED, grown)
+    assert actual.new_partitions == [2]
+    assert as_text([actual]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
 
 
 def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> None:
@@ -188,10 +188,10 @@ def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> N
 def test_a_table_of_which_no_time_is_known_has_something_to_read(topic: pytest.MonkeyPatch) -> None:
     """Layout 1 stored none: the next run compares once, also when the topic has nothing new."""
     unknown = replace(COMMITTED, committed_at=None)
-    found = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
-    assert found.offsets == 0
-    assert exit_of([found]) == Exit.FOUND
-    assert "the time of the table's last update is unknown" in as_text([found])
+    actual = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
+    assert actual.offsets == 0
+    assert exit_of([actual]) == Exit.FOUND
+    assert "the time of the table's last update is unknown" in as_text([actual])
 
 
 def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
@@ -210,12 +210,12 @@ def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
 def test_errors_go_before_what_is_found(
     errors: list[OutboxKitError | None], code: Exit, topic: pytest.MonkeyPatch
 ) -> None:
-    found = seen(topic, None)
-    assert exit_of([found if error is None else Preview(found.job, error=error) for error in errors]) == code
+    actual = seen(topic, None)
+    assert exit_of([actual if error is None else Preview(actual.job, error=error) for error in errors]) == code
 
 
 def test_as_json(topic: pytest.MonkeyPatch) -> None:
-    found = seen(topic, COMMITTED)
+    actual = seen(topic, COMMITTED)
     entry = {
         "aggregate": "thing",
         "topic": "test.thing",
@@ -231,17 +231,17 @@ def test_as_json(topic: pytest.MonkeyPatch) -> None:
         "hint": None,
         "transient": None,
     }
-    assert json.loads(as_json([found])) == {"dry_run": [entry]}
+    assert json.loads(as_json([actual])) == {"dry_run": [entry]}
     nothing = {"run": None, "committed_at": None, "offsets": 0, "partitions": {}}
     broken = {**entry, **nothing, "error": "gone", "hint": "look", "transient": True}
-    assert json.loads(as_json([Preview(found.job, error=UnreachableError("gone", "look"))])) == {"dry_run": [broken]}
+    assert json.loads(as_json([Preview(actual.job, error=UnreachableError("gone", "look"))])) == {"dry_run": [broken]}
 
 
 def test_the_layout_that_the_sink_writes_is_the_one_that_is_read(postgres_target: Target) -> None:
     """The dry run has a query of its own: it must not fall behind the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    found = module._committed(postgres_target.job, no_spark)
-    assert found == postgres_target.committed()
-    assert found is not None
-    assert found.run == 1
+    actual = module._committed(postgres_target.job, no_spark)
+    assert actual == postgres_target.committed()
+    assert actual is not None
+    assert actual.run == 1

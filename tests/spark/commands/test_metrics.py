@@ -62,9 +62,9 @@ class Listener:
         self.seen: list[tuple[int, int]] = []
 
     def onSuccess(self, function: str, execution: Any, nanos: int) -> None:  # noqa: ANN401, ARG002, N802 - Java
-        found = execution.observedMetrics()
-        if found.contains(OBSERVATION):
-            row = found.apply(OBSERVATION)
+        actual = execution.observedMetrics()
+        if actual.contains(OBSERVATION):
+            row = actual.apply(OBSERVATION)
             self.seen.append((row.getAs("records"), row.getAs("keys")))
 
     def onFailure(self, *_: object) -> None:  # noqa: N802 - Java
@@ -191,8 +191,8 @@ def test_a_broker_that_goes_away_leaves_the_lag_open(monkeypatch: pytest.MonkeyP
 # --- where lines go
 
 
-def line_to(name: str, told: list[str]) -> None:
-    with opened(name, told.append) as metrics:
+def line_to(name: str, messages: list[str]) -> None:
+    with opened(name, messages.append) as metrics:
         assert metrics is not None
         metrics.begin()
         metrics.run(JOB, failed(JOB, UnreachableError("down")))
@@ -235,12 +235,12 @@ def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
 
 
 def test_a_full_disk_is_told_once_and_stops_no_run() -> None:
-    told: list[str] = []
-    with opened("/dev/full", told.append) as metrics:
+    messages: list[str] = []
+    with opened("/dev/full", messages.append) as metrics:
         assert metrics is not None
         for _ in range(2):
             metrics.run(JOB, failed(JOB, UnreachableError("down")))
-    assert told == ["warning: metrics cannot be written: No space left on device"]
+    assert messages == ["warning: metrics cannot be written: No space left on device"]
 
 
 # --- what Spark's own tools see
@@ -254,9 +254,9 @@ def test_a_listener_of_queries_gets_records_and_keys_of_every_batch_once(ran: Ra
 def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None:
     """As the UI, the history server and lineage tools show them."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    found = [jobs.apply(index) for index in range(jobs.size())]
+    actual = [jobs.apply(index) for index in range(jobs.size())]
     group = f"{GROUP_PREFIX}{ran.job}"
-    ours = [job for job in found if job.jobGroup().isDefined() and job.jobGroup().get() == group]
+    ours = [job for job in actual if job.jobGroup().isDefined() and job.jobGroup().get() == group]
     steps = {job.description().get().partition(": ")[2] for job in ours}
     assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}
 
@@ -265,5 +265,5 @@ def test_failed_tasks_are_counted(spark: SparkSession) -> None:
     work = StageMetrics(spark)
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
         spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()
-    assert work.since_last().failed_tasks >= 1
-    assert work.since_last().tasks == 0
+    assert work.since_last()["failed_tasks"] >= 1
+    assert work.since_last()["tasks"] == 0

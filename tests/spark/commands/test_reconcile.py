@@ -49,12 +49,12 @@ def compared(target: Target, live: LiveTopic) -> Comparison:
 def mended(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
     """What was found, what was written, and what is still as it was."""
     with target.open() as table, ExitStack() as stack:
-        found = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
-        return keys(found), repair_table(table, found), count_unrepaired(table, found)
+        actual = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
 
 
-def keys(found: Comparison) -> dict[str, list[str]]:
-    return {kind.value: list(names) for kind, names in found.examples.items() if found.counts[kind]}
+def keys(actual: Comparison) -> dict[str, list[str]]:
+    return {kind.value: list(names) for kind, names in actual.examples.items() if actual.counts[kind]}
 
 
 def filled(spark: SparkSession, target: Target) -> LiveTopic:
@@ -78,8 +78,8 @@ def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
     damage(target, "b", _sequence=sequence(0), n=0)
     damage(target, "c", aggregate_id="gone", _offset=0)
     damage(target, "d", _sequence=sequence(99))
-    found, written, left = mended(target, live)
-    assert found == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
+    actual, written, left = mended(target, live)
+    assert actual == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
     assert set(left.values()) == {0}
     assert (written.upserts, written.deletes, written.tombstones) == (3, 1, 0)
     assert target.state("n") == {key: {"n": n} for key, n in (("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 7))}
@@ -98,8 +98,8 @@ def test_a_row_that_is_older_than_its_deletion_goes_even_when_the_topic_has_forg
     live.compact("gone")
     damage(target, "c", aggregate_id="gone", _offset=0)
     before = target.rows("__tombstones")
-    found, written, left = mended(target, live)
-    assert found == {"missing": ["c"], "zombie": ["gone"]}
+    actual, written, left = mended(target, live)
+    assert actual == {"missing": ["c"], "zombie": ["gone"]}
     assert set(left.values()) == {0}
     assert (written.upserts, written.deletes, written.tombstones) == (1, 1, 0)
     assert target.rows("__tombstones") == before
@@ -113,8 +113,8 @@ def test_a_key_of_which_nothing_is_left_is_a_zombie_and_goes(spark: SparkSession
     put(live.log, "f", 9)
     put(live.log, "g", 10)
     live.compact("a", "gone")
-    found, written, _ = mended(target, live)
-    assert found == {"zombie": ["a"]}
+    actual, written, _ = mended(target, live)
+    assert actual == {"zombie": ["a"]}
     assert (written.upserts, written.deletes, written.tombstones) == (0, 1, 1)
     assert set(target.state()) == {"b", "c", "d", "e"}
     target.run(live.log, SCHEMAS)
@@ -152,10 +152,10 @@ def test_a_key_that_moves_ahead_of_the_scan_is_no_zombie(spark: SparkSession, po
                 live.log.records = [r for r in live.log.records if r.key != key.encode() or r is newest]
 
     live.before_read = move
-    found = compared(postgres_target, live)
-    assert keys(found) == {}
+    actual = compared(postgres_target, live)
+    assert keys(actual) == {}
     # The first hop comes by `b`, the third by `a`, which was moved twice more; then no candidate is left.
-    assert found.hops == 3
+    assert actual.hops == 3
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
@@ -168,15 +168,15 @@ def test_a_topic_that_never_stands_still_proves_nothing(
     put(live.log, "b", 9)
     live.compact("a")
     live.before_read = lambda _: put(live.log, "b", 10 + len(live.reads))
-    found = compared(postgres_target, live)
-    assert keys(found) == {"unproven": ["a"]}
-    assert found.scan.startswith("hop 2 still had ")
+    actual = compared(postgres_target, live)
+    assert keys(actual) == {"unproven": ["a"]}
+    assert actual.scan.startswith("hop 2 still had ")
     # The cleaner leaves alone what is younger than the lag, so the first hop proves it.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
-    found = compared(postgres_target, live)
-    assert keys(found) == {"zombie": ["a"]}
-    assert (found.hops, found.scan) == (1, "all records of hop 1 are younger than min.compaction.lag.ms")
+    actual = compared(postgres_target, live)
+    assert keys(actual) == {"zombie": ["a"]}
+    assert (actual.hops, actual.scan) == (1, "all records of hop 1 are younger than min.compaction.lag.ms")
 
 
 def test_records_below_the_log_start_prove_nothing(spark: SparkSession, postgres_target: Target) -> None:

@@ -10,7 +10,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import PostgresTarget
 from outbox_spark.package import ZIP_NAME
 from outbox_spark.session import spark_session
-from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, Figures
+from outbox_spark.session.stage_metrics import FIGURES, GROUP_PREFIX, OBSERVATION
 from outbox_spark.session.version_check import JAVA, SCALA, SPARK
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -45,14 +44,14 @@ def unit(name: str) -> configparser.ConfigParser:
 
 
 def manifest(name: str) -> dict[str, Any]:
-    found = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    actual = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+    assert isinstance(actual, dict)
+    return actual
 
 
 def pod() -> dict[str, Any]:
-    found: dict[str, Any] = manifest("cronjob.yaml")["spec"]["jobTemplate"]["spec"]
-    return found
+    actual: dict[str, Any] = manifest("cronjob.yaml")["spec"]["jobTemplate"]["spec"]
+    return actual
 
 
 def airflow() -> dict[str, Any]:
@@ -70,22 +69,22 @@ def airflow() -> dict[str, Any]:
 
 def guide_commands() -> list[list[str]]:
     """Arguments of every outbox-materialize, or materialize.py, in a shell block of the guide."""
-    found = []
+    actual = []
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             for index, word in enumerate(words):
                 if word == "outbox-materialize" or word.endswith("/materialize.py"):
-                    found.append(words[index + 1 :])
-    return found
+                    actual.append(words[index + 1 :])
+    return actual
 
 
 def crontab(command: str) -> str:
     """The one line of the crontab that runs a command."""
     lines = (EXAMPLES / "crontab").read_text().splitlines()
-    found = [line for line in lines if f"/{command} " in line and not line.startswith("#")]
-    assert len(found) == 1
-    return found[0]
+    actual = [line for line in lines if f"/{command} " in line and not line.startswith("#")]
+    assert len(actual) == 1
+    return actual[0]
 
 
 def crontab_words(command: str) -> list[str]:
@@ -249,6 +248,6 @@ def test_versions_are_those_that_are_checked() -> None:
 def test_the_line_of_metrics_has_the_keys_that_are_written() -> None:
     shown = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
     assert set(metrics._KEYS) == set(shown) - {"time", "event", "aggregate", "topic", "target", "table"}
-    assert list(shown["spark"]) == list(asdict(Figures()))
+    assert list(shown["spark"]) == list(FIGURES)
     assert f"`{OBSERVATION}`" in GUIDE
     assert f"`{GROUP_PREFIX}<topic>" in GUIDE

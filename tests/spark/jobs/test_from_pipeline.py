@@ -15,8 +15,8 @@ __all__ = ["pipeline"]  # the fixture
 
 
 def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None:
-    found = load_jobs(pipeline, "testing", aggregates=["book"])
-    warehouse, lake = sorted(found, key=lambda job: job.target_name, reverse=True)
+    actual = load_jobs(pipeline, "testing", aggregates=["book"])
+    warehouse, lake = sorted(actual, key=lambda job: job.target_name, reverse=True)
     assert warehouse == MaterializeJob(
         aggregate="book",
         topic="library.book",
@@ -27,7 +27,7 @@ def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None
         target=PostgresTarget("wh", 5433, "w", "m", "t4rget", "library"),
     )
     assert lake.target == DeltaTarget(str(pipeline.parent.parent / "build/lake"))
-    assert not {"r3gistry", "t4rget"} & set(repr(found).replace("'", " ").split())
+    assert not {"r3gistry", "t4rget"} & set(repr(actual).replace("'", " ").split())
 
 
 def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +37,9 @@ def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monk
     assert {job.topic for job in load_jobs(pipeline, "testing")} == {"eu.author", "eu.book"}
     monkeypatch.setenv("OUTBOX__PREFIX", "us")
     monkeypatch.setenv("OUTBOX__ENVIRONMENT__KAFKA__BOOTSTRAP_SERVERS", "other:9092")
-    found = load_jobs(pipeline, "testing")
-    assert {job.topic for job in found} == {"us.author", "us.book"}
-    assert {job.kafka["bootstrap.servers"] for job in found} == {"other:9092"}
+    actual = load_jobs(pipeline, "testing")
+    assert {job.topic for job in actual} == {"us.author", "us.book"}
+    assert {job.kafka["bootstrap.servers"] for job in actual} == {"other:9092"}
 
 
 def test_a_selection_of_nothing_is_an_error(pipeline: Path) -> None:

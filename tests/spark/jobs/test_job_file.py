@@ -62,9 +62,9 @@ def test_references_become_values_and_every_missing_one_is_named(tmp_path: Path)
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
     referring = job(kafka=kafka, registry=Registry("http://r", "u", "${env:REGISTRY}"))
     path = written(tmp_path, as_text([referring]))
-    found = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
-    assert found.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
-    assert found.registry.password == "${env:HOST}", "a value is not looked into again"
+    actual = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
+    assert actual.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
+    assert actual.registry.password == "${env:HOST}", "a value is not looked into again"
     with pytest.raises(ConfigurationError, match="not set: REGISTRY, SASL"):
         read_jobs(path, {"HOST": "b", "SASL": ""})
 
@@ -167,16 +167,16 @@ def test_a_secret_that_is_written_down_gets_the_name_of_its_override(
     file.write_text(text.replace("client: {security.protocol: SSL}", 'client: {ssl.key.pem: "k4fka"}') + iceberg + "\n")
     data = pipeline.read_text().replace("{aggregate: author, target: lake,", "{aggregate: author, target: ice,")
     pipeline.write_text(data)
-    found = as_text(jobs_without_secrets(pipeline, "testing"))
-    assert not [secret for secret in SECRETS if secret in found]
+    actual = as_text(jobs_without_secrets(pipeline, "testing"))
+    assert not [secret for secret in SECRETS if secret in actual]
     names = {
         "OUTBOX__ENVIRONMENT__KAFKA__CLIENT__SSL_KEY_PEM": "k4fka",
         "OUTBOX__ENVIRONMENT__TARGETS__ICE__CATALOG__S3_SECRET_ACCESS_KEY": "k4fka",
         "OUTBOX__ENVIRONMENT__TARGETS__WAREHOUSE__PASSWORD": "t4rget",
     }
-    assert variables(found) == [*sorted(names), "REGISTRY_PASSWORD"]
+    assert variables(actual) == [*sorted(names), "REGISTRY_PASSWORD"]
     environ = {**names, "REGISTRY_PASSWORD": "r3gistry"}
-    read = read_jobs(written(tmp_path, found), environ)
+    read = read_jobs(written(tmp_path, actual), environ)
     assert read == load_jobs(pipeline, "testing")
     for name, value in names.items():  # they are names that the pipeline's own loading knows
         monkeypatch.setenv(name, value)
@@ -189,8 +189,8 @@ def test_the_command_writes_and_tells_what_the_job_needs(
     path = tmp_path / "job.json"
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", str(path)]) == Exit.DONE
     assert [each.aggregate for each in read_jobs(path)] == ["author", "book"]
-    told = "2 jobs written; environment variables that they require: REGISTRY_PASSWORD\n"
-    assert capsys.readouterr() == ("", told)
+    messages = "2 jobs written; environment variables that they require: REGISTRY_PASSWORD\n"
+    assert capsys.readouterr() == ("", messages)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", "-"]) == Exit.DONE
     assert capsys.readouterr().out == path.read_text()
     assert main(["-p", str(pipeline), "-e", "testing", "--write-job", str(tmp_path)]) == Exit.REFUSED

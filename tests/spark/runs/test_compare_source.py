@@ -53,11 +53,11 @@ class Pipeline:
             value = None if n is None else framed(THING, 1, {"n": n})
             self.log.append(str(key), value, sequence(self._commit))
 
-    def insert(self, key: int, *, told: bool = True) -> None:
-        self.change(f"insert into public.thing values ({key}, 0)", key if told else None, n=0)
+    def insert(self, key: int, *, published: bool = True) -> None:
+        self.change(f"insert into public.thing values ({key}, 0)", key if published else None, n=0)
 
-    def delete(self, key: int, *, told: bool = True) -> None:
-        self.change(f"delete from public.thing where id = {key}", key if told else None)
+    def delete(self, key: int, *, published: bool = True) -> None:
+        self.change(f"delete from public.thing where id = {key}", key if published else None)
 
     def run(self) -> None:
         self.target.run(self.log, SCHEMAS)
@@ -78,22 +78,22 @@ def test_only_what_cannot_be_on_its_way_is_a_difference(
     for key in (1, 2, 3, 4, 5):
         pipeline.insert(key)
     pipeline.run()
-    pipeline.insert(10, told=False)  # never published
-    pipeline.delete(1, told=False)  # nor this
+    pipeline.insert(10, published=False)  # never published
+    pipeline.delete(1, published=False)  # nor this
     pipeline.insert(11)  # on its way
     pipeline.delete(2)  # on its way
-    pipeline.insert(12, told=False)
+    pipeline.insert(12, published=False)
 
     def meanwhile() -> None:
         # Each of these differs at the second look, and none is the difference that the first look saw.
-        pipeline.delete(12, told=False)
-        pipeline.insert(12, told=False)
+        pipeline.delete(12, published=False)
+        pipeline.insert(12, published=False)
         pipeline.insert(13)
         pipeline.delete(3)
 
-    found = compared(pipeline, source, meanwhile)
-    assert (found.missing, found.extra, found.candidates) == (1, 1, 5)
-    assert found.examples == {"missing": ["10"], "extra": ["1"]}
+    actual = compared(pipeline, source, meanwhile)
+    assert (actual.missing, actual.extra, actual.candidates) == (1, 1, 5)
+    assert actual.examples == {"missing": ["10"], "extra": ["1"]}
 
 
 def test_equal_keys_need_no_second_look(

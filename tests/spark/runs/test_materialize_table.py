@@ -180,5 +180,5 @@ def test_the_last_header_of_a_name_counts(spark: SparkSession) -> None:
     twice = [("source_sequence", b"first"), ("other", b"x"), ("source_sequence", b"last"), ("after", b"y")]
     rows = [(1, twice), (2, twice[1:2]), (3, []), (4, None)]
     frame = spark.createDataFrame(rows, "n int, headers array<struct<key: string, value: binary>>")
-    found = {row["n"]: row["s"] for row in frame.select("n", sequence_of(F.col("headers")).alias("s")).collect()}
-    assert found == {1: b"last", 2: None, 3: None, 4: None}
+    actual = {row["n"]: row["s"] for row in frame.select("n", sequence_of(F.col("headers")).alias("s")).collect()}
+    assert actual == {1: b"last", 2: None, 3: None, 4: None}

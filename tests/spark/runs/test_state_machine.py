@@ -251,8 +251,8 @@ class Machine(RuleBasedStateMachine):
             if any(read.record.key == key.encode() for read in self.ahead):
                 # What a run that died has entered into the ledger counts already against what is older.
                 allowed += [self.shown(ahead, key), *self.marked(expected, key)]
-            found = rows.get(key)
-            assert (found and ({n: found[n] for n in self.fields}, version_of(found), found["_stale"])) in allowed
+            actual = rows.get(key)
+            assert (actual and ({n: actual[n] for n in self.fields}, version_of(actual), actual["_stale"])) in allowed
         assert set(rows) <= set(KEYS)
         self.check_versions(rows)
         self.check_beside(expected)

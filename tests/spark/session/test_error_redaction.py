@@ -71,7 +71,7 @@ def test_python() -> None:
 
 
 def test_a_connection_that_is_lost_says_that_nothing_else_is() -> None:
-    found = redacted(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
-    assert found.message.startswith("PostgreSQL: AdminShutdown")
-    assert "run the command again" in found.hint
-    assert found.transient
+    actual = redacted(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
+    assert actual.message.startswith("PostgreSQL: AdminShutdown")
+    assert "run the command again" in actual.hint
+    assert actual.transient
