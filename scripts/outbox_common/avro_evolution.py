@@ -1,4 +1,4 @@
-"""Effect of a schema change on records that exist: unreadable, or read as a different value.
+"""Effect of a schema change on existing records: unreadable, or read as a different value.
 
 Avro resolves fields by physical type alone: a long of milliseconds is read as a long of microseconds without an
 error, and a registry calls the change compatible. Therefore logical types are compared too.

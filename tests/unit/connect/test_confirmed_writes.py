@@ -12,9 +12,10 @@ from outbox_kit.changes import Change
 from outbox_kit.connect import confirmed_writes
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import apply
-from outbox_kit.connect.client import AlreadyExistsError, ConnectClient, MaybeDoneError, NotFoundError
+from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.lifecycle import put_config, remove, stop
 from outbox_kit.connect.offset_seeding import Start
+from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError, NotFoundError
 from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.progress import silent

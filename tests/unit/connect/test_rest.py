@@ -13,13 +13,8 @@ from pydantic import SecretStr
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect import rest
-from outbox_kit.connect.client import (
-    AlreadyExistsError,
-    ConnectClient,
-    MaybeDoneError,
-    NotFoundError,
-    RebalanceError,
-)
+from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError, NotFoundError, RebalanceError
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, HttpService
 

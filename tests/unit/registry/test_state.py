@@ -232,9 +232,7 @@ def test_the_old_rule_comes_back_where_the_new_one_refuses(serve: Callable[[Scri
     rule = {"compatibility": "NONE"}
     server = serve([(200, rule), (200, {"is_compatible": False}), (200, rule), (200, latest)])
     client = RegistryClient(HttpService(url=server.url))
-    with pytest.raises(
-        RefusedError, match=r"is not BACKWARD: x \(.*; the compatibility of .* is NONE again"
-    ):
+    with pytest.raises(RefusedError, match=r"is not BACKWARD: x \(.*; the compatibility of .* is NONE again"):
         registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), lambda _: None)
     assert [(request.method, request.body) for request in server.seen if request.method == "PUT"] == [
         ("PUT", {"compatibility": "BACKWARD"}),

@@ -1,4 +1,4 @@
-"""What a change of schema means to records that exist. Logical types in detail: tests/spark/decoding/test_compatibility.py."""
+"""What a change of schema means to existing records. Logical types in detail: tests/spark/decoding/test_compatibility.py."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_avro_reads_as_it_was_meant(writer: str, reader: str) -> None:
             one({"type": "fixed", "name": "F", "size": 4}),
             one({"type": "fixed", "name": "F", "size": 8}),
             "f",
-            ("F", "another F"),
+            ("F", "a different F"),
         ),
     ],
 )
@@ -75,12 +75,12 @@ def test_what_cannot_be_read_is_named(writer: str, reader: str, field: str, word
     (found,) = differences(writer, reader)
     assert (found.field, found.readable) == (field, False)
     assert found.written == words[0]
-    assert found.wanted == (words[1] or found.wanted)
+    assert found.expected == (words[1] or found.expected)
 
 
 def test_what_is_read_as_something_else_is_readable() -> None:
     (found,) = differences(one({"type": "int", "logicalType": "date"}), one("int"))
-    assert (found.field, found.written, found.wanted, found.readable) == ("f", "date", "int", True)
+    assert (found.field, found.written, found.expected, found.readable) == ("f", "date", "int", True)
 
 
 def test_a_type_that_contains_itself_ends() -> None:

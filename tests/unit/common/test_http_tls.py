@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.unit.connect.tls import Authority, SecureServer, make_authority
+from tests.unit.common.tls import Authority, SecureServer, make_authority
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.errors import ConfigurationError, OutboxKitError, UnreachableError
