@@ -20,7 +20,7 @@ from outbox_kit.pipeline import Backfill, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.outbox_row import insertion, outbox_table
+from outbox_kit.postgres.outbox_row import insertion
 
 EMPTY = sql.SQL("").format()
 # Partial and expression indexes do not make the column unique. Partitioned tables have an entry in pg_index as well.
@@ -124,7 +124,7 @@ class States:
         if self.delete and inserted:
             deletion = sql.SQL("delete from {} where {} = any(%s)")
             ids = [row["id"] for row in inserted]
-            connection.execute(deletion.format(outbox_table(self.source), sql.Identifier(columns.id)), (ids,))
+            connection.execute(deletion.format(ddl.qualified(self.source.table), sql.Identifier(columns.id)), (ids,))
         return written
 
     def _states(self) -> sql.Composed:
@@ -144,7 +144,7 @@ class States:
                 " and {aggregate_id} = k and {field} is not null limit 1) p on true"
             ).format(
                 field=sql.Identifier(self.partition_field),
-                outbox=outbox_table(self.source),
+                outbox=ddl.qualified(self.source.table),
                 aggregate_type=sql.Identifier(self.source.columns.aggregate_type),
                 aggregate_id=sql.Identifier(self.source.columns.aggregate_id),
             )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from psycopg import sql
+
 from outbox_kit import lsn
 from outbox_kit.changes import Change
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
-from outbox_kit.postgres import client
+from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE, read_actual
 from outbox_kit.progress import Progress
 
@@ -19,17 +21,19 @@ def apply(
 ) -> None:
     """Make `changes` in the given order, which is that of state.diff()."""
     source = pipeline.source
+    statements: dict[str, list[sql.Composed]] = {
+        "table": [ddl.create_schema(ddl.schema_of(source.table)), ddl.create_table(pipeline)],
+        "grant to": ddl.grant_read(environment.source.connector.user, source.table),
+        "publication": [ddl.create_publication(source)],
+    }
     for change in changes:
         progress(change.title)
-        if change.kind == "table":
-            client.create_table(connection, pipeline)
-        elif change.kind == "grant to":
-            client.grant_read(connection, environment.source.connector.user, source.table)
-        elif change.kind == "publication":
-            client.create_publication(connection, source)
-        else:
+        if change.kind == "slot":
             failover = client.read_server(connection)["version"] >= FAILOVER_SLOTS_SINCE
             client.create_slot(connection, source.slot, failover=failover)
+        else:
+            for statement in statements[change.kind]:
+                connection.execute(statement)
 
 
 def identity(

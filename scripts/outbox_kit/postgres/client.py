@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from outbox_kit.errors import RefusedError, RejectedError, UnreachableError
-from outbox_kit.pipeline import Login, Pipeline, Source, SourceDatabase
+from outbox_kit.pipeline import Login, SourceDatabase
 from outbox_kit.postgres import ddl
 
 CONNECT_TIMEOUT_S = 10
@@ -149,16 +149,6 @@ def read_role(connection: Connection, role: str, table: str) -> Row | None:
     return connection.execute(ROLE, values).fetchone()
 
 
-def create_table(connection: Connection, pipeline: Pipeline) -> None:
-    """Create the outbox table, and its schema if it does not exist."""
-    connection.execute(ddl.create_schema(ddl.schema_of(pipeline.source.table)))
-    connection.execute(ddl.create_table(pipeline))
-
-
-def create_publication(connection: Connection, source: Source) -> None:
-    connection.execute(ddl.create_publication(source))
-
-
 def create_slot(connection: Connection, name: str, *, failover: bool) -> None:
     """Create a pgoutput slot. PostgreSQL waits for every open writing transaction first.
 
@@ -184,12 +174,6 @@ def describe_session(row: Row) -> str:
 def commit_heartbeat(connection: Connection) -> None:
     """Commit a transaction that the connector reads but produces no record of."""
     connection.execute(HEARTBEAT)
-
-
-def grant_read(connection: Connection, role: str, table: str) -> None:
-    """Grant the connector's role the privileges that it needs on the table."""
-    for statement in ddl.grant_read(role, table):
-        connection.execute(statement)
 
 
 def drop_slot(connection: Connection, name: str) -> None:

@@ -8,15 +8,10 @@ from outbox_kit.pipeline import Source
 from outbox_kit.postgres import ddl
 
 
-def outbox_table(source: Source) -> sql.Identifier:
-    """Return the quoted name of the outbox table."""
-    return ddl.qualified(source.table)
-
-
 def insertion(source: Source, rows: sql.Composable, *further: str) -> sql.Composed:
     """INSERT `rows` (VALUES or SELECT): id, aggregate type, aggregate id, event type, payload, `further` columns."""
     columns = source.columns
     names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *further]
     return sql.SQL("insert into {outbox} ({names}) {rows}").format(
-        outbox=outbox_table(source), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
+        outbox=ddl.qualified(source.table), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
     )

@@ -15,7 +15,7 @@ from tests.integration.verification.servers import ADMIN, reading, running
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, slot_changes, state, verify_queries
+from outbox_kit.postgres import client, ddl, slot_changes, state, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
 from outbox_kit.postgres.outbox_row import insertion
 from outbox_kit.postgres.replication_slot import read_slot
@@ -208,7 +208,7 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
         update={"slot": "sent_s", "publication": "sent_p", "message_prefix": "outbox"}
     )
     connection = database.connection
-    client.create_publication(connection, source)
+    connection.execute(ddl.create_publication(source))
     client.create_slot(connection, source.slot, failover=False)
     slot = read_slot(connection, source.slot)
     assert slot is not None
@@ -256,7 +256,7 @@ def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> N
     pipeline = database.pipeline.model_copy(
         update={"source": source, "aggregates": {**database.pipeline.aggregates, "book": book}}
     )
-    client.create_table(database.connection, pipeline)
+    database.connection.execute(ddl.create_table(pipeline))
     try:
         assert state.column_problems(pipeline, client.read_columns(database.connection, source.table)) == []
         row = sql.SQL("values (gen_random_uuid(), {}, '1', 'sent', '{{}}'::jsonb)").format(
@@ -286,9 +286,7 @@ def test_a_hidden_identity_is_named_with_its_grant(database: Database) -> None:
     try:
         with pytest.raises(RejectedError, match=r"may not execute pg_control_system\(\)") as caught:
             state.read_actual(database.connection, database.pipeline, database.environment)
-        actual = state.read_actual(
-            database.connection, database.pipeline, database.environment, system_identifier=""
-        )
+        actual = state.read_actual(database.connection, database.pipeline, database.environment, system_identifier="")
     finally:
         database.sql("reset role")
         database.sql("grant execute on function pg_control_system(), pg_control_checkpoint() to public")
