@@ -73,8 +73,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["postgres", "delta", "iceberg"])
 def target(request: pytest.FixtureRequest) -> Target:
     """Each target; a test that takes it says what holds for all of them."""
-    found: Target = request.getfixturevalue(f"{request.param}_target")
-    return found
+    fixture: Target = request.getfixturevalue(f"{request.param}_target")
+    return fixture
 
 
 # A run of a lake table takes seconds: tests of every target run on all three, on two, or on PostgreSQL alone.

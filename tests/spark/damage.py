@@ -1,4 +1,4 @@
-"""Changes a table behind the job's back."""
+"""Changes of a table outside of outbox-materialize."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 def damage(target: Target, key: str, **changed: str | int) -> None:
     """Give columns of a key's row other values; without any, remove the row."""
-    what = ", ".join(f"{name} = {value!r}" for name, value in changed.items())
-    statement = f"update {{}} set {what}" if what else "delete from {}"
+    assignments = ", ".join(f"{name} = {value!r}" for name, value in changed.items())
+    statement = f"update {{}} set {assignments}" if assignments else "delete from {}"
     statement += f" where aggregate_id = {key!r}"
     if isinstance(target.job.target, PostgresTarget):
         assert target.dsn is not None

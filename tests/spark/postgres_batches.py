@@ -113,7 +113,7 @@ class Table:
 
 @contextmanager
 def fresh_schema(address: psycopg.conninfo.ConninfoDict, name: str) -> Iterator[psycopg.Connection[TupleRow]]:
-    """A connection, and a schema that is gone afterwards."""
+    """A connection, and a schema that is dropped afterwards."""
     with psycopg.connect(**address, autocommit=True) as connection:
         connection.execute(SQL("create schema {}").format(Identifier(name)))
         yield connection

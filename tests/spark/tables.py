@@ -68,7 +68,7 @@ class Target:
         return apply(self.job, table, committed, read, topic, schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
-        """All rows of the table, or of the one beside it."""
+        """All rows of the table, or of a companion table."""
         name = self.job.table + suffix
         if isinstance(self.job.target, PostgresTarget):
             assert self.dsn is not None

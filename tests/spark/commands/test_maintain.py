@@ -163,7 +163,7 @@ def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
     text = pipeline.read_text()
     pipeline.write_text(text.replace("target: lake, table: book}", "target: lake, table: book, mode: history}"))
     assert load_jobs(pipeline, "testing", targets=["warehouse"])
-    with pytest.raises(ConfigurationError, match="book -> lake: mode history is not there for Iceberg") as caught:
+    with pytest.raises(ConfigurationError, match="book -> lake: Iceberg does not support mode history") as caught:
         load_jobs(pipeline, "testing", targets=["lake"])
     assert "PostgreSQL and in Delta" in caught.value.hint
 

@@ -1,4 +1,4 @@
-"""Rows and progress become visible together: crashes, retried tasks, runs that meet."""
+"""Rows and progress become visible together: crashes, retried tasks, concurrent runs."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ def test_a_delta_table_that_was_restored_is_refused(delta_target: Target, spark:
     assert "outbox-rebuild" in caught.value.hint
     shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
     shadow.run(log, SCHEMAS)
-    with delta_target.open() as taken_back, shadow.open() as anew:
-        taken_back.replace_by(anew)
+    with delta_target.open() as table, shadow.open() as source:
+        table.replace_by(source)
     reached = delta_target.committed()
     assert reached is not None
     assert reached.offsets == log.end()

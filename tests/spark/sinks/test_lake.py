@@ -105,8 +105,8 @@ def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
     assert "outbox-rebuild" in caught.value.hint
     shadow = replace(iceberg_target, job=structs.replace(iceberg_target.job, table="thing__shadow"))
     shadow.run(log, SCHEMAS)
-    with iceberg_target.open() as taken_back, shadow.open() as anew:
-        taken_back.replace_by(anew)
+    with iceberg_target.open() as table, shadow.open() as source:
+        table.replace_by(source)
     reached = iceberg_target.committed()
     assert reached is not None
     assert reached.offsets == log.end()

@@ -1,4 +1,4 @@
-"""What a row shows while its newest record cannot be read, and what a deletion leaves, in the lake formats."""
+"""Lake formats: stale rows, soft deletes and history."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from outbox_spark.jobs.model import Mode, Options
 
 @pytest.fixture(params=["delta", "iceberg"])
 def lake(request: pytest.FixtureRequest) -> Target:
-    found: Target = request.getfixturevalue(f"{request.param}_target")
-    return found
+    lake_target: Target = request.getfixturevalue(f"{request.param}_target")
+    return lake_target
 
 
 def in_mode(target: Target, mode: Mode) -> Target:
@@ -89,9 +89,9 @@ def test_soft_deletes_keep_the_last_row(lake: Target) -> None:
 def history(target: Target) -> set[tuple[object, ...]]:
     names = ("aggregate_id", "_sequence", "n", "_valid_from", "_valid_to")
     rows = target.rows()
-    found = {tuple(_utc(row[name]) for name in names) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    versions = {tuple(_utc(row[name]) for name in names) for row in rows}
+    assert len(versions) == len(rows)
+    return versions
 
 
 def _utc(value: object) -> object:
@@ -113,14 +113,14 @@ class Versions:
         self.known = {**fresh, **self.known}
 
     def intervals(self) -> set[tuple[object, ...]]:
-        found = set()
+        intervals = set()
         for key in {key for key, _ in self.known}:
             versions = [self.known[place] for place in sorted(self.known) if place[0] == key]
             ends: list[datetime | None] = [*(time_of(version) for version in versions[1:]), None]
             for version, end in zip(versions, ends, strict=True):
                 if isinstance(version.state, Mapping):
-                    found.add((key.decode(), version.sequence, version.state["n"], time_of(version), end))
-        return found
+                    intervals.add((key.decode(), version.sequence, version.state["n"], time_of(version), end))
+        return intervals
 
 
 def time_of(record: Record) -> datetime:

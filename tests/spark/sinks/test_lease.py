@@ -1,4 +1,4 @@
-"""One run per table: who holds the lease, how it is renewed, how a dead run's is taken over."""
+"""Leases: who holds one, renewal, and taking over the lease of a run that has ended."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path)
 
 
 def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession, file: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     hours_ago = Lease(spark, str(file), print, clock=lambda: time.time() - 3600)
     hours_ago.acquire()
-    new = Lease(spark, str(file), told.append)
+    new = Lease(spark, str(file), messages.append)
     new.acquire()
     try:
-        assert len(told) == 1
-        assert f"took over {file} from a run that has ended: process {os.getpid()}" in told[0]
+        assert len(messages) == 1
+        assert f"took over {file} from a run that has ended: process {os.getpid()}" in messages[0]
         assert not hours_ago.renew()
         with pytest.raises(OverlapError, match="was taken over by process"):
             hours_ago.check()
@@ -65,26 +65,26 @@ def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession
 
 
 def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSession, file: Path) -> None:
-    gone, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
-    gone.wait()
-    write(file, socket.gethostname(), gone.pid, pid_namespace=here)
+    ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
+    ended.wait()
+    write(file, socket.gethostname(), ended.pid, pid_namespace=here)
     lease = Lease(spark, str(file), print)
     lease.acquire()
     assert json.loads(file.read_text())["pid_namespace"] == here
     lease.release()
-    write(file, "elsewhere", gone.pid, pid_namespace=here)
-    with pytest.raises(OverlapError, match=f"process {gone.pid} on elsewhere"):
+    write(file, "elsewhere", ended.pid, pid_namespace=here)
+    with pytest.raises(OverlapError, match=f"process {ended.pid} on elsewhere"):
         lease.acquire()
 
 
 def test_a_process_of_another_container_is_waited_for_whatever_runs_here(spark: SparkSession, file: Path) -> None:
-    """Containers of one host name each count their processes from 1: that 7 is gone here says nothing there."""
-    gone, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
-    gone.wait()
+    """Containers with the same host name have their own process ids."""
+    ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
+    ended.wait()
     before_it_was_written: dict[str, int] = {}
     for namespace in ({"pid_namespace": here + 1}, before_it_was_written):
-        write(file, socket.gethostname(), gone.pid, **namespace)
-        with pytest.raises(OverlapError, match=f"process {gone.pid} on {socket.gethostname()}"):
+        write(file, socket.gethostname(), ended.pid, **namespace)
+        with pytest.raises(OverlapError, match=f"process {ended.pid} on {socket.gethostname()}"):
             Lease(spark, str(file), print).acquire()
         late = Lease(spark, str(file), print, clock=lambda: time.time() + 51)
         late.acquire()

@@ -1,4 +1,4 @@
-"""Columns that follow the newest schema, their comments, and tables that an older version of the jobs made."""
+"""PostgreSQL columns and comments follow the latest schema."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_columns_widen_and_comments_follow_the_newest_schema(postgres_target: Ta
     new = {"n": 2**40, "rate": 0.1, "price": Decimal("1234567890.01"), "note": None}
     log.append("new", framed(WIDE, 2, new), sequence(2))
     postgres_target.run(log, Schemas(SCHEMAS.by_number, newest=2))
-    found = types(postgres_target)
-    assert (found["n"], found["rate"], found["price"]) == ("bigint", "double precision", "numeric(12,2)")
+    actual = types(postgres_target)
+    assert (actual["n"], actual["rate"], actual["price"]) == ("bigint", "double precision", "numeric(12,2)")
     old = {"n": -1, "rate": 0.5, "price": Decimal("-10.01"), "note": None}
     assert postgres_target.state("n", "rate", "price", "note") == {"old": old, "new": new}
     described = comments(postgres_target)

@@ -1,4 +1,4 @@
-"""One run per table: who holds it, how the server frees it, and what upkeep does. No Spark."""
+"""PostgreSQL: the lock of a run, and maintenance. Without Spark."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_a_holder_that_the_user_may_not_see_is_named_by_its_pid(
             connection.execute("drop role stranger")
 
 
-def test_the_server_looks_whether_the_holder_lives(thing: Open) -> None:
+def test_the_server_detects_a_holder_that_died(thing: Open) -> None:
     """With the server's defaults a machine that died would hold its table for two hours."""
     with thing() as table:
-        found = {
+        settings = {
             name: table._connection.execute(SQL("select current_setting({})").format(name)).fetchone()
             for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
         }
-    assert found == {
+    assert settings == {
         "tcp_keepalives_idle": ("30",),
         "tcp_keepalives_interval": ("10",),
         "tcp_keepalives_count": ("3",),
@@ -98,8 +98,8 @@ def test_maintain_removes_dead_rows_and_says_how_many(thing: Open, postgres: psy
             table.apply(Change(f"k{n}", TOMBSTONE, sequence(100 + n), 100 + n) for n in range(20))
             connection.execute("select pg_stat_force_next_flush()")
         with thing() as table_under_test:
-            said = table_under_test.maintain()
-            assert said == (
+            summary = table_under_test.maintain()
+            assert summary == (
                 '"lock"."thing": 20 dead rows before, 0 after; "lock"."thing__tombstones": 0 dead rows before, 0 after'
             )
             assert table_under_test.maintain().startswith('"lock"."thing": 0 dead rows before')

@@ -1,4 +1,4 @@
-"""What each mode leaves of a log, batch by batch, against a model in Python; PostgreSQL without Spark."""
+"""Each mode compared with a model in Python, batch by batch; PostgreSQL without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def good(key: str, commit: int, offset: int | None = None) -> Change:
     return Change(key, GOOD, sequence(commit), commit if offset is None else offset, commit)
 
 
-def gone(key: str, commit: int, offset: int | None = None) -> Change:
+def delete(key: str, commit: int, offset: int | None = None) -> Change:
     return Change(key, TOMBSTONE, sequence(commit), commit if offset is None else offset)
 
 
@@ -57,20 +57,20 @@ def batches(log: Sequence[Change], rng: random.Random) -> Iterator[tuple[Sequenc
 
 def reduced(batch: Sequence[Change]) -> list[Change]:
     """Per key the newest that can be read, and what is newer and cannot."""
-    kept: list[Change] = []
+    reduced_batch: list[Change] = []
     for key in {change.key for change in batch}:
         ours = [change for change in batch if change.key == key]
         readable = max((c for c in ours if c.kind != POISON), key=lambda c: c.version, default=None)
-        kept += [readable] if readable else []
-        kept += [c for c in ours if c.kind == POISON and (readable is None or c.version > readable.version)]
-    return kept
+        reduced_batch += [readable] if readable else []
+        reduced_batch += [c for c in ours if c.kind == POISON and (readable is None or c.version > readable.version)]
+    return reduced_batch
 
 
 def newest(log: Sequence[Change]) -> dict[str, Change]:
-    found: dict[str, Change] = {}
+    newest_changes: dict[str, Change] = {}
     for change in sorted((c for c in log if c.kind != POISON), key=lambda c: c.version):
-        found[change.key] = change
-    return found
+        newest_changes[change.key] = change
+    return newest_changes
 
 
 def is_stale(row: Change, log: Sequence[Change]) -> bool:
@@ -137,9 +137,9 @@ def version_of(row: dict[str, object]) -> tuple[str, object]:
 
 def test_what_soft_deletes_count(make: MakeTable) -> None:
     table = make(Mode.SOFT_DELETE)
-    assert table.apply([good("a", 1), gone("never", 2)]) == Written(upserts=1, tombstones=1)
-    assert table.apply([gone("a", 3), good("never", 1, 9)]) == Written(deletes=1)
-    assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), gone("a", 3).at)}
+    assert table.apply([good("a", 1), delete("never", 2)]) == Written(upserts=1, tombstones=1)
+    assert table.apply([delete("a", 3), good("never", 1, 9)]) == Written(deletes=1)
+    assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), delete("a", 3).at)}
     assert table.apply([good("a", 2, 10)]) == Written()
     assert table.apply([good("a", 4), good("never", 5)]) == Written(upserts=2)
     assert table.state("n", "_deleted_at") == {"a": (4, None), "never": (5, None)}
@@ -148,14 +148,14 @@ def test_what_soft_deletes_count(make: MakeTable) -> None:
 
 def test_what_history_counts(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
-    assert table.apply([good("a", 1), good("a", 5), gone("b", 3)]) == Written(upserts=2, tombstones=1)
+    assert table.apply([good("a", 1), good("a", 5), delete("b", 3)]) == Written(upserts=2, tombstones=1)
     # A deletion that is older than the current version ends an older one.
-    assert table.apply([gone("a", 3), good("a", 1, 20)]) == Written(tombstones=1)
-    assert table.apply([gone("a", 7)]) == Written(deletes=1, tombstones=1)
+    assert table.apply([delete("a", 3), good("a", 1, 20)]) == Written(tombstones=1)
+    assert table.apply([delete("a", 7)]) == Written(deletes=1, tombstones=1)
     assert table.apply([good("a", 6)]) == Written(upserts=1)
-    assert table.apply([gone("a", 7, 21), good("a", 5, 22)]) == Written()
+    assert table.apply([delete("a", 7, 21), good("a", 5, 22)]) == Written()
     ends = [(row["n"], row["_valid_to"]) for row in table.rows()]
-    assert ends == [(1, gone("a", 3).at), (5, good("a", 6).at), (6, gone("a", 7).at)]
+    assert ends == [(1, delete("a", 3).at), (5, good("a", 6).at), (6, delete("a", 7).at)]
 
 
 def test_history_has_one_current_version_at_most(make: MakeTable) -> None:
@@ -197,7 +197,7 @@ def test_a_deletion_that_is_newer_than_the_poison_leaves_nothing_stale(make: Mak
     table = make(mode)
     table.apply([good("a", 1), poison("a", 2)])
     assert current(table) == {"a": (1, True)}
-    table.apply([gone("a", 3)])
+    table.apply([delete("a", 3)])
     assert current(table) == {}
     assert not any(row["_stale"] for row in table.rows())
     table.apply([good("a", 4)])

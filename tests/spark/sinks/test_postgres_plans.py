@@ -1,4 +1,4 @@
-"""What a batch costs does not grow with the table: no statement of the merge reads it whole. No Spark."""
+"""No statement of the merge scans the table, so the cost of a batch does not grow with it. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from generate_series(1, {}) i
 def statements(mode: Mode, table: Table) -> dict[str, Composed]:
     kind = HistoryMerge if mode is Mode.HISTORY else Merge
     merge = kind(table.statements, table.staging, TOPIC_ID, first=False, ledger=True, poison=True)
-    found = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
+    common = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
     if isinstance(merge, HistoryMerge):
         known = {f"known {number}": statement for number, statement in enumerate(merge.remove_known())}
-        return {**found, **known, "close": merge.close_rows()}
-    return {**found, "deletes": merge.delete_rows(), "revived": merge.remove_superseded_tombstones()}
+        return {**common, **known, "close": merge.close_rows()}
+    return {**common, "deletes": merge.delete_rows(), "revived": merge.remove_superseded_tombstones()}
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -1,4 +1,4 @@
-"""How rows get into PostgreSQL: by COPY or by JDBC, once each, and without a word of them in an error."""
+"""Rows are copied into PostgreSQL exactly once, and errors do not quote them."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target:
     log.append("gone", None, sequence(11))
     outcome = postgres_target.run(log, SCHEMAS)
     assert postgres_target.state("note", "ratio", "raw", "tags") == expected
-    kept = {
+    quarantined = {
         row["aggregate_id"]: (bytes(row["value"])[:4], row["reason"]) for row in postgres_target.rows("__quarantine")
     }
-    assert kept["bad\tone"] == (b"\\N\t\n", "not-wire-format")
-    assert kept["torn"][1] == "invalid:note"
+    assert quarantined["bad\tone"] == (b"\\N\t\n", "not-wire-format")
+    assert quarantined["torn"][1] == "invalid:note"
     assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (5, 1, 2)
 
 
@@ -73,10 +73,10 @@ def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
         create_table(connection, "tasks")
         rows = spark.range(100).repartition(2).unionAll(spark.range(0)).select(*staged_row(F.concat("id", F.lit(text))))
         reported, _ = copy_rows(rows, [], target, '"tasks"."t"')
-        found = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
+        counts = connection.execute("select xmin::text::bigint, count(*) from tasks.t group by 1").fetchall()
         lengths = connection.execute(SQL("select distinct length({}) from tasks.t").format(Identifier(KEY_COLUMN)))
         assert sorted(lengths.fetchall()) == [(1001,), (1002,)]
-    assert reported == dict(found)
+    assert reported == dict(counts)
     assert len(reported) == 2
     assert sum(reported.values()) == 100
 
@@ -94,8 +94,8 @@ def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.Conni
         with connection.transaction():
             staged = count_staged(connection, Staging(table.staging, {reported[0]: 2}))
         assert (staged.rows, staged.tombstones, staged.quarantined) == (1, 1, 0)
-        found = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging))
-        assert found.fetchall() == [reported]
+        transactions = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging))
+        assert transactions.fetchall() == [reported]
 
 
 def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.ConninfoDict) -> None:

@@ -1,4 +1,4 @@
-"""What holds when Spark tries a task again. The session of the other tests does not: local[*] gives up at once."""
+"""Retried tasks, in a session of their own: local[*] does not retry."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(
         )
         assert done.returncode == 0, done.stderr[-2000:]
         assert "the first try dies here" in done.stderr, "no task failed"
-        said = json.loads(done.stdout.splitlines()[-1])
-        assert said["sums"] == {"rows": ROWS, "offsets": ROWS}
-        found = connection.execute("select xmin::text, count(*) from retries.t group by 1").fetchall()
-    assert said["tries"] == dict(found)
-    assert sum(said["tries"].values()) == ROWS
+        reported = json.loads(done.stdout.splitlines()[-1])
+        assert reported["sums"] == {"rows": ROWS, "offsets": ROWS}
+        counts = connection.execute("select xmin::text, count(*) from retries.t group by 1").fetchall()
+    assert reported["tries"] == dict(counts)
+    assert sum(reported["tries"].values()) == ROWS
