@@ -7,19 +7,9 @@ from typing import Literal, get_args
 
 System = Literal["postgres", "kafka", "registry", "connect"]
 Action = Literal["create", "update", "delete"]
-Kind = Literal[
-    "table",
-    "grant to",
-    "publication",
-    "slot",
-    "topic",
-    "compatibility",
-    "schema",
-    "connector",
-    "offsets",
-    "start",
-    "state",
-]
+DatabaseKind = Literal["table", "grant to", "publication", "slot"]
+ConnectorKind = Literal["connector", "offsets", "start", "state"]
+Kind = Literal[DatabaseKind, "topic", "compatibility", "schema", ConnectorKind]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Changes of a connector that are neither creation, update nor deletion of its config.
 CONNECTOR_STEPS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}

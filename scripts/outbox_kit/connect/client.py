@@ -9,27 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_kit.connect.rest import (
-    AlreadyExistsError,
-    MaybeDoneError,
-    NotFoundError,
-    RebalanceError,
-    RestClient,
-    is_rebalance,
-    segment,
-)
-
-__all__ = [
-    "AlreadyExistsError",
-    "ConnectClient",
-    "ConnectorStatus",
-    "LiveConnector",
-    "MaybeDoneError",
-    "NotFoundError",
-    "RebalanceError",
-    "Validation",
-    "is_rebalance",
-]
+from outbox_kit.connect.rest import NotFoundError, RestClient, segment
 
 # Connect's own pattern (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is no placeholder, but a group in
 # RegexRouter's replacement.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_kit.connect.client import AlreadyExistsError, MaybeDoneError
+from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError
 from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.progress import Progress
 from outbox_kit.waiting import Seen, wait_for

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from outbox_kit.connect.client import ConnectClient, ConnectorStatus, NotFoundError
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.confirmed_writes import confirmed, sent
+from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State, is_in
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.errors import OutboxKitError, RejectedError

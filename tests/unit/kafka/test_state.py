@@ -60,7 +60,7 @@ def test_every_topic_that_the_connector_writes_to(library: Pipeline, environment
         "retention.ms": "86400000",
         **COMMON,
     }
-    assert all(topic.why for topic in found.values())
+    assert all(topic.reason for topic in found.values())
 
 
 def test_the_topic_of_transaction_boundaries_only_when_asked_for(library: Pipeline, environment: Environment) -> None:
