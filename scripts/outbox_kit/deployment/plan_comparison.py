@@ -7,7 +7,7 @@ from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
-from outbox_kit.pipeline.lock import KEPT_VERSIONS
+from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 
 
 def refuse_stale_plan(shown: Plan, current: Plan) -> None:
@@ -51,7 +51,7 @@ def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
     subjects = {change.name for change in plan.of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new = [entry for entry in versions[:1] if entry.subject in subjects]
-        expected = [*new, *plan.schemas.get(aggregate, [])][:KEPT_VERSIONS]
+        expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
             _refuse_late(
                 f"{aggregate} has versions {_versions(versions)} in the registry, planned were {_versions(expected)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_kit.deployment.plan_model import RollOut
-from outbox_kit.pipeline.lock import KEPT_VERSIONS
+from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.registry.state import ActualSubject, Subject, fields_changed, is_registered
 
 
@@ -26,5 +26,5 @@ def _steps(aggregate: str, added: list[str], removed: list[str]) -> tuple[str, .
     return (
         f"outbox apply: the connector accepts {aggregate} in the new version and in the previous ones",
         f"deploy the service that {service}; until then its rows are encoded with the previous version",
-        f"change this schema again only after it is deployed everywhere ({KEPT_VERSIONS} versions are supported)",
+        f"change this schema again only after it is deployed everywhere ({RETAINED_VERSIONS} versions are supported)",
     )

@@ -1,4 +1,4 @@
-"""The pipeline file, environments, lock file and rendering. Pure: nothing here opens a connection."""
+"""Pipeline file, environment files, lock file and rendering. Code that opens connections does not belong here."""
 
 from outbox_kit.pipeline.environment import (
     Connect,

@@ -1,4 +1,4 @@
-"""Avro schema files: read, checked and brought to one text form."""
+"""Reader and normal forms of Avro schema files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def read_schema(path: Path, *, known: Sequence[Any] = (), record: bool = True) -> str:
-    """The schema in `path` as compact JSON text, its types by name where `known` definitions have them.
+    """Read a schema as compact JSON text; types defined by `known` stay by name.
 
-    Raises ConfigurationError when it is missing or wrong, or no record where one is asked for.
+    Raises ConfigurationError if it is missing or invalid, or if `record` requires a record and it is none.
     """
     definition = read_definition(path)
     if record and definition["type"] != "record":
@@ -43,7 +43,7 @@ def read_schema(path: Path, *, known: Sequence[Any] = (), record: bool = True) -
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """The JSON of a named type's file, not looked into any further. Raises ConfigurationError."""
+    """Read the JSON of a named type, without further validation. Raises ConfigurationError."""
     text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
     try:
         definition = json.loads(text)
@@ -59,19 +59,19 @@ def read_definition(path: Path) -> dict[str, Any]:
 
 
 def _problem(definition: dict[str, Any], known: Sequence[Any]) -> str | None:
-    """What is wrong with a schema, None when nothing is."""
+    """Return the error in a schema, None if it is valid."""
     types: dict[str, Any] = {}
     try:
-        for other in known:
-            parse_schema(other, types)
+        for reference in known:
+            parse_schema(reference, types)
         parse_schema(definition, types)
     except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
-    return next(_beyond_parsing(definition), None)
+    return next(_semantic_errors(definition), None)
 
 
 def used_and_defined(definition: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - any schema
-    """Full names that a schema uses without defining them, and those that it defines, in the order of reading."""
+    """Return the full names that a schema uses without defining them, and those that it defines, in order."""
     used: dict[str, None] = {}
     defined: dict[str, None] = {}
     _collect(definition, "", used, defined)
@@ -99,13 +99,13 @@ def _collect(node: Any, space: str, used: dict[str, None], defined: dict[str, No
             _collect(node.get(key), space, used, defined)
 
 
-def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a schema
-    """What fastavro lets through, and a registry or the transform refuses."""
+def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
+    """Yield errors that fastavro accepts, and a registry or the transform rejects."""
     if isinstance(node, list):
         kinds = Counter(map(_kind, node))
         yield from (f"{kind} twice in a union" for kind, count in kinds.items() if count > 1)
         for item in node:
-            yield from _beyond_parsing(item)
+            yield from _semantic_errors(item)
     if not isinstance(node, dict):
         return
     if "name" in node and not NAME.fullmatch(str(node["name"])):
@@ -118,13 +118,13 @@ def _beyond_parsing(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a
         names = Counter(str(field["name"]) for field in fields)
         yield from (f"field {name} twice" for name, count in names.items() if count > 1)
         for field in fields:
-            yield from _beyond_parsing(field)
+            yield from _semantic_errors(field)
     for key in ("type", "items", "values"):
-        yield from _beyond_parsing(node.get(key))
+        yield from _semantic_errors(node.get(key))
 
 
 def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """What a union may have only once: a type, or a name."""
+    """Return what is unique within a union: the type, or the name of a named type."""
     if not isinstance(branch, dict):
         return str(branch)
     named = fullname(branch) if "name" in branch else branch.get("type")
@@ -132,45 +132,44 @@ def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
 
 
 def same_schema(left: str, right: str, references: Sequence[str] = ()) -> bool:
-    """Whether two schema texts say the same, however they are written.
+    """Return whether two schema texts are equal apart from notation.
 
-    `references` are the texts of the types that stand in both by name, in dependency order.
-
-    White space and order of keys do not count; neither do name + namespace for a full name, or
-    `{"type": "string"}` for `"string"`: Confluent's registry hands a schema back in Avro's own spelling.
+    White space, order of keys, name with namespace for a full name, and `{"type": "string"}` for `"string"` do not
+    matter: Confluent's registry returns a schema in another notation. `references` are the texts of the types that
+    both use by name, in dependency order.
     """
-    return bool(_spelled_alike(left, references) == _spelled_alike(right, references))
+    return bool(_normalized(left, references) == _normalized(right, references))
 
 
-def _spelled_alike(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any part of a schema
+def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - any node of a schema
     types: dict[str, Any] = {}
     for reference in references:
         parse_schema(json.loads(reference), types)
     return _simplified(parse_schema(json.loads(text), types))
 
 
-def _simplified(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
+def _simplified(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
     if isinstance(node, list):
         return [_simplified(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # A default is data: it is compared as it stands.
-    kept = {
+    # A default is data, not a schema.
+    retained = {
         key: value if key == "default" else _simplified(value)
         for key, value in node.items()
         if not key.startswith("__") and key != "namespace"
     }
-    return kept["type"] if kept.keys() == {"type"} and isinstance(kept["type"], str) else kept
+    return retained["type"] if retained.keys() == {"type"} and isinstance(retained["type"], str) else retained
 
 
 def fingerprint(text: str) -> str:
-    """SHA-256 of the parsing canonical form, hex: equal for schemas that read and write the same bytes."""
+    """Return the SHA-256 of the parsing canonical form in hex; schemas with equal encodings have equal values."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def without_docs(text: str) -> str:
-    """The schema without `doc`: a connector config is one Kafka record, and documents are not data."""
+    """Return the schema without `doc`, which a connector config need not contain."""
     return json.dumps(_strip(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -179,6 +178,6 @@ def _strip(node: Any) -> Any:  # noqa: ANN401 - any JSON value
         return [_strip(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # A default is data: a key named "doc" in it stays.
-    kept = {key: value for key, value in node.items() if key != "doc"}
-    return {key: value if key == "default" else _strip(value) for key, value in kept.items()}
+    # A default is data: a key "doc" in it is retained.
+    retained = {key: value for key, value in node.items() if key != "doc"}
+    return {key: value if key == "default" else _strip(value) for key, value in retained.items()}

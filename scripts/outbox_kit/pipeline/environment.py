@@ -1,4 +1,4 @@
-"""The environment file: addresses, credentials and replication of one target. Pure data, no network."""
+"""Models of the environment file."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from outbox_common.http import HttpEndpoint
 from outbox_kit.pipeline.model import Identifier, Model, TopicPart
+
+AS_EXPRESSION = 'Password, as an expression: "{{ env.NAME }}".'
 
 
 class Login(Model):
-    """A user that the kit itself logs in as."""
+    """Login of outbox-kit."""
 
-    user: str = Field(min_length=1, description="Role to log in as.")
-    password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
+    user: str = Field(min_length=1, description="Role.")
+    password: SecretStr = Field(description=AS_EXPRESSION)
 
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING = ("verify-ca", "verify-full")
-SSLMODE = "As libpq knows it; `verify-full` checks the certificate and its name. Default: libpq's, or PGSSLMODE."
+SSLMODE = "libpq's sslmode; `verify-full` checks the certificate and its host name. Default: PGSSLMODE, or libpq's."
 URL = "^https?://"
-SSLROOTCERT = "Authority that signed the server's certificate (PEM); paths are relative to the project folder."
+CA_FILE = "CA certificate of the server (PEM); a relative path is relative to the project folder."
 
 
 class Tls(Model):
-    """TLS of a PostgreSQL connection, by libpq's names, which the JDBC driver shares."""
+    """TLS settings of a PostgreSQL connection, with the names of libpq and the JDBC driver."""
 
     @model_validator(mode="after")
-    def _authority_is_used(self) -> Self:
-        """An authority that is named and not asked would let everybody pass for the server."""
+    def _verifies_certificate(self) -> Self:
+        """Reject a CA certificate without verification, which would accept any server."""
         mode = getattr(self, "sslmode", None)
         if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING:
             raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING)} only; sslmode is {mode}")
@@ -37,30 +40,34 @@ class Tls(Model):
 
 
 class ConnectorLogin(Tls):
-    """How the Connect worker reaches the database; passed on verbatim, resolved by the worker."""
+    """Connection of the Connect worker to the database; the worker resolves placeholders in it."""
 
-    host: str | None = Field(default=None, description="As the worker sees it. Default: source.host.")
-    port: int | None = Field(default=None, description="As the worker sees it. Default: source.port.")
-    sslmode: SslMode | None = Field(default=None, description="Of the worker's connection. Default: source.sslmode.")
-    sslrootcert: str | None = Field(default=None, description="Authority's certificate (PEM), as the worker sees it.")
+    host: str | None = Field(default=None, description="Host as reached from the worker. Default: source.host.")
+    port: int | None = Field(default=None, description="Port as reached from the worker. Default: source.port.")
+    sslmode: SslMode | None = Field(
+        default=None, description="sslmode of the worker's connection. Default: source.sslmode."
+    )
+    sslrootcert: str | None = Field(
+        default=None, description="CA certificate of the server (PEM), as a path on the worker."
+    )
     user: str = Field(min_length=1, description="Role with LOGIN and REPLICATION.")
     password: str = Field(
-        pattern=r"^\$\{[^}]+\}$", description="A placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
+        pattern=r"^\$\{[^}]+\}$", description="Placeholder that the worker resolves: ${env:NAME}, ${file:path:key}."
     )
 
 
 class SourceDatabase(Tls):
-    """The PostgreSQL database that holds the outbox table."""
+    """The PostgreSQL database of the outbox."""
 
-    host: str = Field(description="As this tool sees it.")
-    port: int = Field(default=5432, ge=1, le=65535, description="As this tool sees it.")
-    database: str = Field(min_length=1, description="Database that holds the outbox table.")
+    host: str = Field(description="Host as reached from outbox-kit.")
+    port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from outbox-kit.")
+    database: str = Field(min_length=1, description="Database of the outbox table.")
     sslmode: SslMode | None = Field(default=None, description=SSLMODE)
-    sslrootcert: Path | None = Field(default=None, description=SSLROOTCERT)
+    sslrootcert: Path | None = Field(default=None, description=CA_FILE)
     admin: Login = Field(description="Owner of the outbox table; creates publication and slot.")
-    connector: ConnectorLogin = Field(description="How the Connect worker logs in.")
+    connector: ConnectorLogin = Field(description="Login of the Connect worker.")
     verifier: Login | None = Field(
-        default=None, description="Role that `verify` and `status` log in as, with fewer rights. Default: admin."
+        default=None, description="Login with fewer privileges for `verify` and `status`. Default: admin."
     )
 
 
@@ -69,111 +76,130 @@ class Kafka(Model):
 
     bootstrap_servers: str = Field(min_length=1, description="host:port,...")
     cluster_id: str | None = Field(
-        default=None, min_length=1, description="Expected cluster id; any other cluster is refused before a write."
+        default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )
     client: dict[str, str] = Field(
-        default={}, repr=False, description="Further librdkafka settings (security.protocol, ...)."
+        default={}, repr=False, description="Additional librdkafka settings (security.protocol, ...)."
     )
-    replication_factor: int = Field(default=3, ge=1, description="Of topics that the kit creates.")
-    min_insync_replicas: int = Field(default=2, ge=1, description="Of topics that the kit creates.")
+    replication_factor: int = Field(default=3, ge=1, description="Replication factor of topics.")
+    min_insync_replicas: int = Field(default=2, ge=1, description="min.insync.replicas of topics.")
 
 
 class HttpService(Model):
-    """An HTTP service: the registry, or Kafka Connect."""
+    """An HTTP service: schema registry or Kafka Connect."""
 
     url: str = Field(pattern=URL, description="Base URL.")
-    username: str | None = Field(default=None, description="Basic authentication, where it is asked for.")
-    password: SecretStr | None = Field(default=None, description='Never written down: "{{ env.NAME }}".')
-    token: SecretStr | None = Field(default=None, description='Bearer token, instead of a password: "{{ env.NAME }}".')
-    ca_file: Path | None = Field(
-        default=None,
-        description="Authority that signed the server's certificate (PEM); paths are relative to the project folder.",
+    username: str | None = Field(default=None, description="User name for basic authentication.")
+    password: SecretStr | None = Field(default=None, description=AS_EXPRESSION)
+    token: SecretStr | None = Field(
+        default=None, description='Bearer token, in place of user name and password: "{{ env.NAME }}".'
     )
+    ca_file: Path | None = Field(default=None, description=CA_FILE)
     certificate_file: Path | None = Field(default=None, description="Client certificate (PEM), for mutual TLS.")
-    key_file: Path | None = Field(default=None, description="Key of the client certificate (PEM, not encrypted).")
+    key_file: Path | None = Field(
+        default=None, description="Private key of the client certificate (PEM, not encrypted)."
+    )
+
+    def endpoint(self) -> HttpEndpoint:
+        """Return URL and credentials as plain values."""
+        return HttpEndpoint(
+            url=self.url,
+            username=self.username,
+            password=self.password.get_secret_value() if self.password else None,
+            token=self.token.get_secret_value() if self.token else None,
+            ca_file=str(self.ca_file) if self.ca_file else None,
+            certificate_file=str(self.certificate_file) if self.certificate_file else None,
+            key_file=str(self.key_file) if self.key_file else None,
+        )
 
 
 class Registry(HttpService):
-    """The schema registry, as this tool and as a Connect worker reach it."""
+    """The schema registry."""
 
     connector_url: str | None = Field(
         default=None,
         pattern=URL,
-        description="As the worker sees it. Default: url. Only template `outbox-postgres-chain` has the worker ask it.",
+        description="URL as reached from the worker, which uses it only with template `outbox-postgres-chain`. "
+        "Default: url.",
     )
 
 
 class Connect(HttpService):
-    """Kafka Connect, and each of its workers."""
+    """Kafka Connect and its workers."""
 
     workers: list[Annotated[str, Field(pattern=URL)]] = Field(
         default=[],
-        description="Base URL of every worker of this cluster. A command whose `url` does not answer works through the "
-        "first that does; `verify` asks each one for its plugins and its Kafka cluster.",
+        description="Base URLs of all workers. If `url` does not respond, commands use the first worker that does; "
+        "`verify` reads plugins and Kafka cluster of each.",
     )
 
     @property
     def addresses(self) -> list[str]:
-        """`url` and every worker, each once, in the order in which they are asked."""
+        """`url` and the workers without duplicates, in the order of use."""
         return list(dict.fromkeys(address.rstrip("/") for address in (self.url, *self.workers)))
 
 
 class ConnectorSettings(Model):
-    """What differs by environment in the connector itself."""
+    """Connector settings that differ by environment."""
 
     exactly_once: Literal["required", "requested"] = Field(
         default="required",
-        description="Connect's exactly.once.support; `required` refuses a worker without it.",
+        description="Connect's exactly.once.support; `required` fails on a worker without it.",
     )
-    heartbeat_interval_ms: int = Field(default=10_000, ge=100, description="Moves the slot on a quiet outbox.")
-    poll_interval_ms: int = Field(default=5, ge=1, description="Debezium waits this long for more rows, ms.")
-    max_record_bytes: int = Field(default=1_000_000, ge=10_000, description="A larger row is a dead letter.")
+    heartbeat_interval_ms: int = Field(
+        default=10_000, ge=100, description="Interval of heartbeats, which advance the slot without outbox rows, in ms."
+    )
+    poll_interval_ms: int = Field(default=5, ge=1, description="Debezium's interval between polls for rows, in ms.")
+    max_record_bytes: int = Field(
+        default=1_000_000, ge=10_000, description="Maximum size of a record, in bytes; a larger row is a dead letter."
+    )
     state: Literal["running", "paused", "stopped"] = Field(
         default="running", description="State that `apply` leaves the connector in."
     )
     stability_seconds: float = Field(
-        default=2.0, ge=0.5, le=600, description="RUNNING for so long, without a break, counts as running."
+        default=2.0,
+        ge=0.5,
+        le=600,
+        description="Time that a connector must be RUNNING without interruption to count as started, in seconds.",
     )
     delivery_timeout_ms: int = Field(
-        default=120_000, ge=1_000, description="The connector's producer gives a record up after this long."
+        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; then the task fails."
     )
 
 
 class PostgresTarget(Tls):
-    """A PostgreSQL schema that tables are materialized into."""
+    """PostgreSQL schema of materialized tables."""
 
-    kind: Literal["postgres"] = Field(description="Chooses the sink.")
-    host: str = Field(description="As the Spark driver and its executors see it.")
-    port: int = Field(default=5432, ge=1, le=65535, description="As the Spark driver and its executors see it.")
+    kind: Literal["postgres"] = Field(description="Type of the target.")
+    host: str = Field(description="Host as reached from Spark driver and executors.")
+    port: int = Field(default=5432, ge=1, le=65535, description="Port as reached from Spark driver and executors.")
     database: str = Field(description="Database of the target tables.")
     sslmode: SslMode | None = Field(
-        default=None, description="As libpq and PostgreSQL's JDBC driver know it. Default: theirs, prefer."
+        default=None, description="sslmode of libpq and PostgreSQL's JDBC driver. Default: prefer."
     )
     sslrootcert: Path | None = Field(
         default=None,
-        description="Authority's certificate (PEM), as driver and executors see it; a relative path is relative to "
-        "the project folder.",
+        description="CA certificate of the server (PEM), as a path on driver and executors, or relative to the "
+        "project folder.",
     )
     user: str = Field(description="Owner of the target tables.")
-    password: SecretStr = Field(description='Never written down: "{{ env.NAME }}".')
+    password: SecretStr = Field(description=AS_EXPRESSION)
     target_schema: Identifier = Field(default="public", alias="schema", description="Schema of the tables.")
 
 
 class DeltaTarget(Model):
-    """A folder (or object store prefix) of Delta tables."""
+    """Folder or object store prefix of Delta tables."""
 
-    kind: Literal["delta"] = Field(description="Chooses the sink.")
-    path: str = Field(description="Folder or URL; a relative one is relative to the project folder.")
+    kind: Literal["delta"] = Field(description="Type of the target.")
+    path: str = Field(description="Folder or URL; a relative path is relative to the project folder.")
 
 
 class IcebergTarget(Model):
-    """A namespace of an Iceberg catalog."""
+    """Namespace of an Iceberg catalog."""
 
-    kind: Literal["iceberg"] = Field(description="Chooses the sink.")
+    kind: Literal["iceberg"] = Field(description="Type of the target.")
     namespace: Identifier = Field(description="Namespace of the tables.")
-    catalog: dict[str, str] = Field(
-        description="Settings of the catalog as Iceberg's Spark catalog takes them: type, warehouse, uri, ..."
-    )
+    catalog: dict[str, str] = Field(description="Settings of Iceberg's Spark catalog: type, warehouse, uri, ...")
 
 
 Target = Annotated[PostgresTarget | DeltaTarget | IcebergTarget, Field(discriminator="kind")]
@@ -186,24 +212,24 @@ REMOVED_TARGET_KINDS = {
 
 
 class Environment(Model):
-    """One place that a pipeline is deployed to."""
+    """One environment that pipelines are deployed to."""
 
-    name: TopicPart = Field(description="Name of the environment, as the file is called.")
+    name: TopicPart = Field(description="Name of the environment, equal to the name of the file.")
     env_file: Path | None = Field(
         default=None,
-        description="Variables for {{ env.NAME }} that the process's own environment does not have: NAME=value lines, "
-        "as Docker Compose's .env; relative to the project folder.",
+        description="File of NAME=value lines, as Docker Compose's .env, for {{ env.NAME }} of variables that are not "
+        "set; relative to the project folder.",
     )
-    source: SourceDatabase = Field(description="The database with the outbox table.")
+    source: SourceDatabase = Field(description="Database of the outbox.")
     kafka: Kafka = Field(description="The Kafka cluster.")
-    registry: Registry = Field(description="Confluent-compatible API, for instance http://host/apis/ccompat/v7.")
+    registry: Registry = Field(
+        description="Schema registry with a Confluent-compatible API, such as http://host/apis/ccompat/v7."
+    )
     connect: Connect = Field(description="Kafka Connect REST API.")
     connector: ConnectorSettings = Field(default=ConnectorSettings(), description="Connector settings.")
-    targets: dict[str, Target] = Field(default={}, description="Where tables are materialized, by name.")
-    pipeline: dict[str, Any] = Field(
-        default={}, description="What differs here in the pipeline file: merged over it, key by key."
-    )
+    targets: dict[str, Target] = Field(default={}, description="Targets of materialized tables, by name.")
+    pipeline: dict[str, Any] = Field(default={}, description="Overrides of the pipeline file, merged key by key.")
     lock_folder: Path = Field(
         default=Path("connectors"),
-        description="Where <pipeline>.<environment>.lock.json is kept, relative to the project folder.",
+        description="Folder of <pipeline>.<environment>.lock.json, relative to the project folder.",
     )

@@ -1,4 +1,4 @@
-"""Reads text and YAML files; what cannot be read says why and what to do."""
+"""Readers of text and YAML files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.layered_values import Location, Values
 
 MERGE = "tag:yaml.org,2002:merge"
-"""`<<: *anchor`: keys of the anchor, which those of the mapping win over."""
-NAMED = 5
-"""Files in a hint."""
+"""Tag of `<<: *anchor`, whose keys the mapping may override."""
+MAX_HINT_FILES = 5
 
 
 def read_text(path: Path, subject: str, hint: str) -> str:
-    """The text of a file. Raises ConfigurationError, which begins with `subject`."""
+    """Return the text of a file. Raises ConfigurationError, whose message begins with `subject`."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -29,24 +28,24 @@ def read_text(path: Path, subject: str, hint: str) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice: YAML keeps the last one, and the other would vanish without a word."""
+    """Loader that rejects duplicate keys, of which YAML uses the last one without an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == MERGE:
                 continue
             key = self.construct_object(key_node, deep=deep)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
-            seen.add(key)
+            if isinstance(key, Hashable) and key in keys:
+                raise yaml.MarkedYAMLError(problem=f"duplicate key {key!r}", problem_mark=key_node.start_mark)
+            keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 def read_mapping(path: Path) -> Values:
-    """A YAML file whose top level is a mapping, with the line of every key.
+    """Read a YAML file whose top level is a mapping, with the line of every key.
 
-    Raises ConfigurationError, which never quotes a line: it may hold a secret.
+    Raises ConfigurationError, which never quotes a line of the file: it may contain a secret.
     """
     text = read_text(path, f"cannot read {path}", _other_files(path))
     try:
@@ -55,11 +54,9 @@ def read_mapping(path: Path) -> Values:
         data = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = f":{mark.line + 1}" if mark else ""
+        line = f":{mark.line + 1}" if mark else ""
         column = f" at column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(
-            f"{path}{where}: not valid YAML: {error.problem}{column}", "correct the file"
-        ) from None
+        raise ConfigurationError(f"{path}{line}: not valid YAML: {error.problem}{column}", "correct the file") from None
     except yaml.YAMLError:
         raise ConfigurationError(f"{path}: not valid YAML: a character that YAML forbids", "correct the file") from None
     if node is None or not isinstance(data, dict):
@@ -69,14 +66,14 @@ def read_mapping(path: Path) -> Values:
 
 
 def _other_files(path: Path) -> str:
-    there = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:NAMED])
-    return f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; there is {there}' if there else ''}"
+    names = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
+    return f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; found {names}' if names else ''}"
 
 
 def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
-    """Line of every key and every item, the first being 1."""
+    """Yield the line of every key and item; the first line is 1."""
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:  # what `<<` brings stands before the mapping's own, which wins
+        for key, value in node.value:  # keys of `<<` come first, those of the mapping override them
             below = (*location, str(key.value))
             yield below, key.start_mark.line + 1
             yield from _lines(value, below)

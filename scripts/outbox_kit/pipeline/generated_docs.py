@@ -1,4 +1,4 @@
-"""What is made from the models: the tables of docs/pipeline.md and the JSON Schemas in connectors/.
+"""Generator of the tables of docs/pipeline.md and of the JSON Schemas in connectors/, from the models.
 
 `python -m outbox_kit.pipeline.generated_docs --write FOLDER` writes them into a project folder.
 """
@@ -16,9 +16,9 @@ from pydantic_core import PydanticUndefined
 from outbox_kit.pipeline import environment, model
 
 PAGE = "docs/pipeline.md"
-MARK = (
-    "<!-- From here on made by `python -m outbox_kit.pipeline.generated_docs --write .`; "
-    "a test holds it against the models. -->\n"
+MARKER = (
+    "<!-- Generated from here on by `python -m outbox_kit.pipeline.generated_docs --write .`; "
+    "a test compares it with the models. -->\n"
 )
 TABLE_HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
 PAGES: list[tuple[str, list[type[BaseModel]]]] = [
@@ -56,13 +56,13 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file that is made from the models, by path in the project folder; of the page, what is below MARK."""
-    introduction, mark, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARK)
-    if not mark:
-        msg = f"{folder / PAGE} has no line {MARK!r}"
+    """Return every generated file by its path in the project folder; of the page, the part below MARKER changes."""
+    introduction, marker, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARKER)
+    if not marker:
+        msg = f"{folder / PAGE} has no line {MARKER!r}"
         raise ValueError(msg)
     return {
-        PAGE: f"{introduction}{MARK}\n{tables()}",
+        PAGE: f"{introduction}{MARKER}\n{tables()}",
         "connectors/pipeline.schema.json": _document(pipeline_schema()),
         "connectors/environment.schema.json": _document(environment_schema()),
     }
@@ -73,12 +73,11 @@ def _document(schema: dict[str, Any]) -> str:
 
 
 def tables() -> str:
-    """Every model as Markdown."""
-    parts = []
+    """Return the tables of all models as Markdown."""
+    sections = []
     for title, models in PAGES:
-        parts.append(f"## {title}\n")
-        parts += [_section(entry) for entry in models]
-    return "\n".join(parts)
+        sections += [f"## {title}\n", *map(_section, models)]
+    return "\n".join(sections)
 
 
 def _section(entry: type[BaseModel]) -> str:
@@ -99,11 +98,11 @@ def _default(value: object) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
-    """A JSON Schema type in a word or two."""
+    """Return a short name of a JSON Schema type."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]
     if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+        return " or ".join(_type(member) for member in schema["anyOf"] if member.get("type") != "null")
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
@@ -115,11 +114,11 @@ def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
     if "patternProperties" in schema:
         return f"mapping to {_type(next(iter(schema['patternProperties'].values())))}"
     if "oneOf" in schema:
-        return " or ".join(_type(each) for each in schema["oneOf"])
+        return " or ".join(_type(member) for member in schema["oneOf"])
     return {"password": "secret", "path": "path"}.get(schema.get("format", ""), str(schema.get("type", "")))
 
 
-DRAFT = "http://json-schema.org/draft-07/schema#"  # what yaml-language-server has supported for longest
+DRAFT = "http://json-schema.org/draft-07/schema#"  # supported by every version of yaml-language-server
 OVERLAY = "PipelineOverlay"
 EXPRESSION = {
     "type": "string",
@@ -130,52 +129,52 @@ Node = dict[str, Any]
 
 
 def pipeline_schema() -> Node:
-    """Of a pipeline file."""
+    """Return the JSON Schema of a pipeline file, for editors."""
     return {"$schema": DRAFT, **_for_editors(model.Pipeline.model_json_schema())}
 
 
 def environment_schema() -> Node:
-    """Of an environment file; every value may be an expression, and `pipeline:` any part of a pipeline file."""
+    """Return the JSON Schema of an environment file: any value may be an expression, `pipeline:` a partial pipeline."""
     schema = _for_editors(_with_expressions(environment.Environment.model_json_schema()))
     overlay = _partial(_for_editors(model.Pipeline.model_json_schema()))
     definitions = overlay.pop("$defs")
     schema["$defs"] |= {**definitions, OVERLAY: overlay}
-    described = schema["properties"]["pipeline"]["description"]
-    schema["properties"]["pipeline"] = {"allOf": [{"$ref": f"#/$defs/{OVERLAY}"}], "description": described}
+    description = schema["properties"]["pipeline"]["description"]
+    schema["properties"]["pipeline"] = {"allOf": [{"$ref": f"#/$defs/{OVERLAY}"}], "description": description}
     return {"$schema": DRAFT, **schema}
 
 
 def _for_editors(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
-    """Without pydantic's titles and OpenAPI's words; a $ref with neighbours as draft 7 wants it."""
+    """Remove pydantic's titles and OpenAPI keywords; wrap a $ref with other keywords in allOf, as draft 7 requires."""
     if isinstance(node, list):
         return [_for_editors(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: value for key, value in node.items() if key not in ("title", "discriminator", "writeOnly")}
-    if "$ref" in kept and len(kept) > 1:
-        kept["allOf"] = [{"$ref": kept.pop("$ref")}]
+    retained = {key: value for key, value in node.items() if key not in ("title", "discriminator", "writeOnly")}
+    if "$ref" in retained and len(retained) > 1:
+        retained["allOf"] = [{"$ref": retained.pop("$ref")}]
     return {
-        key: {name: _for_editors(each) for name, each in value.items()}
+        key: {name: _for_editors(item) for name, item in value.items()}
         if key in ("properties", "patternProperties", "$defs")
         else value
         if key in ("default", "enum", "required")
         else _for_editors(value)
-        for key, value in kept.items()
+        for key, value in retained.items()
     }
 
 
 def _with_expressions(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
-    """Every plain value may also be an expression, whatever it must be once that is filled in."""
+    """Allow an expression in place of every scalar value."""
     if isinstance(node, list):
         return [_with_expressions(item) for item in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") in ("integer", "number", "boolean") or {"pattern", "enum"} & node.keys():
-        described = {key: node[key] for key in ("description", "default") if key in node}
-        plain = {key: value for key, value in node.items() if key not in described}
-        return {"anyOf": [plain, EXPRESSION], **described}
+        documented = {key: node[key] for key in ("description", "default") if key in node}
+        plain = {key: value for key, value in node.items() if key not in documented}
+        return {"anyOf": [plain, EXPRESSION], **documented}
     return {
-        key: {name: _with_expressions(each) for name, each in value.items()}
+        key: {name: _with_expressions(item) for name, item in value.items()}
         if key in ("properties", "$defs")
         else _with_expressions(value)
         for key, value in node.items()
@@ -183,7 +182,7 @@ def _with_expressions(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
 
 
 def _partial(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
-    """Nothing required, definitions under names that the environment's do not have."""
+    """Make every key optional, and prefix the names of definitions."""
     if isinstance(node, list):
         return [_partial(item) for item in node]
     if not isinstance(node, dict):
@@ -191,9 +190,9 @@ def _partial(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
     partial: Node = {}
     for key, value in node.items():
         if key == "$defs":
-            partial[key] = {f"{OVERLAY}{name}": _partial(each) for name, each in value.items()}
+            partial[key] = {f"{OVERLAY}{name}": _partial(item) for name, item in value.items()}
         elif key == "properties":
-            partial[key] = {name: _partial(each) for name, each in value.items()}
+            partial[key] = {name: _partial(item) for name, item in value.items()}
         elif key == "$ref":
             partial[key] = value.replace("#/$defs/", f"#/$defs/{OVERLAY}")
         elif key not in ("required", "minProperties", "default"):

@@ -1,7 +1,7 @@
-"""Reads the pipeline and environment files, and what wins over them.
+"""Loader of pipeline and environment files with their overrides.
 
-The pipeline file < the environment file (its `pipeline:` for the keys of the pipeline file) < `--set` <
-environment variables. Every error says where it stands, which key, what was found and what is allowed.
+Precedence, lowest first: pipeline file, `pipeline:` of the environment file, `--set`, environment variables. Errors
+contain location, key, value and what is allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outbox_kit.pipeline.environment import (
     SourceDatabase,
     Target,
 )
-from outbox_kit.pipeline.expressions import Filling
+from outbox_kit.pipeline.expressions import Expansion
 from outbox_kit.pipeline.files import read_mapping
 from outbox_kit.pipeline.layered_values import Values
 from outbox_kit.pipeline.model import Aggregate, Pipeline
@@ -35,14 +35,13 @@ from outbox_kit.pipeline.validation_errors import failure, validation_problems
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
-PROBE = "probe"
-"""No file: librdkafka looks for the system's authorities."""
+PROBE = "probe"  # not a path: librdkafka searches the CA certificates of the system
 SSLROOTCERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 
 def project_folder(pipeline_file: Path) -> Path:
-    """The folder that paths in the files are relative to: the one that holds `connectors/`."""
+    """Return the folder that relative paths refer to: the parent of `connectors/`."""
     return pipeline_file.resolve().parent.parent
 
 
@@ -53,7 +52,7 @@ def load_files(
     *,
     needs: Collection[str] = SECTIONS,
 ) -> tuple[Pipeline, Environment]:
-    """The pipeline as it is in one environment, and that environment. Raises ConfigurationError.
+    """Load a pipeline in one environment, and that environment. Raises ConfigurationError.
 
     `needs` as for load_environment.
     """
@@ -62,7 +61,7 @@ def load_files(
 
 
 def load_pipeline(path: Path, environment: str | None = None, overrides: Overrides | None = None) -> Pipeline:
-    """Read a pipeline file, and what `environment` changes in it; schema paths become absolute.
+    """Load a pipeline file with the overrides of `environment`; schema paths become absolute.
 
     Raises ConfigurationError.
     """
@@ -87,19 +86,18 @@ def load_environment(
     *,
     needs: Collection[str] = SECTIONS,
 ) -> Environment:
-    """Read connectors/environments/NAME.yaml beside the pipeline file, secrets filled in from variables.
+    """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
-    In its values `{{ env.NAME }}` is an environment variable and `{{ stack.NAME }}` a value of the running
-    embedded stack. `needs` names the keys (`source`, `source.host`) whose variables must be set: who
-    schedules Spark jobs does not hold the database owner's password. Raises ConfigurationError for an unset variable,
-    a stack that is not up, a wrong key, a certificate that is not there.
+    `needs` are the keys (`source`, `source.host`) whose variables must be set: a user who schedules Spark jobs need not
+    have the database owner's password. Raises ConfigurationError for an unset variable, a stack that is not running, an
+    invalid key, a missing certificate.
     """
     overrides = overrides or Overrides()
     root = project_folder(pipeline_file)
     values = environment_values(name, pipeline_file, overrides)
-    filling = Filling(values, root, overrides, EMPTY, needs, _env_file(values, root))
-    filled = {key: value if key == OVERLAY else _section(key, filling) for key, value in values.data.items()}
-    filling.raise_missing()
+    expansion = Expansion(values, root, overrides, EMPTY, needs, _env_file(values, root))
+    filled = {key: value if key == OVERLAY else _section(key, expansion) for key, value in values.data.items()}
+    expansion.raise_missing()
     _reject_removed_targets(filled.get("targets"), values)
     try:
         environment = Environment.model_validate(filled)
@@ -118,7 +116,7 @@ def _reject_removed_targets(targets: object, values: Values) -> None:
 
 
 def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> Values:
-    """The environment file as it is written, and what wins over it. Raises ConfigurationError."""
+    """Return the unexpanded environment file with its overrides. Raises ConfigurationError."""
     folder = pipeline_file.resolve().parent / "environments"
     path = folder / f"{name}.yaml"
     if not path.exists():
@@ -141,7 +139,7 @@ def _with_files(aggregate: Aggregate, root: Path) -> Aggregate:
 
 
 def with_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:
-    """Relative paths made absolute; certificates that the caller needs must be there."""
+    """Make relative paths absolute, and check that the certificates of the needed sections exist."""
     needed = {need.split(".")[0] for need in needs}
     services: dict[str, HttpService] = {"registry": environment.registry, "connect": environment.connect}
     files: dict[str, dict[str, Path]] = {}
@@ -184,7 +182,7 @@ def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the
     return target
 
 
-# What stands for a section that the caller does not need, where its variables are not set.
+# Type of each section, and its value if the caller does not need it and its variables are not set.
 EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
@@ -194,14 +192,14 @@ EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 }
 
 
-def _section(key: str, filling: Filling) -> object:
-    """One top-level section, filled in."""
-    filled = filling.fill(key)
-    if key not in EMPTY or any(need.split(".")[0] == key for need in filling.needs):
+def _section(key: str, expansion: Expansion) -> object:
+    """Return one expanded top-level section."""
+    filled = expansion.expand(key)
+    if key not in EMPTY or any(need.split(".")[0] == key for need in expansion.needs):
         return filled
     adapter, empty = EMPTY[key]
     try:
         return adapter.validate_python(filled)
     except ValidationError:
-        # With every variable set it is the file that is wrong, and the whole is validated next.
-        return empty() if key in filling.unset else filled
+        # With all variables set the file is invalid, which the validation of the whole file reports.
+        return empty() if key in expansion.unset else filled

@@ -1,4 +1,4 @@
-"""What wins over the files: `--set KEY=VALUE`, and over that environment variables `OUTBOX__KEY__KEY`."""
+"""Overrides of the files: `--set KEY=VALUE` and, with precedence, environment variables `OUTBOX__KEY__KEY`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ FORM = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environme
 
 @dataclass(frozen=True)
 class Overrides:
-    """What one call puts over its files."""
+    """Overrides of one command.
+
+    `options` are the KEY=VALUE of `--set`, KEY a dotted path in the pipeline file, or after `environment.` in the
+    environment file. `environ` are environment variables: `OUTBOX__...`, and those of `{{ env.NAME }}`.
+    """
 
     options: tuple[str, ...] = ()
-    """As given to `--set`: KEY=VALUE, KEY a dotted path of the pipeline file, or `environment.` and one of the
-    environment file."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    """Environment variables: `OUTBOX__...`, and those that `{{ env.NAME }}` names."""
 
     def put_over_pipeline(self, model: type[BaseModel], values: Values) -> None:
         """Change the values of a pipeline file. Raises ConfigurationError."""
@@ -55,24 +56,24 @@ class Overrides:
 def _split(option: str) -> tuple[str, str]:
     key, equals, text = option.partition("=")
     if not equals or not all(key.split(".")):
-        # It may be the value alone, and that may be a secret: it is not repeated.
-        raise ConfigurationError(f"{OPTION}: not of the form KEY=VALUE", FORM)
+        # Not quoted: it may be a value without its key, and a secret.
+        raise ConfigurationError(f"{OPTION}: not in the form KEY=VALUE", FORM)
     return key, text
 
 
 def _put(model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool) -> None:
     if not location:
-        raise ConfigurationError(f"{origin}: names no key", FORM)
+        raise ConfigurationError(f"{origin}: no key", FORM)
     value = _value(schema_lookup.at(model, values.data, location), text, origin)
     try:
         values.put(location, Literal(value) if literal and isinstance(value, str) else value, origin)
     except (LookupError, TypeError) as error:
-        hint = "name a key below a mapping, or replace the whole value"
-        raise ConfigurationError(f"{origin}: {error} is no mapping, and no list with such an item", hint) from None
+        hint = "use a key of a mapping, or replace the whole value"
+        raise ConfigurationError(f"{origin}: {error} is not a mapping, nor a list with that index", hint) from None
 
 
 def _value(node: schema_lookup.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """The value that a text means: itself where the file has text, else YAML."""
+    """Parse a value: as text if the schema has text, else as YAML."""
     if schema_lookup.is_text(node):
         return None if node and node.get("nullable") and text in ("", "~", "null") else text
     try:
@@ -82,43 +83,43 @@ def _value(node: schema_lookup.Node | None, text: str, origin: str) -> Any:  # n
 
 
 def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  # noqa: ANN401 - YAML data
-    """The location that a dotted path means; names of the user's own may have dots themselves."""
+    """Return the location of a dotted path; user-defined keys may contain dots."""
     location: Location = ()
     while parts:
         node = schema_lookup.at(model, data, location)
-        here = Values(data, {}).at(location)
-        taken = _taken(node, here, parts)
-        key = ".".join(parts[:taken])
-        location = (*location, int(key) if isinstance(here, list) and key.isdigit() else key)
-        parts = parts[taken:]
+        value = Values(data, {}).at(location)
+        length = _key_length(node, value, parts)
+        key = ".".join(parts[:length])
+        location = (*location, int(key) if isinstance(value, list) and key.isdigit() else key)
+        parts = parts[length:]
     return location
 
 
-def _taken(node: schema_lookup.Node | None, here: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
-    """How many parts of a path are one key."""
+def _key_length(node: schema_lookup.Node | None, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+    """Return the number of path segments that form one key."""
     if node is not None and schema_lookup.holds_values(node):
         return len(parts)
-    if node is not None and schema_lookup.free(node) is not None and isinstance(here, dict):
-        known = (count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in here)
+    if node is not None and schema_lookup.free(node) is not None and isinstance(value, dict):
+        known = (count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value)
         return next(known, 1)
     return 1
 
 
 def _by_name(model: type[BaseModel], data: Any, parts: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
-    """The location that a variable's name means: upper and lower case, `-`, `.` and `_` count the same."""
+    """Return the location of a variable; case is ignored, and `-`, `.` and `_` are equal."""
     location: Location = ()
     for part in parts:
         node = schema_lookup.at(model, data, location) or {}
-        here = Values(data, {}).at(location)
-        if isinstance(here, list) and part.isdigit():
+        value = Values(data, {}).at(location)
+        if isinstance(value, list) and part.isdigit():
             location = (*location, int(part))
             continue
-        known = [*node.get("properties", {}), *(here if isinstance(here, dict) else [])]
-        found = next((key for key in known if _plain(str(key)) == _plain(part)), None)
-        if found is None and schema_lookup.holds_values(node):
-            message = f"environment variable {name}: there is no key like {part!r} in {'.'.join(map(str, location))}"
-            raise ConfigurationError(message, f"a new key has a spelling of its own: use {OPTION}, or the file")
-        location = (*location, part if found is None else found)
+        known = [*node.get("properties", {}), *(value if isinstance(value, dict) else [])]
+        match = next((key for key in known if _plain(str(key)) == _plain(part)), None)
+        if match is None and schema_lookup.holds_values(node):
+            message = f"environment variable {name}: no key like {part!r} in {'.'.join(map(str, location))}"
+            raise ConfigurationError(message, f"set a new key with {OPTION} or in the file")
+        location = (*location, part if match is None else match)
     return location
 
 

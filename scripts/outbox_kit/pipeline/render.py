@@ -1,4 +1,4 @@
-"""Renders connector configs from Jinja templates. Pure: what is not known before `apply` says so."""
+"""Renderer of connector configs from Jinja templates."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ UNKNOWN = "(known after apply)"
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """The connector's config: every value text, placeholders of the worker intact, sorted by key.
+    """Return the connector's config, sorted by key; values are text, with the worker's placeholders unresolved.
 
-    A template that is not in the folder `templates` is the kit's own. Before the first apply schema ids are not known
-    and stand as UNKNOWN. Raises ConfigurationError.
+    A template is searched in the folder `templates`, then among those of outbox-kit. Schema ids are UNKNOWN before the
+    first apply. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
     folders = [templates, own_templates()]
     loader = FileSystemLoader(folders)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
-    # Jinja's own tojson escapes <, >, & and ' for HTML; a schema must arrive as it was written.
+    # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
     jinja.filters["tojson"] = _to_json
     jinja.globals["refuse"] = _refuse_pipeline
     try:
@@ -39,17 +39,17 @@ def render_connector(
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
         known = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
-        raise ConfigurationError(f"no template {templates / name}", f"templates here: {known}") from None
+        raise ConfigurationError(f"no template {templates / name}", f"known templates: {known}") from None
     except _RefusedPipelineError as error:
-        hint = "take it out of the pipeline file, or choose another connector.template"
+        hint = "remove it from the pipeline file, or use another connector.template"
         raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
-    except (TemplateError, TypeError) as error:  # tojson of something undefined, or of a secret
+    except (TemplateError, TypeError) as error:  # tojson of an undefined value, or of a secret
         raise ConfigurationError(f"template {templates / name}: {error}", "correct the template") from None
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
 
 
 def own_templates() -> Path:
-    """The folder of the kit's own templates: in the installed package, or in a checkout."""
+    """Return the folder of outbox-kit's templates, in the installed package or in a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "templates"
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
@@ -61,16 +61,16 @@ def _to_json(value: object) -> str:
 
 def _refuse(value: object) -> object:
     if isinstance(value, Undefined):
-        str(value)  # StrictUndefined raises, and says what is undefined
-    raise TypeError(f"a {type(value).__name__} has no place in a template")
+        str(value)  # StrictUndefined raises an error with the name
+    raise TypeError(f"a {type(value).__name__} cannot be used in a template")
 
 
 class _RefusedPipelineError(TemplateRuntimeError):
-    """The template is right, and the pipeline file asks for what it has not."""
+    """The template does not support a setting of the pipeline file."""
 
 
 def _refuse_pipeline(reason: str) -> None:
-    """What a template calls for a pipeline that it cannot serve."""
+    """Reject the pipeline, from within a template."""
     raise _RefusedPipelineError(reason)
 
 
@@ -99,7 +99,7 @@ def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) ->
 
 
 def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
-    """What the template needs of one aggregate: topic, partitions, schema versions newest first."""
+    """Return the template's values of one aggregate; schema versions are latest first."""
     aggregate = pipeline.routed[name]
     return {
         "name": name,
@@ -122,5 +122,5 @@ def _versions(aggregate: Aggregate, locked: list[Any]) -> list[dict[str, str]]:
 
 
 def _safe(schema: str) -> str:
-    """A schema text that Connect leaves alone: `${` in a value would be read as a placeholder."""
+    """Return the schema without docs, and with `${` escaped, which Connect would replace as a placeholder."""
     return without_docs(schema).replace("${", "\\u0024{")

@@ -1,4 +1,4 @@
-"""What is wrong with a file, in words: where it stands, what was found, what is allowed. Never a secret."""
+"""Messages for invalid files: location, key, value and what is allowed, never a secret."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import schema_lookup
 from outbox_kit.pipeline.layered_values import Location, Values
 
-SHOWN = 5
+MAX_PROBLEMS = 5
 VALUE_LENGTH = 60
 DESCRIBED = "keys and allowed values are described in docs/pipeline.md"
-# What may hold a secret, whatever the model says: kafka.client is librdkafka's, with keys of its own.
+# Keys whose value may be a secret although the model does not say so, such as settings of kafka.client.
 SECRET = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
 CONTAINERS = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
 def failure(problems: Iterable[str], hint: str = DESCRIBED) -> ConfigurationError:
-    """One error for all `problems`: the first few, one per line."""
-    found = list(dict.fromkeys(problems))
-    more = [f"... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return ConfigurationError("\n".join([*found[:SHOWN], *more]), hint)
+    """Return one error for all problems, the first ones line by line."""
+    lines = list(dict.fromkeys(problems))
+    more = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
+    return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *more]), hint)
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
-    """One line for each error; an unknown key first, for it is often the misspelt one that another misses."""
+    """Return one line per error; unknown keys come first, because they are often misspelt required ones."""
     errors = error.errors(include_url=False)
-    errors.sort(key=lambda each: each["type"] != "extra_forbidden")
-    return [_problem(model, values, each) for each in errors]
+    errors.sort(key=lambda entry: entry["type"] != "extra_forbidden")
+    return [_problem(model, values, entry) for entry in errors]
 
 
 def _problem(model: type[BaseModel], values: Values, error: ErrorDetails) -> str:
-    location, found = _location(values, error)
-    where = ".".join(map(str, location)) or "(top level)"
-    return f"{values.origin(location)}: {where}: {_words(model, values, location, error, found)}"
+    location, value = _location(values, error)
+    key = ".".join(map(str, location)) or "(top level)"
+    return f"{values.origin(location)}: {key}: {_description(model, values, location, error, value)}"
 
 
 def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
-    """Where the file has it, without what pydantic adds: the chosen member of a union, `[key]`."""
+    """Return the location in the file and the value, without the union members and `[key]` of pydantic."""
     location: Location = ()
     node: Any = values.data
     parts = list(error["loc"])
@@ -68,62 +68,64 @@ def _child(node: Any, part: object) -> Any:  # noqa: ANN401 - YAML data
         return None
 
 
-def _words(model: type[BaseModel], values: Values, location: Location, error: ErrorDetails, found: object) -> str:
+def _description(model: type[BaseModel], values: Values, location: Location, error: ErrorDetails, value: object) -> str:
     kind, allowed = error["type"], _allowed(error)
     if kind == "extra_forbidden":
         return f"unknown key; {_nearest(model, values, location)}"
     if kind in ("missing", "union_tag_not_found"):
-        return f"missing; {_described(model, values, location) or 'it is required'}"
-    if kind == "value_error" and isinstance(found, dict):
+        return f"missing; {_key_description(model, values, location) or 'it is required'}"
+    if kind == "value_error" and isinstance(value, dict):
         return allowed
-    described = _described(model, values, location)
-    return f"found {_shown(model, values, location, kind, found)}; {allowed}" + (f" ({described})" if described else "")
+    description = _key_description(model, values, location)
+    return f"found {_shown(model, values, location, kind, value)}; {allowed}" + (
+        f" ({description})" if description else ""
+    )
 
 
 def _allowed(error: ErrorDetails) -> str:
-    """pydantic's own words, shorter."""
+    """Return pydantic's message in a shorter form."""
     context = error.get("ctx", {})
     if error["type"] == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}"
     if error["type"] == "string_pattern_mismatch":
         return f"must match {context['pattern']}"
-    words = error["msg"].removeprefix("Value error, ").split(", unable to parse")[0]
-    words = re.sub(r"^(Input|String|Dictionary|List|Value|Keys) should ", "must ", words)
-    return re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping", words).replace("a valid list", "a list")
+    message = error["msg"].removeprefix("Value error, ").split(", unable to parse")[0]
+    message = re.sub(r"^(Input|String|Dictionary|List|Value|Keys) should ", "must ", message)
+    return re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping", message).replace("a valid list", "a list")
 
 
 def _nearest(model: type[BaseModel], values: Values, location: Location) -> str:
-    """The known keys of the same mapping that look like this one; all where none does."""
+    """Return the most similar known key of the mapping, or all known keys."""
     node = schema_lookup.at(model, values.data, location[:-1]) or {}
     known = sorted(node.get("properties", {}))
     near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known) or 'none'}"
+    return f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known) or 'none'}"
 
 
-def _described(model: type[BaseModel], values: Values, location: Location) -> str:
-    """The key's own description."""
+def _key_description(model: type[BaseModel], values: Values, location: Location) -> str:
+    """Return the description of the key."""
     if not location or not isinstance(location[-1], str):
         return ""
     parent = schema_lookup.at(model, values.data, location[:-1])
-    own = (parent or {}).get("properties", {}).get(location[-1], {})
-    return str(own.get("description", "")).rstrip(".")
+    schema = (parent or {}).get("properties", {}).get(location[-1], {})
+    return str(schema.get("description", "")).rstrip(".")
 
 
-def _shown(model: type[BaseModel], values: Values, location: Location, kind: str, found: object) -> str:
-    """The value found, where it can hold no secret; an expression as it is written."""
+def _shown(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
+    """Return the value if it cannot contain a secret; an expression in its unexpanded form."""
     written = values.at(location)
-    if isinstance(found, dict | list):
-        return "a mapping" if isinstance(found, dict) else "a list"
-    if found is None:
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None:
         return "nothing"
     if kind in CONTAINERS:
-        return "text" if isinstance(found, str) else "a single value"
+        return "text" if isinstance(value, str) else "a single value"
     hidden = schema_lookup.is_secret(schema_lookup.at(model, values.data, location)) or any(
         SECRET.search(str(key)) for key in location
     )
-    if hidden or (isinstance(found, str) and "@" in found):
+    if hidden or (isinstance(value, str) and "@" in value):
         return "a value that is not shown"
     if isinstance(written, str) and "{{" in written:
         return f"{written!r}, whose value is not shown"
-    text = repr(str(found)) if isinstance(found, str) else str(found)
+    text = repr(str(value)) if isinstance(value, str) else str(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."

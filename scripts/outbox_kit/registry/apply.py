@@ -6,7 +6,7 @@ from outbox_kit.changes import Change
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import LockedSchema
 from outbox_kit.pipeline.avro import fingerprint, same_schema
-from outbox_kit.pipeline.lock import KEPT_VERSIONS
+from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.progress import Progress
 from outbox_kit.registry.client import Reference, RegistryClient
 from outbox_kit.registry.state import (
@@ -73,7 +73,7 @@ def locked_schemas(client: RegistryClient, subjects: list[Subject]) -> dict[str,
 
 
 def _latest_versions(client: RegistryClient, subject: str) -> list[LockedSchema]:
-    numbers = reversed(client.versions(subject)[-KEPT_VERSIONS:])
+    numbers = reversed(client.versions(subject)[-RETAINED_VERSIONS:])
     versions = [with_references_inlined(client, client.version(subject, number)) for number in numbers]
     return [
         LockedSchema(

@@ -52,14 +52,14 @@ def test_a_variable_that_is_nowhere_names_the_file(workspace: Path) -> None:
     file = write(workspace, VARIABLES.replace("ADMIN_PASSWORD", "ADMIN_PASSWORT"))
     with pytest.raises(ConfigurationError, match=r"environment variable ADMIN_PASSWORD is not set$") as caught:
         compose(workspace)
-    assert caught.value.hint == f"export ADMIN_PASSWORD=... and run again; {file} may have them too"
+    assert caught.value.hint == f"export ADMIN_PASSWORD=... and run again; or set them in {file}"
 
 
 def test_a_file_that_is_not_there_is_told(workspace: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         compose(workspace)
     assert caught.value.hint is not None
-    assert caught.value.hint.endswith(f"{workspace / 'compose' / '.env'} may have them too, and is not there")
+    assert caught.value.hint.endswith(f"or set them in {workspace / 'compose' / '.env'}, which does not exist")
 
 
 def test_a_file_that_is_no_text(workspace: Path) -> None:

@@ -31,12 +31,12 @@ def test_the_command_writes_them_and_keeps_the_introduction(tmp_path: Path) -> N
     for folder in ("docs", "connectors"):
         (tmp_path / folder).mkdir()
     page = tmp_path / "docs" / "pipeline.md"
-    page.write_text(f"# Title\n\nWords.\n\n{generated_docs.MARK}stale\n", encoding="utf-8")
+    page.write_text(f"# Title\n\nWords.\n\n{generated_docs.MARKER}stale\n", encoding="utf-8")
     command = [sys.executable, "-m", "outbox_kit.pipeline.generated_docs", "--write", str(tmp_path)]
     subprocess.run(command, check=True)
     written = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.*")}
     assert written == generated_docs.files(tmp_path)
-    assert written["docs/pipeline.md"].startswith("# Title\n\nWords.\n\n<!-- From here on made by")
+    assert written["docs/pipeline.md"].startswith("# Title\n\nWords.\n\n<!-- Generated from here on by")
     assert "stale" not in written["docs/pipeline.md"].split("## Pipeline file")[0]
     assert written["docs/pipeline.md"].endswith(generated_docs.tables())
 

@@ -105,7 +105,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dead_letter/partition_field": 3}, "dead_letter.partition_field: unknown key; did you mean 'partitions'?"),
     (
         {"connector/zzzz": "x"},
-        "connector.zzzz: unknown key; known here: name, overrides, template, transaction_metadata",
+        "connector.zzzz: unknown key; known keys: name, overrides, template, transaction_metadata",
     ),
     (
         {"materializations": [{"agregate": "book"}]},
@@ -121,7 +121,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"aggregates/book/compatibility": "SOME"}, "aggregates.book.compatibility: found 'SOME'; must be 'NONE', "),
     ({"aggregates": {}}, "aggregates: found a mapping; must have at least 1 item"),
-    ({"aggregates": ["book"]}, "aggregates: found a list; must be a mapping (By aggregate type)"),
+    ({"aggregates": ["book"]}, "aggregates: found a list; must be a mapping ("),
     ({"aggregates": {"a b": {"schema": "x"}}}, "aggregates.a b: found 'a b'; must match ^[A-Za-z0-9._-]+$"),
     ({"source": "public.outbox_event"}, "source: found text; must be "),
     ({"materializations": {}}, "materializations: found a mapping; must be a list"),
@@ -132,7 +132,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     # names that PostgreSQL or Kafka would refuse
     (
         {"source/slot": "Library-Outbox"},
-        "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot; one per connector",
+        "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot, one per connector",
     ),
     ({"source/table": "outbox_event"}, "source.table: found 'outbox_event'; must match "),
     ({"source/publication": "a b"}, "source.publication: found 'a b'; must match "),
@@ -178,7 +178,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"aggregates/outbox-canary": {"schema": "schemas/book.avsc"}},
-        "aggregate 'outbox-canary' is the kit's own; choose another name",
+        "aggregate 'outbox-canary' is reserved; choose another name",
     ),
 ]
 

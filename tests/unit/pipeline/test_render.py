@@ -277,7 +277,7 @@ def test_no_template_lists_what_is_there(library: Pipeline, environment: Environ
     with pytest.raises(ConfigurationError) as caught:
         render_connector(with_connector(library, template="nope"), environment, None, templates)
     assert caught.value.message == f"no template {templates}/nope.json.j2"
-    assert re.match(r"templates here: .*\boutbox-postgres\b", caught.value.hint)
+    assert re.match(r"known templates: .*\boutbox-postgres\b", caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {**TEXT, f"{BOOK}/schema": "schemas/book.avsc"},
         BOOK,
-        "payload: text is passed on without a schema; leave out schema and references",
+        "payload: text has no schema; remove schema and references",
     ),
     (
         {**TEXT, "materializations": [{"aggregate": "book", "target": "lake", "table": "book"}]},
         "",
-        "materialization of 'book': its payload is text; tables are made of Avro records",
+        "materialization of 'book': its payload is text, and tables need Avro records",
     ),
     (
         {**NOTHING, f"{BOOK}/payload": "avro"},
@@ -64,13 +64,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "",
         "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
     ),
-    ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a message is JSON"),
+    ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a logical message is JSON"),
     (
         {**FRAMED, f"{BOOK}/payload": "avro"},
         "",
-        "payload of 'book' is avro, and source.schema_version_column is not set: an Avro body does not say",
+        "payload of 'book' is avro, and source.schema_version_column is not set: ",
     ),
-    ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, which payload: avro cannot hold"),
+    ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, not payload: avro"),
     ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
     (
         {**BYTES, f"{BOOK}/unknown_fields": "ignore"},
@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {f"{BOOK}/tombstone_event_types": ["Lost", "Sold", "Lost"]},
         f"{BOOK}/tombstone_event_types",
-        "found a list; 'Lost' stands twice",
+        "found a list; 'Lost' is listed twice",
     ),
     *(
         ({f"{BOOK}/tombstone_event_types": [kind]}, f"{BOOK}/tombstone_event_types/0", "must match ")
@@ -97,12 +97,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {f"{SOURCE}/header_columns": {"tenant": "t", "region": "t"}},
         f"{SOURCE}/header_columns",
-        "columns tenant, region all become the header 't'",
+        "columns tenant, region have the same header 't'",
     ),
     (
         {f"{SOURCE}/header_columns": {"tenant": "ce_id"}, f"{SOURCE}/cloudevents_source": "/library"},
         SOURCE,
-        "'ce_id', the header of column tenant, is taken: cloudevents_source sets it; choose another name",
+        "'ce_id', the header of column tenant, is reserved: cloudevents_source sets it; choose another name",
     ),
     ({f"{SOURCE}/header_columns": {"no name": "t"}}, f"{SOURCE}/header_columns/no name", "must match "),
     *(
@@ -274,18 +274,22 @@ def test_text_has_no_schema(workspace: Path, environment: Environment, lock: Loc
 
 
 NOT_IN: list[tuple[str, dict[str, Any], str]] = [
-    (EVENT_ROUTER, BYTES, "EventRouter passes text on: aggregate author has payload avro"),
+    (EVENT_ROUTER, BYTES, "EventRouter passes text through: aggregate author has payload avro"),
     (EVENT_ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, "aggregate book has unknown_fields ignore"),
-    (EVENT_ROUTER, ENDED_BOOKS, "EventRouter has no tombstone_event_types, which aggregate book has"),
-    (EVENT_ROUTER, {f"{SOURCE}/schema_version_column": "v"}, "EventRouter has no source.schema_version_column"),
-    (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter has no source.cloudevents_source"),
+    (EVENT_ROUTER, ENDED_BOOKS, "EventRouter does not support tombstone_event_types, which aggregate book has"),
+    (
+        EVENT_ROUTER,
+        {f"{SOURCE}/schema_version_column": "v"},
+        "EventRouter does not support source.schema_version_column",
+    ),
+    (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter does not support source.cloudevents_source"),
     (CHAIN, FRAMED, "a chain parses JSON only: aggregate author has payload confluent-avro"),
     (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
-    (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain refuses unknown fields: aggregate book"),
-    (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain has no source.schema_version_column"),
-    (CHAIN, {f"{SOURCE}/cloudevents_source": "/x"}, "a chain has no source.cloudevents_source"),
-    (CHAIN, {f"{SOURCE}/updated_rows": "warn"}, "so source.updated_rows has to be fail"),
-    (CHAIN, {f"{SOURCE}/deleted_rows": "ignore"}, "so source.deleted_rows has to be fail"),
+    (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain rejects unknown fields: aggregate book"),
+    (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain does not support source.schema_version_column"),
+    (CHAIN, {f"{SOURCE}/cloudevents_source": "/x"}, "a chain does not support source.cloudevents_source"),
+    (CHAIN, {f"{SOURCE}/updated_rows": "warn"}, "so source.updated_rows must be fail"),
+    (CHAIN, {f"{SOURCE}/deleted_rows": "ignore"}, "so source.deleted_rows must be fail"),
     (
         MESSAGES,
         {"source/message_prefix": "outbox", f"{SOURCE}/updated_rows": "warn"},

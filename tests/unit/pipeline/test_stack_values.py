@@ -38,14 +38,14 @@ def local(workspace: Path) -> Environment:
 
 
 def test_the_stack_is_not_up(workspace: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$") as caught:
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$") as caught:
         local(workspace)
     assert caught.value.hint == "start it with `outbox stack up`"
 
 
 def test_a_stopped_stack_is_not_up(workspace: Path) -> None:
     write_state(workspace, {"services": [], "environment": STACK})
-    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not up$"):
+    with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$"):
         local(workspace)
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
     with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
         local(workspace)
-    assert caught.value.hint == "it has: connect, kafka"
+    assert caught.value.hint == "known values: connect, kafka"
 
 
 @pytest.mark.parametrize("state", ["", "{", "[]", '{"services": ["postgres"]}'])
