@@ -1,0 +1,1 @@
+"""The commands: one module each, and their options, reports and exit codes."""

@@ -1,0 +1,1 @@
+"""Jobs: what is materialized where, from a job file or from the pipeline file."""

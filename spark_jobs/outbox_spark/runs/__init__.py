@@ -1,0 +1,1 @@
+"""Runs of one table: read, reduce, decode, write, compare and repair."""
