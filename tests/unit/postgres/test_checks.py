@@ -1,4 +1,4 @@
-"""What verify says of the source database."""
+"""Checks of the source database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(snapshot: DatabaseSnapshot) -> dict[str, Check]:
     return {check.id: check for check in evaluate(RULES, snapshot)}
 
 
-def not_well(snapshot: DatabaseSnapshot) -> dict[str, str]:
+def failing(snapshot: DatabaseSnapshot) -> dict[str, str]:
     return {check.id: check.seen for check in run(snapshot).values() if check.status in (Status.FAIL, Status.WARN)}
 
 
@@ -45,7 +45,7 @@ def test_a_deployed_database_passes(snapshot: DatabaseSnapshot) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One fault and the one check that names it."""
+    """One fault and the one check that reports it."""
 
     id: str
     seen: str
@@ -140,7 +140,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
 def test_each_fault_is_named_by_its_check_alone(snapshot: DatabaseSnapshot, case: Case) -> None:
     broken = replace(snapshot, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
-    assert not_well(broken) == {case.id: case.seen}
+    assert failing(broken) == {case.id: case.seen}
     found = run(broken)[case.id]
     assert found.remedy
     assert found.expected != found.seen
@@ -153,7 +153,7 @@ def test_every_check_of_the_database_has_a_case() -> None:
 
 def test_a_slot_that_keeps_more_than_it_should_still_delivers(snapshot: DatabaseSnapshot) -> None:
     extended = replace(snapshot, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
-    assert not_well(extended) == {}
+    assert failing(extended) == {}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_slot_that_keeps_more_than_it_should_still_delivers(snapshot: Database
     ],
 )
 def test_ways_to_refuse_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
-    assert not_well(replace(snapshot, details=replace(DETAILS, constraints=[constraint]))) == {}
+    assert failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_ways_to_refuse_an_empty_key(snapshot: DatabaseSnapshot, constraint: str
     ],
 )
 def test_checks_that_let_an_empty_key_pass(snapshot: DatabaseSnapshot, constraint: str) -> None:
-    assert list(not_well(replace(snapshot, details=replace(DETAILS, constraints=[constraint])))) == [
+    assert list(failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
@@ -192,7 +192,7 @@ def test_without_a_lock_identity_is_not_known(snapshot: DatabaseSnapshot) -> Non
     assert found["postgres.slot-identity"].status is Status.UNKNOWN
 
 
-def test_what_identity_expects_and_advises(snapshot: DatabaseSnapshot) -> None:
+def test_expectation_and_remedy_of_identity(snapshot: DatabaseSnapshot) -> None:
     check = run(replace(snapshot, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox apply --recover`" in check.remedy
@@ -233,7 +233,7 @@ def test_a_connector_that_is_to_be_stopped_reads_nothing(snapshot: DatabaseSnaps
     connector = snapshot.environment.connector.model_copy(update={"state": "stopped"})
     environment = snapshot.environment.model_copy(update={"connector": connector})
     unread = replace(DEPLOYED, slot=replace(SLOT, active=False))
-    assert not_well(replace(snapshot, environment=environment, actual=unread)) == {}
+    assert failing(replace(snapshot, environment=environment, actual=unread)) == {}
 
 
 def test_a_login_that_may_not_read_the_table(snapshot: DatabaseSnapshot) -> None:
@@ -243,7 +243,7 @@ def test_a_login_that_may_not_read_the_table(snapshot: DatabaseSnapshot) -> None
 
 def test_limits_that_are_fine(snapshot: DatabaseSnapshot) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
-    assert not_well(replace(snapshot, details=replace(DETAILS, settings=settings))) == {}
+    assert failing(replace(snapshot, details=replace(DETAILS, settings=settings))) == {}
 
 
 @pytest.mark.parametrize(
@@ -255,13 +255,12 @@ def test_durations(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 weeks", "-1"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         milliseconds(text)
 
 
-def test_messages_have_no_table_to_look_at(snapshot: DatabaseSnapshot) -> None:
-    """Whatever stands under the table's default name is not the pipeline's."""
+def test_checks_of_the_table_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
     source = snapshot.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     actual = replace(
         snapshot.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}

@@ -1,4 +1,4 @@
-"""Connecting: what is said of a database that does not answer, and that the password is not in it."""
+"""Connections: errors of a database that does not respond, without the password."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from outbox_kit.postgres import client
 
 
 @pytest.fixture
-def nobody(environment: Environment, free_port: int) -> Environment:
-    """An environment whose database port nobody listens on."""
+def unreachable(environment: Environment, free_port: int) -> Environment:
+    """Return an environment whose database port refuses connections."""
     source = environment.source.model_copy(update={"host": "127.0.0.1", "port": free_port})
     return environment.model_copy(update={"source": source})
 
 
-def test_an_unreachable_database_is_named(nobody: Environment) -> None:
-    with pytest.raises(UnreachableError) as caught, client.connected(nobody.source):
+def test_the_error_names_an_unreachable_database(unreachable: Environment) -> None:
+    with pytest.raises(UnreachableError) as caught, client.connected(unreachable.source):
         pass
-    where = f"127.0.0.1:{nobody.source.port}/library"
+    where = f"127.0.0.1:{unreachable.source.port}/library"
     assert caught.value.message.startswith(f"cannot connect to PostgreSQL at {where} as 'owner': ")
     assert "\n" not in caught.value.message
     assert "source.host" in caught.value.hint
     assert "owner-secret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_another_login_is_used_and_named(nobody: Environment) -> None:
+def test_another_login_is_used_and_named(unreachable: Environment) -> None:
     login = Login.model_validate({"user": "checker", "password": "checker-secret"})
-    with pytest.raises(UnreachableError) as caught, client.connected(nobody.source, login):
+    with pytest.raises(UnreachableError) as caught, client.connected(unreachable.source, login):
         pass
     assert " as 'checker': " in caught.value.message
     assert "checker-secret" not in "".join(traceback.format_exception(caught.value))
 
 
 class _Connection:
-    """A connection that does nothing: what a server would do is raised in the test's own block."""
+    """Connection without a server; the test raises the server's errors."""
 
     def __enter__(self) -> _Connection:
         return self
@@ -69,7 +69,7 @@ class _Connection:
         (RefusedError("mine"), RefusedError, "mine"),
     ],
 )
-def test_what_a_server_refuses_is_explained(
+def test_errors_of_the_server_are_explained(
     environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     raised: Exception,
@@ -83,8 +83,8 @@ def test_what_a_server_refuses_is_explained(
     assert str(caught.value) == message
 
 
-def test_who_holds_a_lock_does_not_hold_us_for_ever(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While we wait for the table's lock, every writer waits behind us."""
+def test_lock_and_statement_timeouts_are_set(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a session waits for a table lock, every writer waits behind it."""
     given: dict[str, object] = {}
 
     def connect(**settings: object) -> _Connection:

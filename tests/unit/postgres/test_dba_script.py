@@ -1,4 +1,4 @@
-"""The SQL for a DBA: what is in it, in which order, and that it is what `apply` runs."""
+"""SQL for a DBA: content, order, and identity with the statements of `apply`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_field(library: Pipeline, field: str) -> Pipeline:
 
 
 def statements_of(text: str) -> list[str]:
-    """Paragraphs without their comments."""
+    """Return the paragraphs without comments."""
     paragraphs = [re.sub(r"^--.*\n?", "", part, flags=re.MULTILINE).strip() for part in text.strip().split("\n\n")]
     return [part for part in paragraphs if part]
 
@@ -45,7 +45,7 @@ def test_objects_come_in_the_only_safe_order(library: Pipeline, environment: Env
 
 
 class _Recorder:
-    """A connection that keeps what it is told to run."""
+    """Connection that records statements."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -69,8 +69,9 @@ class _Recorder:
 
 
 @pytest.mark.parametrize(("version", "failover"), [(140000, False), (160009, False), (170000, True), (180001, True)])
-def test_it_is_what_apply_runs(library: Pipeline, environment: Environment, version: int, failover: bool) -> None:
-    """Byte for byte: a DBA who reads the script has read what the tool would do."""
+def test_the_statements_are_those_of_apply(
+    library: Pipeline, environment: Environment, version: int, failover: bool
+) -> None:
     nothing = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
     connection: Any = _Recorder(version)
     changes = state.diff(library, environment, nothing)
@@ -95,7 +96,6 @@ def test_table_and_check_are_the_contracts(library: Pipeline, environment: Envir
 
 @pytest.mark.parametrize(("field", "made"), [("tenant", 1), ("aggregate_type", 0)])
 def test_a_partition_field_is_a_column(library: Pipeline, environment: Environment, field: str, made: int) -> None:
-    """Without it the first apply would make a table that the next one refuses."""
     found = script(with_field(library, field), with_verifier(environment))
     table = next(text for text in statements_of(found) if text.startswith("create table"))
     assert table.count(f'  "{field}" text)') == made
@@ -103,7 +103,7 @@ def test_a_partition_field_is_a_column(library: Pipeline, environment: Environme
     assert re.search(rf'select \([^)]*"{field}"[^)]*\)', found), "the verifier samples it"
 
 
-def test_each_role_gets_what_it_needs_and_no_more(library: Pipeline, environment: Environment) -> None:
+def test_each_role_gets_only_the_privileges_it_needs(library: Pipeline, environment: Environment) -> None:
     grants: dict[str, list[str]] = {}
     for text in statements_of(script(library, with_target(with_verifier(environment)))):
         match = re.fullmatch(r'(?:grant|alter role) (.*?)(?: to)? "?(\w+)"?(?: with ([\w ]+))?;', text)
@@ -148,7 +148,7 @@ def test_no_password_is_in_it(library: Pipeline, environment: Environment) -> No
     assert not re.search(r"password\s+'", found, flags=re.IGNORECASE)
 
 
-def test_no_verifier_is_said(library: Pipeline, environment: Environment) -> None:
+def test_a_missing_verifier_is_explained(library: Pipeline, environment: Environment) -> None:
     assert "-- No verifier: without source.verifier `outbox verify` logs in as the owner." in script(
         library, environment
     )

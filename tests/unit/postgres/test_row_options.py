@@ -1,4 +1,4 @@
-"""Columns and payload formats that the pipeline file names: what the table must have, and what verify says of it."""
+"""Columns and payload formats of the pipeline file: columns of the table, and checks of publication and slot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
 
 
 def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
-    """Every aggregate with that format."""
+    """Return the pipeline with this payload format for every aggregate."""
     schema = None if payload == "text" else "x.avsc"
     made = {name: Aggregate.model_validate({"schema": schema, "payload": payload}) for name in pipeline.aggregates}
     return pipeline.model_copy(update={"aggregates": made})
@@ -107,7 +107,7 @@ def test_further_columns_are_there(library: Pipeline, columns: dict[str, str], p
             refuse_unsafe(pipeline, replace(DEPLOYED, columns={**COLUMN_TYPES, **columns}), LOCKED)
 
 
-def test_a_column_of_the_contract_can_be_a_header_whatever_its_own_check_says(library: Pipeline) -> None:
+def test_a_column_of_the_contract_can_be_a_header(library: Pipeline) -> None:
     pipeline = with_source(library, header_columns={"aggregate_id": "x-key"})
     assert column_problems(pipeline, dict(COLUMN_TYPES)) == []
     assert pipeline.source.further_columns == []
@@ -123,7 +123,7 @@ def test_the_table_that_apply_makes_passes_its_own_check(library: Pipeline, payl
     assert made.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
 
 
-def test_a_column_with_two_uses_is_made_once(library: Pipeline) -> None:
+def test_a_column_with_two_uses_is_created_once(library: Pipeline) -> None:
     pipeline = with_source(library, schema_version_column="tenant", header_columns={"tenant": "x", "event_type": "y"})
     book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
@@ -136,7 +136,7 @@ def test_a_column_with_two_uses_is_made_once(library: Pipeline) -> None:
 
 
 def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
-    """Failed checks of publication and slot, and what they saw."""
+    """Return the failed checks of publication and slot, with their actual value."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
     look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
     return {check.id: check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL}
@@ -157,7 +157,7 @@ WIDER = "of public.outbox_event, via root"
         ({"updated_rows": "error"}, {"pubdelete": True}, f"insert, delete {WIDER}"),
         ({"deleted_rows": "ignore"}, {"pubdelete": True, "pubtruncate": True}, ""),
         ({"deleted_rows": "ignore"}, {"pubupdate": True}, f"insert, update {WIDER}"),
-        # What leaves inserts out delivers nothing, whatever the policies.
+        # Without inserts nothing is delivered.
         ({"updated_rows": "warn"}, {"pubinsert": False, "pubupdate": True}, f"update {WIDER}"),
     ],
     ids=str,
@@ -170,7 +170,7 @@ def test_a_wider_publication_passes_where_the_task_does(
 
 
 def test_a_column_list_has_the_further_columns(library: Pipeline, environment: Environment) -> None:
-    """What it leaves out is null to the connector: another version, a header less, another partition."""
+    """Columns that are excluded are null to the connector."""
     pipeline = with_source(library, **FURTHER)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
@@ -180,19 +180,19 @@ def test_a_column_list_has_the_further_columns(library: Pipeline, environment: E
         assert found == words
 
 
-# --- which rows say that the aggregate is gone
+# --- tombstones
 
 
 class _Connection:
-    """A connection that keeps what it is asked."""
+    """Connection that records statements."""
 
     def __init__(self, payload: str) -> None:
         self.payload = payload
-        self.asked = ""
+        self.statement = ""
         self.values: dict[str, Any] = {}
 
     def execute(self, statement: Any, values: Any = None) -> _Connection:  # noqa: ANN401 - text or composed
-        self.asked = statement if isinstance(statement, str) else statement.as_string(None)
+        self.statement = statement if isinstance(statement, str) else statement.as_string(None)
         self.values = values if isinstance(values, dict) else {}
         return self
 
@@ -213,7 +213,7 @@ class _Connection:
 
 
 @pytest.mark.parametrize(
-    ("payload", "column", "gone"),
+    ("payload", "column", "condition"),
     [
         ("json", "jsonb", """coalesce("body" = 'null'::jsonb, true)"""),
         ("json", "text", """coalesce("body"::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"""),
@@ -221,13 +221,13 @@ class _Connection:
         ("avro", "bytea", '"body" is null'),
     ],
 )
-def test_a_row_says_gone_by_its_payload_or_its_type(payload: str, column: str, gone: str) -> None:
+def test_rows_that_are_tombstones(payload: str, column: str, condition: str) -> None:
     connection: Any = _Connection(column)
     columns = Columns(payload="body", event_type="kind")
     source = Source(publication="p", slot="s", columns=columns)
     schema = None if payload == "text" else "x.avsc"
     given = {"schema": schema, "payload": payload, "tombstone_event_types": ["Lost"]}
     aggregate_queries.latest_events(connection, source, "book", Aggregate.model_validate(given), older_than=1)
-    assert f'{gone} or "kind" = any(%(tombstones)s) as deleted' in connection.asked
+    assert f'{condition} or "kind" = any(%(tombstones)s) as deleted' in connection.statement
     assert connection.values["tombstones"] == ["Lost"]
-    assert sql.Identifier("body").as_string(None) in connection.asked
+    assert sql.Identifier("body").as_string(None) in connection.statement

@@ -1,4 +1,4 @@
-"""Desired against actual database: the order of changes, and every case that is refused."""
+"""Desired and actual state of the database: order of changes, and every state that is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_deployed_database_gets_nothing(library: Pipeline, environment: Enviro
         ({"slot": replace(SLOT, active=False)}, []),
     ],
 )
-def test_what_is_missing_is_made(
+def test_missing_objects_are_created(
     library: Pipeline, environment: Environment, changes: dict[str, Any], expected: list[str]
 ) -> None:
     assert objects(library, environment, replace(DEPLOYED, **changes)) == expected
@@ -87,7 +87,7 @@ def test_columns_go_by_the_names_of_the_pipeline_file(library: Pipeline) -> None
     ],
 )
 def test_the_partition_field_is_a_column(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
-    """Of any type: the connector hashes its text. Without it, every row of the aggregate fails."""
+    """Of any type, because the connector hashes its text."""
     assert column_problems(by_tenant(library), {**COLUMN_TYPES, **columns}) == problems
 
 
@@ -113,15 +113,14 @@ def test_a_deployed_state_passes_under_its_lock(library: Pipeline) -> None:
         {"slot": None, "publication": None},
         {"publication": {**PUBLICATION, "oid": 17000}},
     ],
-    ids=["another database", "promoted", "slot gone", "both gone", "publication made anew"],
+    ids=["another database", "promoted", "no slot", "neither", "publication recreated"],
 )
 def test_another_source_passes_without_a_lock(library: Pipeline, changes: dict[str, Any]) -> None:
-    """Before the first apply, and with --recover, which leaves the old source aside."""
+    """Before the first apply, and with --recover."""
     refuse_unsafe(library, replace(DEPLOYED, **changes), None)
 
 
-def test_a_locked_slot_of_the_same_name_goes_by_identity_not_by_position(library: Pipeline) -> None:
-    """The position moves with every event."""
+def test_a_slot_that_advanced_passes_under_its_lock(library: Pipeline) -> None:
     refuse_unsafe(library, replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000)), LOCKED)
 
 
@@ -203,7 +202,7 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
 @pytest.mark.parametrize(
     ("changes", "locked", "message", "hint"), REFUSED, ids=[message for _, _, message, _ in REFUSED]
 )
-def test_what_could_lose_rows_is_refused(
+def test_states_that_could_lose_rows_are_refused(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None, message: str, hint: str
 ) -> None:
     with pytest.raises(RefusedError) as caught:
@@ -221,9 +220,9 @@ def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        # A standby has its primary's identifier, and cannot say how far its slots are.
+        # A standby has its primary's identifier, but not the positions of its slots.
         ({"standby": True, "system_identifier": "7302", "slot": None}, "the database is a standby"),
-        # Another database is the cause; its missing slot or its publication only what one sees of it.
+        # A different database is the cause of a missing slot or publication.
         ({"system_identifier": "7302", "slot": None, "publication": None}, "system identifier of the database is 7302"),
         ({"system_identifier": "7302", "timeline": 2}, "system identifier of the database is 7302"),
         ({"timeline": 2, "slot": None}, "timeline of the server is 2"),
@@ -236,7 +235,7 @@ def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
         ({"system_identifier": "7302", "publication": None}, "system identifier of the database is 7302"),
     ],
 )
-def test_the_cause_is_named_before_what_follows_from_it(
+def test_the_cause_is_reported_before_its_consequences(
     library: Pipeline, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RefusedError) as caught:
@@ -267,13 +266,13 @@ def test_the_cause_is_named_before_what_follows_from_it(
 def test_objects_that_exist_but_cannot_deliver_are_refused(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None
 ) -> None:
-    """Otherwise plan says "no changes", the connector runs, heartbeats move the slot, and rows never arrive."""
+    """Otherwise the plan is empty, the connector runs, heartbeats advance the slot, and rows never arrive."""
     with pytest.raises(RefusedError):
         refuse_unsafe(library, replace(DEPLOYED, **changes), locked)
 
 
 def test_messages_need_no_table(library: Pipeline, environment: Environment) -> None:
-    """A table of the default name that is there for something else is nobody's business."""
+    """A table with the default name is ignored."""
     source = library.source.model_copy(update={"message_prefix": "outbox"})
     messages = library.model_copy(update={"source": source})
     assert objects(messages, environment, EMPTY) == ["publication library_outbox", "slot library_outbox"]

@@ -1,4 +1,4 @@
-"""An event as a row: what is refused before any SQL, and that no message shows a value."""
+"""Outbox row of an event: validation before any SQL, and messages without values."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -99,7 +99,7 @@ def test_header_values_stay_text() -> None:
         ({"headers": {"tenant": "secret\0"}}, "header tenant contains a NUL"),
     ],
 )
-def test_refused(changes: dict[str, Any], message: str) -> None:
+def test_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidEventError, match=message) as raised:
         event(**changes).to_row()
     assert isinstance(raised.value, RefusedError)
@@ -108,7 +108,7 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_HEADERS))
-def test_headers_of_the_relay_are_refused(name: str) -> None:
+def test_headers_of_the_contract_are_rejected(name: str) -> None:
     with pytest.raises(InvalidEventError, match=f"header {name} is written"):
         event(headers={name: "x"}).to_row()
 

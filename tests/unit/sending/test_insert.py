@@ -1,4 +1,4 @@
-"""Choosing the way to write, and the SQL of each; nothing here needs a server."""
+"""Choice of the writer by connection, and the SQL of each writer."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -47,7 +47,7 @@ def test_table_names(text: str, name: TableName) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "public.", ".outbox", "db.public.outbox", "a\0b"])
-def test_table_names_that_are_none(text: str) -> None:
+def test_invalid_table_names(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table or schema\.table"):
         parse_table(text)
 
@@ -69,20 +69,20 @@ def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("connection", [None, "postgresql://localhost/x", object()])
-def test_other_objects_are_refused(connection: Any) -> None:
+def test_other_objects_are_rejected(connection: Any) -> None:
     with pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
         emit(connection, **EVENT)
     assert "psycopg 3 Connection" in raised.value.hint
 
 
-def test_an_engine_is_refused_with_the_way_out() -> None:
+def test_an_engine_is_rejected_with_a_hint() -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with pytest.raises(ConfigurationError, match="Engine") as raised:
         emit(cast("Any", engine), **EVENT)
     assert "engine.begin()" in raised.value.hint
 
 
-def test_an_async_session_is_refused_with_the_way_out() -> None:
+def test_an_async_session_is_rejected_with_a_hint() -> None:
     # A stand-in: the real class cannot be imported without greenlet, which nothing else here needs.
     kind = type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})
     with pytest.raises(ConfigurationError, match="AsyncSession") as raised:
@@ -90,7 +90,7 @@ def test_an_async_session_is_refused_with_the_way_out() -> None:
     assert "run_sync(emit_many" in raised.value.hint
 
 
-def test_another_database_is_refused() -> None:
+def test_another_database_is_rejected() -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as connection, pytest.raises(ConfigurationError, match="connection is to sqlite"):
         emit(connection, **EVENT)

@@ -1,4 +1,4 @@
-"""Python values to JSON text: exact, or refused with the path and without the value."""
+"""Encoding of Python values as JSON text: exact, or rejected with the path and without the value."""
 
 # ruff: noqa: ANN401  (values of any type are what is tested)
 
@@ -140,14 +140,14 @@ def test_forms(value: Any, text: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and value.isascii() and "\0" not in value else "value",
 )
-def test_refused_with_path_and_without_value(value: Any, reason: str) -> None:
+def test_rejected_with_path_and_without_value(value: Any, reason: str) -> None:
     with pytest.raises(UnfitError, match=reason) as raised:
         to_json({"lines": [0, {"price": value}]})
     assert raised.value.location("payload") == "payload.lines[1].price"
     assert "secret" not in str(raised.value)
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(UnfitError, match=f"more than {MAX_DEPTH} levels"):
