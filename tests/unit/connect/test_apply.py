@@ -1,4 +1,4 @@
-"""Create, seed, start, update and wait, against a real HTTP server that plays Connect's answers."""
+"""Planned changes of a connector, and the waits, against an HTTP server with scripted responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED = {"lsn": 5, "lsn_proc": 5, "lsn_commit": 5}
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", LOOK_S)
     monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
@@ -123,8 +123,8 @@ def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
     assert "\tat" not in caught.value.message
 
 
-def test_the_failure_of_before_the_update_is_not_believed(serve: Serve) -> None:
-    """PUT config returns before the worker acts: the first looks still show what the update is to mend."""
+def test_a_failure_from_before_the_update_does_not_count(serve: Serve) -> None:
+    """PUT config returns before the worker acts: the first polls still show the failure that the update fixes."""
     server = serve([BAD, BAD, status("RUNNING"), GOOD])
     wait_for_state(client(server), "c", seconds=10, stability_seconds=STABLE_S)
 
@@ -296,7 +296,7 @@ def test_a_config_is_not_changed_before_the_connector_has_stopped(
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
         apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
     assert PUT not in server.seen
-    assert server.seen[-2:] == [CONFIG, RESUME], "who asked it to stop lets it go on"
+    assert server.seen[-2:] == [CONFIG, RESUME], "resumed under the old config"
 
 
 OLD: tuple[int, object] = (200, {"a": "0"})
@@ -367,7 +367,7 @@ def test_is_at_rest(found: ConnectorStatus | None, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(("answer", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])
-def test_settle_leaves_alone_what_somebody_halted(serve: Serve, answer: tuple[int, object], state: str) -> None:
+def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, answer: tuple[int, object], state: str) -> None:
     server = serve([answer])
     said: list[str] = []
     settle(client(server), "c", said.append, started=False)
@@ -387,6 +387,6 @@ def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
 
 @pytest.mark.parametrize("answer", [BAD, status("FAILED")], ids=["task", "connector"])
 def test_settle_does_not_call_a_failure_a_success(serve: Serve, answer: tuple[int, object]) -> None:
-    """A second apply has nothing to change, and must not say that all is well."""
+    """A second apply has nothing to change, and must still report the failure."""
     with pytest.raises(RejectedError, match="connector c FAILED: "):
         settle(client(serve([answer])), "c", silent, started=False)

@@ -115,7 +115,7 @@ def test_masked_without_fingerprints_is_unknown_and_no_change() -> None:
     assert diff("c", DESIRED, ActualConnector(live, RUNNING, MOVED)) == []
 
 
-# --- somebody else's hands
+# --- changes outside outbox-kit
 
 
 def only(live: dict[str, str]) -> Change:

@@ -110,7 +110,7 @@ def test_a_connector_is_created_once(serve: Serve, script: Script, posts: int) -
 
 
 @pytest.mark.parametrize("script", [[EXISTS], [TIMED_OUT, ABSENT, EXISTS, OLD]], ids=["at once", "after a time-out"])
-def test_a_connector_that_somebody_else_made_is_not_taken_over(serve: Serve, script: Script) -> None:
+def test_a_connector_of_another_client_is_not_taken_over(serve: Serve, script: Script) -> None:
     server = serve(script)
     with pytest.raises(AlreadyExistsError):
         create(server)
@@ -156,7 +156,7 @@ GONE = ["PUT /connectors/c/stop", "DELETE /connectors/c"]
             [GONE[0], "DELETE /connectors/c/offsets", GONE[1]],
         ),
     ],
-    ids=["not there", "gone", "config later", "somebody else was faster", "no answer", "with its offsets"],
+    ids=["not there", "deleted", "config later", "deleted by another client", "no response", "with its offsets"],
 )
 def test_remove_waits_until_it_is_gone(serve: Serve, script: Script, offsets: bool, written_: list[str]) -> None:
     server = serve(script)

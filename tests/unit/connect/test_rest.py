@@ -320,7 +320,7 @@ def test_refused_credentials_are_named_by_kind(serve: Serve, credentials: dict[s
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_somebody_may_not_do_is_a_refusal(serve: Serve) -> None:
+def test_a_request_without_permission_is_rejected(serve: Serve) -> None:
     with pytest.raises(RejectedError, match=r"Forbidden \(HTTP 403\)") as caught:
         client(serve([(403, b"")])).stop("c")
     assert "not authorized for this; set connect.username" in caught.value.hint

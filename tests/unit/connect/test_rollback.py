@@ -37,7 +37,7 @@ STOPPED, RUNS, FAILED = status("STOPPED"), status("RUNNING", "RUNNING"), status(
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", LOOK_S)
     monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
 
@@ -117,7 +117,7 @@ def test_another_login_is_no_other_position(serve: Serve) -> None:
 
 
 def test_what_failed_under_the_last_good_config_is_not_touched(serve: Serve) -> None:
-    """Something else is broken: to write the same config again mends nothing."""
+    """The cause is elsewhere: writing the same config again fixes nothing."""
     server = serve([DONE])
     assert ended(server, NEW) is FAILURE
     assert server.seen == []
@@ -172,7 +172,7 @@ def test_running_counts_once_the_window_has_passed(serve: Serve, monkeypatch: py
 
 
 def test_a_break_starts_the_window_again(serve: Serve) -> None:
-    """Eleven looks at RUNNING, but never eight on end."""
+    """Eleven polls are RUNNING, but never eight in succession."""
     script = [RUNS] * 5 + [status("RUNNING", "RESTARTING")] + [RUNS] * 6 + [FAILED]
     with pytest.raises(FailedError):
         settled(serve(script), "running", 8 * LOOK_S)

@@ -244,7 +244,7 @@ def test_a_class_that_several_keys_name_is_missing_once() -> None:
 def test_what_an_interrupted_apply_began_is_finished(
     status: ConnectorStatus, unfinished: str | None, planned: list[str]
 ) -> None:
-    """One that somebody stopped is shown as that; one that an apply stopped is started again."""
+    """A connector stopped by hand is shown as stopped; one that an apply stopped is started again."""
     own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)
     assert [change.object for change in changes] == planned

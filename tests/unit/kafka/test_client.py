@@ -108,6 +108,13 @@ def test_a_topic_is_read_to_the_end_of_every_partition(
     assert consumer.closed
 
 
+def test_reading_ends_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka) -> None:
+    consumer = polls([_Polled(0), _Polled(0), _Polled(0)])
+    records: list[object] = []
+    topic_reader.read_each(nobody, "t", {0: 0}, records.append, limit=2)
+    assert (len(records), len(consumer.polled)) == (2, 1)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -1,0 +1,34 @@
+"""How a change is named: for --allow and JSON, and for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from outbox_kit.changes import KINDS, Change, parse_object
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "title"),
+    [
+        (Change("kafka", "topic", "a.b", "create", ""), "topic a.b", "create topic a.b"),
+        (Change("postgres", "grant to", "r", "create", ""), "grant to r", "create grant to r"),
+        (Change("connect", "connector", "c", "delete", ""), "connector c", "delete connector c"),
+        (Change("connect", "start", "c", "create", ""), "start c", "start connector c"),
+        (Change("connect", "state", "c", "update", ""), "state c", "change state of connector c"),
+        (Change("connect", "offsets", "c", "update", ""), "offsets c", "reset offsets of connector c"),
+    ],
+)
+def test_names_of_a_change(change: Change, name: str, title: str) -> None:
+    assert (change.object, change.title) == (name, title)
+    assert parse_object(name) == (change.kind, change.name)
+    assert change.to_dict()["object"] == name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_with_spaces_are_parsed(kind: str) -> None:
+    assert parse_object(f"{kind} a b") == (kind, "a b")
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown kind"):
+        parse_object("thing x")
