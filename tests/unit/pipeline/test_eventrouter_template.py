@@ -1,4 +1,4 @@
-"""outbox-postgres-eventrouter is outbox-postgres but for the routing."""
+"""Template outbox-postgres-eventrouter: like outbox-postgres, except for routing."""
 
 from __future__ import annotations
 
