@@ -20,7 +20,7 @@ final class CollectionWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.START_ARRAY);
       int start = out.position();
       int count = 0;
       while (json.nextToken() != JsonToken.END_ARRAY) {
@@ -45,7 +45,7 @@ final class CollectionWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.START_OBJECT);
       int start = out.position();
       Set<String> keys = new HashSet<>();
       for (String key = json.nextFieldName(); key != null; key = json.nextFieldName()) {

@@ -33,13 +33,13 @@ final class NumberWriters {
 
     /** Return the number as a long; {@code 1.0} and {@code 1e3} are integers too. */
     final long exactLong(JsonParser json) throws IOException, PayloadException {
-      requireToken(json);
       if (json.currentToken() == JsonToken.VALUE_NUMBER_INT) {
         if (json.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
           throw mismatch("a number out of range");
         }
         return json.getLongValue();
       }
+      requireAccepted(json);
       try {
         return json.getDecimalValue().longValueExact();
       } catch (ArithmeticException e) {
@@ -77,7 +77,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireAccepted(json);
       // Not getFloatValue: the parser would cache the float and return it, or an internal error, to
       // the next branch of a union when this one rejects the number as too large.
       float value = Float.parseFloat(json.getText());
@@ -99,7 +99,7 @@ final class NumberWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireAccepted(json);
       double value = json.getDoubleValue();
       if (!Double.isFinite(value)) {
         throw mismatch("a number out of range");
@@ -118,7 +118,7 @@ final class NumberWriters {
     }
 
     final BigDecimal decimal(JsonParser json) throws IOException, PayloadException {
-      requireToken(json);
+      requireAccepted(json);
       return json.currentToken() == JsonToken.VALUE_STRING
           ? parse(json.getText())
           : json.getDecimalValue();

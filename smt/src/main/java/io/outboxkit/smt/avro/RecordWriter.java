@@ -44,7 +44,7 @@ final class RecordWriter extends ValueWriter {
 
   @Override
   void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-    requireToken(json);
+    requireToken(json, JsonToken.START_OBJECT);
     int start = out.position();
     int frame = out.openRecord(inOrder.size());
     if (!writeInJsonOrder(json, out, frame)) {

@@ -20,7 +20,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.VALUE_NULL);
     }
   }
 
@@ -31,7 +31,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws PayloadException {
-      requireToken(json);
+      requireAccepted(json);
       out.writeBoolean(json.currentToken() == JsonToken.VALUE_TRUE);
     }
   }
@@ -43,7 +43,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.VALUE_STRING);
       char[] text = json.getTextCharacters();
       if (!out.writeString(text, json.getTextOffset(), json.getTextLength())) {
         throw mismatch("a string with an unpaired surrogate");
@@ -64,7 +64,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.VALUE_STRING);
       Integer ordinal = ordinals.get(json.getText());
       if (ordinal == null) {
         throw mismatch("another string");
@@ -95,7 +95,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.VALUE_STRING);
       char[] text = json.getTextCharacters();
       int offset = json.getTextOffset();
       if (!isUuid(text, offset, json.getTextLength())) {
@@ -145,7 +145,7 @@ final class ScalarWriters {
 
     @Override
     void write(JsonParser json, AvroOutput out) throws IOException, PayloadException {
-      requireToken(json);
+      requireToken(json, JsonToken.VALUE_STRING);
       byte[] value = decode(json.getText());
       if (fixedSize < 0) {
         out.writeBytes(value);

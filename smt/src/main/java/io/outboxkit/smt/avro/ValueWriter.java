@@ -32,7 +32,14 @@ abstract class ValueWriter {
     return (tokens & 1 << token.ordinal()) != 0;
   }
 
-  final void requireToken(JsonParser json) throws PayloadException {
+  /** Check a single token by comparison, which is faster than {@link #accepts}. */
+  final void requireToken(JsonParser json, JsonToken token) throws PayloadException {
+    if (json.currentToken() != token) {
+      throw mismatch(json);
+    }
+  }
+
+  final void requireAccepted(JsonParser json) throws PayloadException {
     if (!accepts(json.currentToken())) {
       throw mismatch(json);
     }
