@@ -1,4 +1,4 @@
-# outbox-kit: `make demo` shows the main job, `make test` runs everything that CI runs.
+# outbox-kit: `make demo` runs the worked example, `make test` everything that CI runs.
 SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMPS := build/stamps
 # Reads compose/.env, whose COMPOSE_FILE names the files.
 COMPOSE := cd compose && docker compose
-# noreset: Maven would end with an escape sequence, also where colours are off.
+# noreset: Maven would print an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
@@ -16,15 +16,15 @@ IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
 PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
-# Servers that the database checks are tried on beside the stack's own.
+# Older servers for the tests of the database checks.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
 .PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
 
 help: ## List the targets.
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
-setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Virtual environment, JVM parts, transforms. Skips what has not changed.
+setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Set up the virtual environment, JVM dependencies and transforms; skips what has not changed.
 
 prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
@@ -41,7 +41,7 @@ $(STAMPS)/runtime: $(RUNTIME_POMS) | prerequisites
 	@$(MVN) -f compose/runtime/pom.xml package -Druntime.directory="$(CURDIR)/build/runtime"
 	@mkdir -p $(STAMPS) && touch $@
 
-older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## The older PostgreSQL servers that tests start, into build/postgres.
+older-postgres: $(OLDER_POSTGRES:%=$(STAMPS)/postgres-%) ## Resolve the older PostgreSQL servers of the tests into build/postgres.
 
 $(STAMPS)/postgres-%: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
 	@echo "resolving PostgreSQL $* into build/postgres/$* (about 15 MB)"
@@ -55,7 +55,7 @@ $(STAMPS)/smt: $(SMT_SOURCES) | prerequisites
 	@$(MVN) -f smt/pom.xml package -DskipTests
 	@mkdir -p $(STAMPS) && touch $@
 
-# Against Spark's own jars, those of the environment, and Kafka's client beside them: no second copy is downloaded.
+# Compiled against Spark's jars in the environment and the resolved Kafka client.
 $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@echo "building the jar of the Spark jobs (spark_jobs/java)"
 	@rm -rf build/spark-rows && mkdir -p build/spark-rows
@@ -64,16 +64,16 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 	@"$$(scripts/prerequisites.sh java-home)/bin/jar" --create --date=1980-01-01T00:00:02Z --file build/runtime/spark/jars/outbox-spark.jar -C build/spark-rows .
 	@mkdir -p $(STAMPS) && touch $@
 
-demo: setup ## The main job, from an outbox row to a table. KEEP=1 leaves the stack up.
+demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## The container images, of what `make setup` resolved.
+images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from what `make setup` resolved.
 	@scripts/container-engine.sh up
-	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images' user is another than this one
+	@chmod -R a+rX build/runtime build/images smt/target/plugin # the user of the images is not this one
 	@echo "building the container images (about a minute the first time)"
 	@$(COMPOSE) -f build.yaml build -q
 
-# Of Linux, whatever this machine is. On Linux the same as the embedded stack's.
+# Always for Linux. On Linux it equals the archive of the embedded stack.
 $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
 	@rm -rf build/images/runtime
 	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.platform=linux-$(IMAGE_MACHINE) \
@@ -86,10 +86,10 @@ $(STAMPS)/image-python: $(PYTHON_SOURCES) scripts/image-python.sh pyproject.toml
 	@mkdir -p $(STAMPS) && touch $@
 
 .PHONY: compose-env
-compose-env: # compose/.env, with the profiles that were asked for
+compose-env: # Write compose/.env with the requested PROFILES
 	@scripts/compose-env.sh $(PROFILES)
 
-up: images ## The whole stack in containers; returns when every service is healthy. PROFILES="secure ...": docs/containers.md.
+up: images ## Start the stack in containers and wait until every service is healthy. PROFILES="secure ...": docs/containers.md.
 	@scripts/compose-up.sh
 	@mkdir -p build/compose
 	@if grep -q '^COMPOSE_FILE=.*secure' compose/.env; then \
@@ -97,23 +97,23 @@ up: images ## The whole stack in containers; returns when every service is healt
 	  echo "up: deploy with \`$(BIN)/outbox -e compose-secure apply\`"; \
 	else echo "up: deploy with \`$(BIN)/outbox -e compose apply\`"; fi
 
-down: ## Stop the containers; PURGE=1 deletes their data too.
+down: ## Stop the containers. PURGE=1 deletes their data too.
 	@$(COMPOSE) --progress quiet --profile spark down --remove-orphans $(if $(PURGE),--volumes)
 	@$(if $(PURGE),rm -rf build/compose)
 
-logs: ## What the containers log; SERVICE=kafka for one of them.
+logs: ## Follow the logs of the containers. SERVICE=kafka for one of them.
 	@$(COMPOSE) logs --tail 100 --follow $(SERVICE)
 
-ps: ## The containers and their health.
+ps: ## List the containers and their health.
 	@$(COMPOSE) ps --all
 
-dist-spark: setup ## What spark-submit needs, into build/spark: zip, launchers, jars, the driver's requirements.
+dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launchers, jars, driver requirements.
 	@$(BIN)/python -m outbox_spark.package build/spark --jars build/runtime/spark/jars
 
-dist: setup ## A release, into dist/: wheel, sdist, Connect plugins, what spark-submit needs, checksums.
+dist: setup ## Build a release in dist/: wheel, sdist, Connect plugins, files for spark-submit, checksums.
 	@$(BIN)/python scripts/dist.py
 
-check: setup lint unit ## Lint, types, unit tests; no stack.
+check: setup lint unit ## Run lint, type checks and unit tests, without a stack.
 
 lint:
 	@$(BIN)/ruff check .
@@ -132,43 +132,43 @@ unit:
 	@$(MVN) -f smt/pom.xml test
 	@$(BIN)/pytest -q -n auto tests/unit --junitxml=build/junit-unit.xml
 
-test: check older-postgres ## Everything that CI runs: check, then Spark and the whole path on the embedded stack.
+test: check older-postgres ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/integration --durations=10 --junitxml=build/junit.xml
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "left out: tests/compose, the stack in containers (no engine; scripts/container-engine.sh up)"; fi
 
-test-compose: setup images ## The stack in containers, and the example service's component test. 3 minutes.
+test-compose: setup images ## Test the stack in containers and the example service. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml
 
-test-cluster: setup ## The jobs on a Spark cluster of their own, by spark-submit. Not in `test`: four more JVMs, 3 minutes.
+test-cluster: setup ## Test the jobs on a Spark cluster, by spark-submit. About 3 minutes; not part of `test`.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster ## The long ones too: all targets, the cluster, properties with more tries, mutation testing.
+test-full: test test-cluster ## Run the long tests too: all targets, the cluster, more property tries, mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
-fuzz: setup ## Random histories against PostgreSQL and Delta; OUTBOX_FUZZ_SECONDS=300 for each, prints its seeds.
+fuzz: setup ## Run random histories against PostgreSQL and Delta, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
 		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/runs/test_state_machine.py
 
-bench-plan: setup ## How long a plan without changes takes; build/bench/plan.json.
+bench-plan: setup ## Measure a plan without changes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
-bench-smt: setup ## What a record costs in the transforms, by JMH; build/bench/smt.json. QUICK=1 for a rough look.
+bench-smt: setup ## Measure the cost of a record in the transforms, with JMH; build/bench/smt.json. QUICK=1 for a short run.
 	@$(MVN) -f smt/bench/pom.xml process-classes
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/smt.py
 
-bench-source: setup $(STAMPS)/constant-smt ## How fast a backlog drains, against EventRouter; build/bench/source.json. About 17 minutes.
+bench-source: setup $(STAMPS)/constant-smt ## Measure the throughput of a backlog, against EventRouter; build/bench/source.json. About 17 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
 
-bench-latency: setup ## From commit to consumer, against EventRouter; build/bench/latency.json. About 13 minutes.
+bench-latency: setup ## Measure the latency from commit to consumer, against EventRouter; build/bench/latency.json. About 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
-bench-materialize: setup $(STAMPS)/jdbc-sink ## How fast topics become tables; build/bench/materialize.json. About 17 minutes; QUICK=1 two. FULL=1: to 10M events.
+bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes; QUICK=1 two; FULL=1 to 10M events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize.py
 
 $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
@@ -181,7 +181,7 @@ $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
 	@$(MVN) -f tests/benchmarks/constant_smt/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins/constant-smt"
 	@mkdir -p $(STAMPS) && touch $@
 
-clean: ## Stop the stacks and the engine that the kit started; delete what was built, and the stacks' data.
+clean: ## Stop the stacks and the engine that `make up` started; delete build output and the data of the stacks.
 	@[ ! -x $(BIN)/outbox ] || $(BIN)/outbox stack down --purge
 	@[ ! -d build/compose ] || ! docker info >/dev/null 2>&1 || $(MAKE) --no-print-directory down PURGE=1
 	@scripts/container-engine.sh down

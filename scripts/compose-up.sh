@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the stack that compose/.env describes and returns when every service is healthy. Where one does not get there:
+# Starts the stack that compose/.env describes and returns when every service is healthy. For a service that is not:
 # the last lines of its log, and the variable behind a port that is taken.
 set -u
 cd "$(dirname "$0")/../compose"
@@ -12,7 +12,7 @@ port_taken() { # of the engine's message: "... 127.0.0.1:15432 ...: port is alre
 
 explain_port() { # PORT; a variable of the shell wins over compose/.env
   name=$({ env; cat .env 2>/dev/null; } | sed -n "s/^\([A-Z0-9_]*_PORT\)=$1\$/\1/p" | head -n 1)
-  echo "hint:  port $1 is taken: change ${name:-it} in compose/.env, then call this again" >&2
+  echo "hint:  port $1 is in use: change ${name:-it} in compose/.env, then run the command again" >&2
 }
 
 not_ready() { # services that failed, or have not become healthy; one per line: name, state, health, exit code

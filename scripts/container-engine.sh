@@ -1,8 +1,8 @@
 #!/bin/sh
 # A container engine for compose/: one that runs already, or one that this script starts.
 #   scripts/container-engine.sh up       engine, `docker compose`, base image; install and start what is missing
-#   scripts/container-engine.sh status   say what is there; exit 1 when something is missing
-#   scripts/container-engine.sh down     stop the engine that `up` started; one that ran before goes on
+#   scripts/container-engine.sh status   print the versions; exit 1 when something is missing
+#   scripts/container-engine.sh down     stop the engine that `up` started; one that ran before keeps running
 # Installing needs root on Debian or Ubuntu; elsewhere the script says what is missing. The base image comes from the
 # image registry, or, where none is reached, from Debian's packages.
 set -eu
@@ -56,8 +56,8 @@ started_here() { # is the engine of the pid file alive, and still an engine?
 
 start_engine() {
   answers && return 0
-  [ -z "${DOCKER_HOST:-}" ] || fail "no container engine answers at DOCKER_HOST=$DOCKER_HOST" "start it, or unset DOCKER_HOST"
-  can_install || fail "no container engine answers (docker info)" "start Docker, or install it: https://docs.docker.com/engine/install/"
+  [ -z "${DOCKER_HOST:-}" ] || fail "no container engine responds at DOCKER_HOST=$DOCKER_HOST" "start it, or unset DOCKER_HOST"
+  can_install || fail "no container engine responds (docker info)" "start Docker, or install it: https://docs.docker.com/engine/install/"
   missing=""
   command -v docker >/dev/null 2>&1 && command -v dockerd >/dev/null 2>&1 || missing="docker.io"
   command -v iptables >/dev/null 2>&1 || missing="$missing iptables"
@@ -66,7 +66,7 @@ start_engine() {
   answers && return 0 # the package's own service has started it
   # A second engine would take the first one's socket.
   if ! started_here && pidof dockerd >/dev/null; then
-    fail "an engine runs (dockerd, pid $(pidof dockerd)) and does not answer (docker info)" "look at its log; then run this again"
+    fail "an engine runs (dockerd, pid $(pidof dockerd)) and does not respond (docker info)" "check its log, then run the command again"
   fi
   if ! started_here; then
     say "starting dockerd (log: $log)"
@@ -79,7 +79,7 @@ start_engine() {
 wait_for_engine() {
   waited=0
   while ! answers; do
-    [ "$waited" -lt "$start_seconds" ] || fail "dockerd did not answer within $start_seconds s; its last line: $(tail -n 1 "$log")" "see $log"
+    [ "$waited" -lt "$start_seconds" ] || fail "dockerd did not respond within $start_seconds s; its last line: $(tail -n 1 "$log")" "see $log"
     sleep 1
     waited=$((waited + 1))
   done
@@ -87,7 +87,7 @@ wait_for_engine() {
 
 compose_plugin() {
   has_compose && return 0
-  command -v go >/dev/null 2>&1 || fail "there is no \`docker compose\` (version 2)" \
+  command -v go >/dev/null 2>&1 || fail "\`docker compose\` (version 2) is not installed" \
     "install it: https://docs.docker.com/compose/install/linux/; with Go 1.24 or later on the PATH this script builds it"
   say "building the plugin docker compose $compose_version (about 2 minutes)"
   # `go install` refuses a module that excludes others, so a module of its own requires it.
@@ -108,7 +108,7 @@ import _ "github.com/docker/compose/v2/cmd"
 TOOLS
   version="github.com/docker/compose/v2/internal.Version=$compose_version"
   { bounded "$install_seconds" go mod tidy && bounded "$install_seconds" go build -ldflags "-s -w -X $version" -o docker-compose github.com/docker/compose/v2/cmd; } \
-    >"$work/compose.log" 2>&1 || fail "the compose plugin could not be built" "see $work/compose.log"
+    >"$work/compose.log" 2>&1 || fail "cannot build the compose plugin" "see $work/compose.log"
   cd "$repository"
   plugins="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
   mkdir -p "$plugins"
@@ -120,17 +120,17 @@ import_base_image() {
   has_base_image && return 0
   say "pulling $base_image"
   if bounded "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
-  say "no image registry gives $base_image ($(tail -n 1 "$work/pull.log"))"
+  say "cannot pull $base_image ($(tail -n 1 "$work/pull.log"))"
   if [ "$base_image" != debian:bookworm-slim ] || ! can_install; then
-    fail "the base image $base_image is not here" \
+    fail "the base image $base_image does not exist locally" \
       "docker pull $base_image, or set OUTBOX_BASE_IMAGE to an image like it that is here"
   fi
   command -v debootstrap >/dev/null 2>&1 || install_packages debootstrap
-  say "making it of Debian's packages (about 30 s)"
+  say "building it from Debian packages (about 30 s)"
   tree="$work/bookworm"
   rm -rf "$tree"
   bounded "$install_seconds" debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
-    fail "debootstrap did not get through" "see $work/debootstrap.log"
+    fail "debootstrap failed" "see $work/debootstrap.log"
   take_updates "$tree"
   slim_down "$tree"
   tar -C "$tree" -c . | docker import --change 'CMD ["bash"]' - "$base_image" >/dev/null
@@ -142,7 +142,7 @@ take_updates() { # TREE: debootstrap knows the release only, this machine's list
   grep -q bookworm-security $list 2>/dev/null || return 0
   cp $list "$1/etc/apt/sources.list.d/" && rm -f "$1/etc/apt/sources.list"
   bounded "$install_seconds" chroot "$1" sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq' \
-    >"$work/upgrade.log" 2>&1 || fail "the base image does not get its security updates" "see $work/upgrade.log"
+    >"$work/upgrade.log" 2>&1 || fail "cannot install security updates in the base image" "see $work/upgrade.log"
 }
 
 slim_down() { # TREE: what Debian's own slim image leaves out too
@@ -161,18 +161,18 @@ up() {
 }
 
 status() {
-  answers || fail "no container engine answers (docker info)" "scripts/container-engine.sh up"
-  has_compose || fail "there is no \`docker compose\` (version 2)" "scripts/container-engine.sh up"
+  answers || fail "no container engine responds (docker info)" "scripts/container-engine.sh up"
+  has_compose || fail "\`docker compose\` (version 2) is not installed" "scripts/container-engine.sh up"
   version=$(docker compose version --short)
   is_new_enough "$version" || fail "\`docker compose\` is $version, older than $least_compose" \
     "bring it up to date: https://docs.docker.com/compose/install/linux/"
-  has_base_image || fail "the base image $base_image is not here" "scripts/container-engine.sh up"
+  has_base_image || fail "the base image $base_image does not exist locally" "scripts/container-engine.sh up"
   say "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
 down() {
   if ! started_here; then
-    say "none that this script started"
+    say "no engine was started by this script"
     return 0
   fi
   pid=$(cat "$pid_file")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds what a release consists of into dist/: `make dist`. The same sources make the same bytes.
+"""Builds the files of a release in dist/: `make dist`. The same sources produce the same bytes.
 
 outbox_kit-V-py3-none-any.whl      the commands and the library
 outbox_kit-V.tar.gz                the sources
@@ -31,18 +31,18 @@ SPARK_JAR = ROOT / "build" / "runtime" / "spark" / "jars" / "outbox-spark.jar"
 LAUNCHERS = "outbox-spark-launchers"
 READABLE = 0o100644
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""A zip knows no earlier time."""
+"""The earliest time that a zip file can represent."""
 
 
 def main() -> None:
-    """Write dist/ anew."""
+    """Recreate dist/."""
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     built = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if built.returncode:
-        raise SystemExit(f"error: the wheel could not be built\n{built.stdout}{built.stderr}")
+        raise SystemExit(f"error: cannot build the wheel\n{built.stdout}{built.stderr}")
     for plugin in sorted(path for path in PLUGINS.iterdir() if path.is_dir()):
         pack(plugin, folder / f"{plugin.name}-{__version__}.zip")
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks what a machine must have before anything else: Python, a JDK, Maven.
-# As root on Debian or Ubuntu it installs what is missing; elsewhere it says the line that does.
+# As root on Debian or Ubuntu it installs what is missing; elsewhere it prints the command that does.
 #   scripts/prerequisites.sh             check (and install)
 #   scripts/prerequisites.sh java-home   print the home of a suitable JDK
 set -eu
@@ -41,7 +41,7 @@ missing() {
 }
 
 explain() {
-  echo "error: this machine lacks:" >&2
+  echo "error: missing prerequisites:" >&2
   echo "$1" | sed 's/^/  - /' >&2
   if command -v apt-get >/dev/null 2>&1; then
     echo "hint:  sudo apt-get update && sudo apt-get install -y $debian" >&2
@@ -60,7 +60,7 @@ fi
 
 lacking=$(missing)
 if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-  echo "installing what this machine lacks: $(echo "$lacking" | tr '\n' ';')" >&2
+  echo "installing missing prerequisites: $(echo "$lacking" | tr '\n' ';')" >&2
   # shellcheck disable=SC2086
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $debian; } >/dev/null
   lacking=$(missing)

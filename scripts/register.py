@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Registers the pipeline: `outbox apply`, for those who run a file. Takes the same options."""
+"""Launcher of `outbox apply`, with the same options."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies the pipeline: `outbox verify`, for those who run a file. Takes the same options."""
+"""Launcher of `outbox verify`, with the same options."""
 
 import sys
 

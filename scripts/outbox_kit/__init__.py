@@ -1,3 +1,3 @@
-"""outbox-kit: deploys, proves and drains a transactional outbox."""
+"""outbox-kit: deploy, verify and operate a transactional outbox."""
 
 __version__ = "0.1.0"

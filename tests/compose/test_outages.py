@@ -73,7 +73,7 @@ def test_a_start_that_fails_says_why_and_a_later_one_goes_on(stack: Composed) ->
         port = other.getsockname()[1]
         taken = up(stack, REGISTRY_PORT=str(port))
     assert taken.code != 0
-    assert f"hint:  port {port} is taken: change REGISTRY_PORT in compose/.env" in taken.stderr
+    assert f"hint:  port {port} is in use: change REGISTRY_PORT in compose/.env" in taken.stderr
 
     wrong = up(stack, ADMIN_PASSWORD="of another file")
     assert wrong.code != 0

@@ -1,0 +1,1 @@
+"""The worked example: service, workload, comparison of values, report. No code of the product depends on it."""

@@ -1,8 +1,7 @@
-"""Compare the state that a service committed with what a target shows, row by row and column by column.
+"""Comparison of the source's rows with a target's, by column value.
 
-Rows come from anywhere: a PostgreSQL table, or JSON lines that some reader of a lake table wrote.
-Both sides are brought to canonical values by the type that the aggregate's Avro schema gives each
-field; then they are equal or they are not. Results name keys and columns, never their values.
+Rows are those of a PostgreSQL table, or JSON lines exported from a lake table. Both sides are converted to canonical
+values by the type of each field in the aggregate's Avro schema. Results have keys and column names, never values.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from psycopg.rows import dict_row
 from outbox_kit.errors import ConfigurationError
 
 KEY = "aggregate_id"
-"""The column of a target that holds the record key; a source row without it is known by its `id`."""
+"""Column of a target with the record key; a source row without it is identified by its `id`."""
 
 FIRST = 10
 
 TargetRows = Iterable[Mapping[str, Any]]
 """Rows by column name. A value may be Python's own, or text: decimals, ISO dates, ISO times with an
-offset, JSON arrays. A null must be there as None: a column that is left out counts as different."""
+offset, JSON arrays. A null must be None: a missing column counts as different."""
 
 Canonical = Callable[[Any], Any]
 
@@ -65,23 +64,23 @@ class Comparison:
 
     @property
     def match(self) -> bool:
-        """Whether the target shows exactly what the source has committed."""
+        """Whether the target has exactly the rows of the source."""
         return not (self.missing_count or self.unexpected_count or self.duplicated_count or self.different_count)
 
-    def words(self) -> str:
-        """The result in one line, for a person."""
+    def summary(self) -> str:
+        """Return the result in one line."""
         counts = {
             "missing": self.missing_count,
             "unexpected": self.unexpected_count,
             "duplicated": self.duplicated_count,
             "different": self.different_count,
         }
-        found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        return f"{self.target} {self.aggregate}: {self.source_rows} rows, {found or 'all equal'}"
+        differences = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"{self.target} {self.aggregate}: {self.source_rows} rows, {differences or 'all equal'}"
 
 
 class _Unreadable:
-    """Stands for a value that is not of its column's type; equal to nothing, itself included."""
+    """A value that is not of its column's type; not equal to any value, itself included."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -99,19 +98,19 @@ def compare(
 ) -> Comparison:
     """Compare the source's rows of an aggregate with a target's; `schema` is the parsed .avsc.
 
-    Columns that are no field of the schema are left alone. Reads both sides into memory.
+    Columns that are not in the schema are ignored. Reads both sides into memory.
     Raises ConfigurationError for a schema with a type that has no canonical form.
     """
     kinds = canonical_forms(schema)
     expected = {key: row for key, row in _keyed(source, kinds)}
     actual: dict[str, dict[str, Any]] = {}
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for key, row in _keyed(rows, kinds):
         actual[key] = row
-        seen[key] += 1
+        counts[key] += 1
     missing = sorted(expected.keys() - actual.keys())
     unexpected = sorted(actual.keys() - expected.keys())
-    duplicated = sorted(key for key, count in seen.items() if count > 1)
+    duplicated = sorted(key for key, count in counts.items() if count > 1)
     different = [
         Different(key, columns)
         for key in sorted(expected.keys() & actual.keys())
@@ -121,7 +120,7 @@ def compare(
         aggregate=aggregate,
         target=target,
         source_rows=len(expected),
-        target_rows=seen.total(),
+        target_rows=counts.total(),
         missing_count=len(missing),
         unexpected_count=len(unexpected),
         duplicated_count=len(duplicated),
@@ -134,36 +133,36 @@ def compare(
 
 
 def table_rows(connection: Connection[Any], schema: str, table: str) -> list[dict[str, Any]]:
-    """All rows of a PostgreSQL table, with the values as psycopg reads them."""
+    """Return all rows of a PostgreSQL table, with the values of psycopg."""
     query = sql.SQL("select * from {}").format(sql.Identifier(schema, table))
     with Cursor(connection, row_factory=dict_row) as cursor:
         return cursor.execute(query).fetchall()
 
 
 def json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a file of JSON lines, or of all `*.json` files in a folder, as Spark writes them.
+    """Yield the rows of a file of JSON lines, or of all `*.json` files in a folder.
 
-    Raises ConfigurationError when nothing is there.
+    Raises ConfigurationError when the path does not exist.
     """
     if not path.exists():
-        message = f"there are no exported rows at {path}"
+        message = f"no exported rows at {path}"
         raise ConfigurationError(message, "run the job that exports them first")
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         with file.open(encoding="utf-8", newline="\n") as lines:
-            # Not str.splitlines: a text may hold U+2028, which JSON leaves as it is.
+            # Not str.splitlines: a text may contain U+2028, which JSON does not escape.
             for line in lines:
                 if line.strip():
                     yield json.loads(line, parse_float=Decimal)
 
 
 def read_schema(path: Path) -> dict[str, Any]:
-    """The schema of an aggregate, out of its .avsc file."""
+    """Return the schema of an .avsc file."""
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
 
 
 def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
-    """For each field of a record schema, the function that brings its values to canonical form."""
+    """Return, for each field of a record schema, the function that converts its values to canonical form."""
     return {field["name"]: _form(field["name"], field["type"]) for field in schema["fields"]}
 
 
@@ -189,18 +188,18 @@ def _differing(expected: dict[str, Any], actual: dict[str, Any], kinds: Iterable
 
 def _form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
     if isinstance(avro, list):
-        others = [branch for branch in avro if branch != "null"]
-        if len(others) == 1:
-            return _form(name, others[0])
+        branches = [branch for branch in avro if branch != "null"]
+        if len(branches) == 1:
+            return _form(name, branches[0])
     kind = avro if isinstance(avro, str) else None
     if isinstance(avro, dict):
         kind = avro.get("logicalType", avro["type"])
         if kind == "array":
             item = _form(name, avro["items"])
-            return lambda value: [_item(item, part) for part in _list(value)]
+            return lambda value: [_item(item, element) for element in _list(value)]
     form = _FORMS.get(kind) if isinstance(kind, str) else None
     if form is None:
-        message = f"field {name} has an Avro type that the comparison does not know"
+        message = f"field {name}: unsupported Avro type"
         raise ConfigurationError(message)
     return form
 

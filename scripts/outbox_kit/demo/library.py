@@ -1,4 +1,4 @@
-"""The example service: a library that keeps authors and books, and announces each change.
+"""The example service: a library of authors and books that writes an event for each change.
 
 Each function writes the business row and the outbox row in one transaction: the caller's, where
 one is open, else its own. The payload is built from the row as the database returns it, so that
@@ -53,8 +53,7 @@ create table if not exists library.book (
 create index if not exists book_author_id on library.book (author_id);
 """
 
-# Business columns are the schema's fields, by name; listed, so that a column added to a table later
-# does not slip into the events.
+# The fields of the schemas; listed, so that a column added to a table later is not in the events.
 COLUMNS = {
     "author": ("id", "name", "country", "born", "pen_names", "updated_at"),
     "book": (
@@ -65,7 +64,7 @@ COLUMNS = {
 
 
 class BookStatus(StrEnum):
-    """Where a book is."""
+    """Status of a book."""
 
     AVAILABLE = "AVAILABLE"
     LENT = "LENT"
@@ -101,13 +100,13 @@ def create(connection: Connection[Any]) -> None:
 
 
 def add_author(connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]) -> UUID:
-    """Add an author, who needs at least a name; return the id."""
+    """Add an author, with a name at least; return the id."""
     with _joined(connection):
         return _add(connection, "author", author_id, dict(fields))
 
 
 def change_author(connection: Connection[Any], author_id: UUID, **changes: Unpack[AuthorChanges]) -> bool:
-    """Change an author; False, and no event, when there is none of this id."""
+    """Change an author; False, and no event, when it does not exist."""
     with _joined(connection):
         return _change(connection, "author", author_id, dict(changes))
 
@@ -118,29 +117,28 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
     Returns the ids of the books; None, and no event, when there is no such author.
     """
     with _joined(connection):
-        # Before the books: the lock keeps others from adding one meanwhile, and all who lock
-        # both an author and books do it in this order, so that no two wait for each other.
+        # Before the books: the lock prevents new ones, and every transaction locks in this order, without deadlocks.
         if not _lock_author(connection, author_id, "for update"):
             return None
         query = sql.SQL("select id from library.book where author_id = %s order by id for update")
         books = _ids(connection, query, [author_id])
         connection.execute("delete from library.book where id = any(%s)", [books])
-        emit_many(connection, [_gone("book", book) for book in books])
+        emit_many(connection, [_removal("book", book) for book in books])
         _remove(connection, "author", author_id)
         return books
 
 
 def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
-    """Add a book, which needs author, title and price; return the id, or None when the author is gone."""
+    """Add a book, which needs author, title and price; return the id, or None when the author does not exist."""
     with _joined(connection):
-        # Else the foreign key would find out, with an error that ends the whole transaction.
+        # Else the foreign key would fail and abort the whole transaction.
         if not _lock_author(connection, fields["author_id"], "for key share"):
             return None
         return _add(connection, "book", book_id, {"status": BookStatus.AVAILABLE, **fields})
 
 
 def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[BookChanges]) -> bool:
-    """Change a book; False, and no event, when the book, or the author it is to get, is gone."""
+    """Change a book; False, and no event, when the book or its new author does not exist."""
     with _joined(connection):
         author = changes.get("author_id")
         if author is not None and not _lock_author(connection, author, "for key share"):
@@ -149,14 +147,14 @@ def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[Bo
 
 
 def remove_book(connection: Connection[Any], book_id: UUID) -> bool:
-    """Remove a book; False, and no event, when there is none of this id."""
+    """Remove a book; False, and no event, when it does not exist."""
     with _joined(connection):
         return _remove(connection, "book", book_id)
 
 
 @contextmanager
 def _joined(connection: Connection[Any]) -> Iterator[None]:
-    """The transaction that is open, or one for this block; no savepoint, unlike `transaction()` alone."""
+    """Use the open transaction, or open one; creates no savepoint, unlike `transaction()`."""
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():
             yield
@@ -186,7 +184,7 @@ def _add(connection: Connection[Any], kind: str, key: UUID | None, fields: dict[
         kind,
         values,
     )
-    return _announce(connection, kind, "added", row)
+    return _emit(connection, kind, "added", row)
 
 
 def _change(connection: Connection[Any], kind: str, key: UUID, changes: dict[str, Any]) -> bool:
@@ -202,7 +200,7 @@ def _change(connection: Connection[Any], kind: str, key: UUID, changes: dict[str
         {"id": key, **changes},
     )
     for row in rows:
-        _announce(connection, kind, "changed", row)
+        _emit(connection, kind, "changed", row)
     return bool(rows)
 
 
@@ -210,14 +208,14 @@ def _remove(connection: Connection[Any], kind: str, key: UUID) -> bool:
     statement = sql.SQL("delete from {} where id = %s").format(sql.Identifier(SCHEMA, kind))
     if connection.execute(statement, [key]).rowcount == 0:
         return False
-    emit_many(connection, [_gone(kind, key)])
+    emit_many(connection, [_removal(kind, key)])
     return True
 
 
 def _write(
     connection: Connection[Any], statement: sql.Composed, kind: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Run a statement on at most one business row; return the row as it is now."""
+    """Run a statement on at most one business row; return the row after it."""
     returning = sql.SQL("{} returning {}").format(statement, _names(kind, COLUMNS[kind]))
     with Cursor(connection, row_factory=dict_row) as cursor:
         return cursor.execute(returning, values).fetchall()
@@ -231,11 +229,11 @@ def _names(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
-def _announce(connection: Connection[Any], kind: str, what: str, row: dict[str, Any]) -> UUID:
+def _emit(connection: Connection[Any], kind: str, action: str, row: dict[str, Any]) -> UUID:
     key: UUID = row["id"]
-    emit(connection, aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_{what}", payload=row)
+    emit(connection, aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_{action}", payload=row)
     return key
 
 
-def _gone(kind: str, key: UUID) -> OutboxEvent:
+def _removal(kind: str, key: UUID) -> OutboxEvent:
     return OutboxEvent(aggregate_type=kind, aggregate_id=key, event_type=f"{kind}_removed", payload=None)

@@ -1,4 +1,4 @@
-"""What a run of the demo has to show: as data for build/demo/result.json, and as tables for a terminal."""
+"""Result of a demo run: as data for build/demo/result.json, and as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_kit.demo.workload import WorkloadCounts
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be printed: a title, the heads of its columns, and rows of text."""
+    """A table to print."""
 
     title: str
     heads: tuple[str, ...]
@@ -26,8 +26,8 @@ class DemoReport:
     """The result of one run; filled step by step.
 
     `rows` counts the rows of each target's tables after the run, by target and table. `seconds`
-    is wall-clock time by step, in the order of the steps. `dead_letters_expected` is how many
-    events were written to be refused.
+    is wall-clock time by step, in the order of the steps. `dead_letters_expected` is the number of invalid events that
+    were written.
     """
 
     workload: WorkloadCounts | None = None
@@ -39,25 +39,25 @@ class DemoReport:
 
     @property
     def match(self) -> bool:
-        """Whether every target was compared and shows what was committed, and nothing else was refused.
+        """Whether every row of every target equals the source and only invalid events are dead letters.
 
-        False before the first comparison: nothing has been proved by then.
+        False before the first comparison.
         """
         return not self.mismatches
 
     @property
     def mismatches(self) -> list[str]:
-        """Why `match` is false, a line each."""
+        """The reasons why `match` is false."""
         if not self.comparisons:
             return ["no target was compared"]
-        found = [each.words() for each in self.comparisons if not each.match]
+        reasons = [comparison.summary() for comparison in self.comparisons if not comparison.match]
         if self.dead_letters != self.dead_letters_expected:
-            found.append(f"{self.dead_letters} dead letters, expected {self.dead_letters_expected}")
-        return found
+            reasons.append(f"{self.dead_letters} dead letters, expected {self.dead_letters_expected}")
+        return reasons
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Take the time of one step; a step that fails has its time as well."""
+        """Measure the time of one step, also of one that fails."""
         started = monotonic()
         try:
             yield
@@ -65,7 +65,7 @@ class DemoReport:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + monotonic() - started, 3)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-ready data; keys of aggregates and names of columns, no values of theirs."""
+        """Return the report as JSON-ready data; it has keys and column names, never values."""
         workload = self.workload
         return {
             "match": self.match,
@@ -74,11 +74,11 @@ class DemoReport:
             "dead_letters": self.dead_letters,
             "dead_letters_expected": self.dead_letters_expected,
             "seconds": self.seconds,
-            "comparisons": [{**asdict(each), "match": each.match} for each in self.comparisons],
+            "comparisons": [{**asdict(entry), "match": entry.match} for entry in self.comparisons],
         }
 
     def tables(self) -> list[Table]:
-        """The report as tables; one that has no rows is left out."""
+        """Return the report as tables, without empty ones."""
         tables = [self._written(), self._compared(), self._differences(), self._times()]
         return [table for table in tables if table.rows]
 
@@ -97,7 +97,7 @@ class DemoReport:
                 ("transactions per second", f"{per_second:,.0f}"),
                 ("dead letters (expected)", f"{self.dead_letters:,} ({self.dead_letters_expected:,})"),
             ]
-        return Table("Written", ("what", "count"), tuple(rows))
+        return Table("Written", ("measure", "count"), tuple(rows))
 
     def _compared(self) -> Table:
         heads = (
@@ -112,29 +112,29 @@ class DemoReport:
         )
         rows = tuple(
             (
-                each.target,
-                each.aggregate,
-                f"{each.source_rows:,}",
-                f"{each.target_rows:,}",
-                f"{each.missing_count:,}",
-                f"{each.unexpected_count:,}",
-                f"{each.duplicated_count:,}",
-                f"{each.different_count:,}",
-                "equal" if each.match else "NOT EQUAL",
+                entry.target,
+                entry.aggregate,
+                f"{entry.source_rows:,}",
+                f"{entry.target_rows:,}",
+                f"{entry.missing_count:,}",
+                f"{entry.unexpected_count:,}",
+                f"{entry.duplicated_count:,}",
+                f"{entry.different_count:,}",
+                "equal" if entry.match else "NOT EQUAL",
             )
-            for each in self.comparisons
+            for entry in self.comparisons
         )
         return Table("Source and targets", (*heads, "result"), rows)
 
     def _differences(self) -> Table:
         rows: list[tuple[str, ...]] = []
-        for each in self.comparisons:
-            place = (each.target, each.aggregate)
-            rows += [(*place, key, "missing") for key in each.missing]
-            rows += [(*place, key, "unexpected") for key in each.unexpected]
-            rows += [(*place, key, "duplicated") for key in each.duplicated]
-            rows += [(*place, row.key, f"differs in {', '.join(row.columns)}") for row in each.different]
-        return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "what"), tuple(rows))
+        for entry in self.comparisons:
+            table = (entry.target, entry.aggregate)
+            rows += [(*table, key, "missing") for key in entry.missing]
+            rows += [(*table, key, "unexpected") for key in entry.unexpected]
+            rows += [(*table, key, "duplicated") for key in entry.duplicated]
+            rows += [(*table, row.key, f"differs in {', '.join(row.columns)}") for row in entry.different]
+        return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "difference"), tuple(rows))
 
     def _times(self) -> Table:
         rows = tuple((name, f"{seconds:.1f}") for name, seconds in self.seconds.items())

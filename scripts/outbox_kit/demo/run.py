@@ -1,4 +1,4 @@
-"""The main job from end to end: stack, apply, workload, verify, Spark, comparison."""
+"""The worked example from end to end: stack, apply, workload, verify, Spark, comparison."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for
 
 ENVIRONMENT = "local"
-# A killed worker comes back within a quarter of a minute; the backlog then needs a moment.
+# A killed worker restarts within 15 s; reading the backlog takes some seconds more.
 RUNNING_SECONDS = 90
-STEADY_LOOKS = 6
-LOOK_EVERY_S = 0.5
+STABLE_POLLS = 6
+POLL_INTERVAL_S = 0.5
 CANARY_SECONDS = 120
 SPARK_SECONDS = 300
-# A run of half a minute ends before the optimising compiler has paid for itself.
+# In a run of 30 s the optimizing compiler costs more than it saves.
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
@@ -60,7 +60,7 @@ class Demo:
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. The stack is stopped at the end, also after a failure.
 
-        With `keep` it stays up, and a next run goes on with its data. Raises OutboxKitError.
+        With `keep` it stays up, and the next run continues with its data. Raises OutboxKitError.
         """
         self.result_file.parent.mkdir(parents=True, exist_ok=True)
         self.result_file.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class Demo:
     def _stack(self, report: DemoReport, *, keep: bool) -> Iterator[StackState]:
         stack = Stack(self.root)
         state = stack.state()
-        ours = state is None
+        started_here = state is None
         succeeded = False
         try:
             if state is None:
@@ -84,8 +84,8 @@ class Demo:
             yield state
             succeeded = True
         finally:
-            # What was up before a failed `--keep` run stays up: somebody is looking at it.
-            if not keep or (ours and not succeeded):
+            # A stack that ran before a failed `--keep` run stays up for inspection.
+            if not keep or (started_here and not succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
 
@@ -100,7 +100,7 @@ class Demo:
                 self._wait_running(deployment, state)
                 self._verify(deployment)
             report.dead_letters = dead_letters.count(deployment.kafka, deployment.pipeline) - earlier
-            # Its own are on purpose, and not to fail the next `outbox verify`; somebody else's are for them to judge.
+            # The workload's dead letters must not fail the next `outbox verify`; earlier ones are not acknowledged.
             if not earlier:
                 dead_letters.acknowledge(deployment.kafka, deployment.pipeline, None)
         with report.step("spark"):
@@ -127,43 +127,43 @@ class Demo:
         self.progress("a second apply changed nothing")
 
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
-        """A worker that was killed during the workload comes back by itself; give it the time.
+        """Wait until the connector runs: a worker that is killed during the workload is restarted.
 
-        Its status survives it: only the slot tells whether the task really reads. And a worker that comes back
-        may start its task, give it up in a rebalance, and start it again: only what stays is believed.
+        The reported status outlives a worker, so the slot must be active too. A restarted worker may lose its task in a
+        rebalance, so both must hold for several polls.
         """
-        steady = 0
+        stable = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
 
-        def look() -> Seen[bool]:
-            nonlocal steady
+        def poll() -> Seen[bool]:
+            nonlocal stable
             try:
                 status = deployment.connect.status(name)
             except UnreachableError as error:
-                steady = 0
+                stable = 0
                 return Seen(None, error.message)
             with psycopg.connect(state.postgres) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
-            words = status.text if status else "no status yet"
-            steady = steady + 1 if is_running(status) and active else 0
-            seen = f"{words}, slot {'active' if active else 'not active'}"
-            return Seen(True if steady >= STEADY_LOOKS else None, seen)
+            description = status.text if status else "no status yet"
+            stable = stable + 1 if is_running(status) and active else 0
+            description += f", slot {'active' if active else 'not active'}"
+            return Seen(True if stable >= STABLE_POLLS else None, description)
 
         hint = "see `outbox stack logs connect`"
-        wait_for("the connector to run", look, seconds=RUNNING_SECONDS, every=LOOK_EVERY_S, hint=hint)
+        wait_for("the connector to run", poll, seconds=RUNNING_SECONDS, every=POLL_INTERVAL_S, hint=hint)
 
     def _verify(self, deployment: Deployment) -> None:
         checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)
-        # The workload's invalid rows are dead letters on purpose; the report counts them before they are acknowledged.
+        # The workload writes invalid rows on purpose; the report counts these dead letters.
         failed = [check for check in checks if check.status is Status.FAIL and check.id != "kafka.dead-letters"]
         if failed:
-            seen = "; ".join(f"{check.id}: {check.seen}" for check in failed)
-            raise RejectedError(f"verify: {seen}", failed[0].remedy)
+            observed = "; ".join(f"{check.id}: {check.seen}" for check in failed)
+            raise RejectedError(f"verify: {observed}", failed[0].remedy)
         self.progress(f"{len(checks)} checks passed, the canary among them")
 
     def _materialize(self) -> None:
-        """Run the Spark job as a data engineer would: as its own process."""
+        """Run the Spark job as its own process."""
         self.progress("Spark reads the topics and writes the tables")
         command = [
             sys.executable,
@@ -187,16 +187,18 @@ class Demo:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise OutboxKitError(f"the Spark job took more than {SPARK_SECONDS} s", "run it by hand") from None
+            raise OutboxKitError(
+                f"the Spark job took more than {SPARK_SECONDS} s", "run `outbox-materialize`"
+            ) from None
         if done.returncode != 0:
-            raise OutboxKitError(f"the Spark job ended with exit code {done.returncode}", "its words are above")
+            raise OutboxKitError(f"the Spark job ended with exit code {done.returncode}", "its output is above")
 
     @property
     def _exported(self) -> Path:
         return self.root / "build" / "demo" / "rows"
 
     def compare(self, report: DemoReport, state: StackState) -> None:
-        """Hold every row of both targets against the source tables."""
+        """Compare every row of both targets with the source tables."""
         pipeline, environment = load_files(self.pipeline_file, ENVIRONMENT)
         targets = environment.targets
         with psycopg.connect(state.postgres) as source, psycopg.connect(state.target) as warehouse:

@@ -1,4 +1,4 @@
-"""Values for the example library that are easy to get wrong on the way to a table."""
+"""Values for the example library that are hard to convert correctly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXTS = (
     "Сто лет одиночества",
     "紅樓夢 📚 第一回",
     "\u202bשלום עולם\u202c",  # noqa: RUF001  (right to left, on purpose)
-    "Zoe\u0308 and Zo\u00eb",  # the same to the eye, not to a comparison
+    "Zoe\u0308 and Zo\u00eb",  # look the same, are not equal
     'He said "it\'s" \\ and left',
     "C:\\new\\table \\N \\u0041 \\.",
     "tab\there, line\nbreak, carriage\r\nreturn, \x01 \x7f",
@@ -23,8 +23,7 @@ TEXTS = (
     "long " * 400,
 )
 PRICES = tuple(map(Decimal, ("9999999999.99", "-9999999999.99", "-0.01", "0.00", "0.01", "0.1", "12", "1E+3")))
-# From the first full year of the Gregorian calendar on: about earlier days, Java, Spark and the
-# readers of Parquet disagree.
+# From the first full year of the Gregorian calendar: Java, Spark and Parquet readers disagree about earlier days.
 DAYS = (
     date(1583, 1, 1),
     date(1900, 2, 28),
@@ -36,31 +35,31 @@ DAYS = (
 COUNTRIES = ("BR", "GB", "JP", "US", None)
 PAGES = (0, 1, 2**31 - 1, -(2**31), None)
 
-AWKWARD = 0.25  # of the values; the rest are ordinary
+HARD_SHARE = 0.25  # of the values; the others are ordinary
 
 
 def text(rng: Random) -> str:
     """A title or a name; never empty."""
-    if rng.random() < AWKWARD:
+    if rng.random() < HARD_SHARE:
         return rng.choice(TEXTS)
     start = rng.choice(("On", "Against", "Beyond", "A History of"))
     return f"{start} {rng.choice(TEXTS[:3])}, {rng.randrange(10_000)}"
 
 
 def price(rng: Random) -> Decimal:
-    """A price of at most twelve digits, two of them behind the point."""
-    return rng.choice(PRICES) if rng.random() < AWKWARD else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
+    """A price of at most twelve digits, two of them decimals."""
+    return rng.choice(PRICES) if rng.random() < HARD_SHARE else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
 
 
 def day(rng: Random) -> date | None:
     """A day from 1583 to 9999, or none."""
-    if rng.random() < AWKWARD:
+    if rng.random() < HARD_SHARE:
         return rng.choice((*DAYS, None))
     return date(1800, 1, 1) + timedelta(days=rng.randrange(80_000))
 
 
 def texts(rng: Random) -> list[str]:
-    """No, one or a few texts; an empty text among them at times."""
+    """Return no, one or three texts; some are empty."""
     return [rng.choice((*TEXTS[:-1], "", "fiction", "history", "poetry")) for _ in range(rng.choice((0, 0, 1, 3)))]
 
 
@@ -78,5 +77,5 @@ def book(rng: Random) -> BookChanges:
         "price": price(rng),
         "published_on": day(rng),
         "status": rng.choice(tuple(BookStatus)),
-        "pages": rng.choice(PAGES) if rng.random() < AWKWARD else rng.randrange(1, 2000),
+        "pages": rng.choice(PAGES) if rng.random() < HARD_SHARE else rng.randrange(1, 2000),
     }

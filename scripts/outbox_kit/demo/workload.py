@@ -1,7 +1,7 @@
-"""A load of real transactions on the example library, by several writers at once.
+"""Transactions on the example library by several concurrent writers.
 
-Each writer draws from a seeded generator of its own; what it picks also depends on what the others
-have committed by then. So a run repeats exactly only with one writer, on the same data.
+Each writer has its own seeded generator, but its choices depend on what the others have committed. So a run is
+repeatable only with one writer on the same data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Connect = Callable[[], psycopg.Connection[Any]]
 
 @dataclass(frozen=True)
 class WorkloadCounts:
-    """What a run did. `events` and what follows count committed outbox rows only."""
+    """Counts of a run. `events` and the fields after it count committed outbox rows only."""
 
     committed: int
     rolled_back: int
@@ -40,7 +40,7 @@ class WorkloadCounts:
 
     @property
     def transactions(self) -> int:
-        """Transactions that wrote something, whether they were then committed or not."""
+        """Number of transactions, committed or rolled back."""
         return self.committed + self.rolled_back
 
 
@@ -60,11 +60,10 @@ def run(
     writers: int = 3,
     progress: Progress = silent,
 ) -> WorkloadCounts:
-    """Run so many transactions, shared by concurrent writers, each over a connection of its own.
+    """Run transactions with concurrent writers, each over its own connection.
 
-    `source` is a DSN, or a function that opens a connection. The business tables and
-    the outbox must exist; what they hold already is used as well. The first writer that fails stops
-    the others, and its error is raised.
+    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; their rows
+    are used too. The first writer that fails stops the others, and its error is raised.
     """
     connect = _connector(source)
     with closing(connect()) as connection:
@@ -77,14 +76,14 @@ def run(
             pool.submit(_write_share, connect, Random(f"{seed}/{index}"), share, shelf, tally)  # noqa: S311
             for index, share in enumerate(shares)
         ]
-        _watch(futures, tally, transactions, progress)
+        _report_progress(futures, tally, transactions, progress)
     return tally.counts(time.monotonic() - started)
 
 
 def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
-    """Write and commit two events that must end in the dead letter: see InvalidEvents.
+    """Write and commit two events that must become dead letters: see InvalidEvents.
 
-    They belong to no business row, so the tables stay comparable.
+    They belong to no business row, so that the tables stay comparable.
     """
     broken, unknown = str(uuid4()), str(uuid4())
     with connection.transaction():
@@ -111,7 +110,7 @@ def _connector(source: str | Connect) -> Connect:
     return lambda: psycopg.connect(source, connect_timeout=10, application_name="outbox-demo-workload")
 
 
-def _watch(futures: list[Future[None]], tally: Tally, transactions: int, progress: Progress) -> None:
+def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Progress) -> None:
     """Report once a second from this thread, so that `progress` need not be thread-safe."""
     waiting = set(futures)
     while waiting:
@@ -133,7 +132,7 @@ def _write_share(connect: Connect, rng: Random, share: int, shelf: Shelf, tally:
 
 
 class Tally:
-    """Counts of all writers together."""
+    """Sums of all writers."""
 
     def __init__(self) -> None:
         self.stop = Event()
@@ -144,7 +143,7 @@ class Tally:
 
     @property
     def finished(self) -> int:
-        """Transactions so far."""
+        """Number of transactions so far."""
         return self._committed + self._rolled_back
 
     def add(self, effects: Effects, committed: bool) -> None:
@@ -159,7 +158,7 @@ class Tally:
             self._tombstones += effects.tombstones
 
     def counts(self, seconds: float) -> WorkloadCounts:
-        """The sums, of a run that took so long."""
+        """Return the sums of a run of this duration."""
         by_aggregate = self._states + self._tombstones
         return WorkloadCounts(
             committed=self._committed,

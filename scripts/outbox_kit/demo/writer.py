@@ -1,4 +1,4 @@
-"""One writer of the demo's load: what it knows of the library, and the kinds of transaction it runs."""
+"""One writer of the workload: its view of the library, and the kinds of transaction it runs."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Ids:
     def __init__(self, ids: list[UUID]) -> None:
         self._lock = Lock()
         self._ids = ids
-        self._places = {key: place for place, key in enumerate(ids)}
+        self._positions = {key: position for position, key in enumerate(ids)}
 
     def add(self, key: UUID) -> None:
-        """Add an id that is not there yet."""
+        """Add an id if it is missing."""
         with self._lock:
-            if key not in self._places:
-                self._places[key] = len(self._ids)
+            if key not in self._positions:
+                self._positions[key] = len(self._ids)
                 self._ids.append(key)
 
     def discard(self, key: UUID) -> None:
-        """Remove an id, where it is there."""
+        """Remove an id if it exists."""
         with self._lock:
             self._discard(key)
 
     def choose(self, rng: Random, count: int = 1) -> list[UUID]:
-        """At most `count` ids, in ascending order: that in which all writers lock rows."""
+        """Return at most `count` ids in ascending order, in which all writers lock rows."""
         with self._lock:
             return sorted({rng.choice(self._ids) for _ in range(count)}) if self._ids else []
 
     def take(self, rng: Random) -> list[UUID]:
-        """At most one id, removed, so that no other thread gets it."""
+        """Remove and return at most one id."""
         with self._lock:
             keys = [rng.choice(self._ids)] if self._ids else []
             for key in keys:
@@ -54,16 +54,16 @@ class Ids:
             return keys
 
     def _discard(self, key: UUID) -> None:
-        if key in self._places:
-            place, last = self._places.pop(key), self._ids.pop()
+        if key in self._positions:
+            position, last = self._positions.pop(key), self._ids.pop()
             if last != key:
-                self._ids[place] = last
-                self._places[last] = place
+                self._ids[position] = last
+                self._positions[last] = position
 
 
 @dataclass
 class Shelf:
-    """The committed state as far as the writers know it; a row may be gone by the time it is used."""
+    """The committed rows that the writers know; a row may have been deleted since."""
 
     authors: Ids
     books: Ids
@@ -71,7 +71,7 @@ class Shelf:
 
     @classmethod
     def load(cls, connection: psycopg.Connection[Any]) -> Shelf:
-        """What the business tables hold already."""
+        """Read the business tables."""
         with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
             authors = cursor.execute("select id from library.author order by id").fetchall()
             books = cursor.execute("select id from library.book order by id").fetchall()
@@ -83,7 +83,7 @@ Call = tuple[Callable[[UUID], None], UUID]
 
 @dataclass
 class Effects:
-    """What one transaction will have done once it is committed; events are counted by aggregate type."""
+    """Effects of one transaction when it is committed; events are counted by aggregate type."""
 
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)
@@ -93,9 +93,9 @@ class Effects:
 
 
 class Writer:
-    """Runs transactions over one connection. A step returns False when what it had picked is gone.
+    """Runs transactions over one connection. A step returns False when the row that it chose does not exist.
 
-    All steps lock authors before books, and books in ascending order: no two wait for each other.
+    All steps lock authors before books, and books in ascending order, to avoid deadlocks.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], rng: Random, shelf: Shelf) -> None:
@@ -109,7 +109,7 @@ class Writer:
             self._change_author: 8,
             self._change_books: 24,
             self._change_book_twice: 6,
-            self._change_beside_a_savepoint: 4,
+            self._change_after_savepoint_rollback: 4,
             self._move_book: 4,
             self._remove_book: 8,
             self._remove_author: 2,
@@ -118,15 +118,15 @@ class Writer:
         }
 
     def transact(self) -> tuple[Effects, bool]:
-        """Run one transaction that writes something; tell what it did, and whether it was committed."""
+        """Run one transaction that writes; return its effects and whether it was committed."""
         roll_back = self._rng.random() < ROLLED_BACK
-        steps = self._drawn_steps()
+        steps = self._random_steps()
         while True:
             wrote, effects = self._attempt(next(steps), roll_back=roll_back)
             if wrote:
                 return effects, not roll_back
 
-    def _drawn_steps(self) -> Iterator[Callable[[Effects], bool]]:
+    def _random_steps(self) -> Iterator[Callable[[Effects], bool]]:
         yield from self._rng.choices(list(self._steps), list(self._steps.values()), k=ATTEMPTS)
         yield self._add_author  # always possible
 
@@ -137,7 +137,7 @@ class Writer:
                 wrote = step(effects)
                 if roll_back or not wrote:
                     raise psycopg.Rollback
-        except (DeadlockDetected, SerializationFailure):  # sessions of others are in the way: draw again
+        except (DeadlockDetected, SerializationFailure):  # conflicts with another session: choose again
             wrote = False
         for call, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
             call(key)
@@ -172,16 +172,15 @@ class Writer:
         for author in self._shelf.authors.choose(self._rng):
             for book in self._shelf.books.choose(self._rng):
                 for _ in range(2):
-                    # With the author, whose lock then comes first. The second update would take it
-                    # anyway, after the book's: PostgreSQL checks the foreign key of a row that the
-                    # transaction itself has written even when the key is the same.
+                    # With the author, so that it is locked first. The second update would lock it after the book:
+                    # PostgreSQL checks the foreign key of a row that the transaction itself has written.
                     fields = samples.book(self._rng)
                     fields["author_id"] = author
                     effects.states["book"] += library.change_book(self._connection, book, **fields)
         return bool(effects.states.total())
 
-    def _change_beside_a_savepoint(self, effects: Effects) -> bool:
-        """Take back one part of the transaction, and leave the other."""
+    def _change_after_savepoint_rollback(self, effects: Effects) -> bool:
+        """Roll back to a savepoint, then change books in the same transaction."""
         with self._connection.transaction():
             self._new_author(Effects())
             raise psycopg.Rollback
@@ -216,7 +215,7 @@ class Writer:
         """Change, remove and add again one book: the tombstone in the middle must not win."""
         for author in self._shelf.authors.choose(self._rng):
             for book in self._shelf.books.choose(self._rng):
-                # The change also locks the author, who is therefore still there for the new book.
+                # The change also locks the author, so that the new book can refer to it.
                 if library.change_book(self._connection, book, author_id=author):
                     effects.states["book"] += 1
                     effects.tombstones["book"] += library.remove_book(self._connection, book)

@@ -140,10 +140,8 @@ def test_render_needs_no_address_of_a_service(
 def test_the_stack_is_not_up(called: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = called("plan")
     assert (code, out) == (1, "")
-    assert err.splitlines() == [
-        "error: the embedded stack is not running",
-        "hint:  start it with `outbox stack up`",
-    ]
+    assert "error: the embedded stack is not running\n" in err
+    assert "`outbox stack up`" in err
 
 
 def test_a_polite_kill_ends_like_control_c(workspace: Path) -> None:

@@ -84,13 +84,13 @@ def test_profiles_change_their_lines_and_no_password(repository: Path, tmp_path:
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
 
 
-TOGETHER = "error: the profiles secure and three-brokers do not go together"
+TOGETHER = "error: the profiles secure and three-brokers cannot be combined"
 
 
 @pytest.mark.parametrize(
     ("profiles", "error"),
     [
-        (["safe"], "error: there is no profile safe\n"),
+        (["safe"], "error: unknown profile safe\n"),
         (
             ["secure", "observability", "three-brokers"],
             TOGETHER,
@@ -108,8 +108,8 @@ def test_a_profile_that_cannot_be_is_refused(repository: Path, tmp_path: Path, p
 @pytest.mark.parametrize(
     ("port", "error"),
     [
-        ("15432", "error: compose/.env: port 15432 stands twice: POSTGRES_PORT REGISTRY_PORT\n"),
-        ("abc", "error: compose/.env: REGISTRY_PORT=abc is no port\n"),
+        ("15432", "error: compose/.env: port 15432 is used twice: POSTGRES_PORT REGISTRY_PORT\n"),
+        ("abc", "error: compose/.env: REGISTRY_PORT=abc is not a port\n"),
     ],
 )
 def test_ports_that_cannot_be_are_told_before_anything_is_built(
@@ -151,7 +151,7 @@ def test_without_an_engine_the_script_says_so_and_how_to_get_one(repository: Pat
     script = str(repository / "scripts" / "container-engine.sh")
     done = call(["sh", script, "status"], tmp_path, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
     assert done.returncode == 1
-    assert done.stderr == ("error: no container engine answers (docker info)\nhint:  scripts/container-engine.sh up\n")
+    assert done.stderr == ("error: no container engine responds (docker info)\nhint:  scripts/container-engine.sh up\n")
 
 
 def test_an_unknown_command_prints_the_usage(repository: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_equal_whatever_the_spelling(row: dict[str, Any]) -> None:
     result = books([source_row()], [row])
     assert result.match
     assert (result.source_rows, result.target_rows) == (1, 1)
-    assert result.words() == "warehouse book: 1 rows, all equal"
+    assert result.summary() == "warehouse book: 1 rows, all equal"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_missing_unexpected_and_duplicated_rows() -> None:
     assert result.unexpected == (str(other),)
     assert result.duplicated == (str(UUID(int=1)),)
     assert (result.source_rows, result.target_rows) == (2, 3)
-    assert result.words() == "warehouse book: 2 rows, 1 missing, 1 unexpected, 1 duplicated"
+    assert result.summary() == "warehouse book: 2 rows, 1 missing, 1 unexpected, 1 duplicated"
 
 
 def test_only_the_first_keys_are_kept_and_all_are_counted() -> None:
@@ -159,7 +159,7 @@ def test_only_the_first_keys_are_kept_and_all_are_counted() -> None:
 
 def test_values_are_nowhere_in_the_result() -> None:
     result = books([source_row(title="s3cr3t")], [target_row(title="s3cr3t too")])
-    assert "s3cr3t" not in repr(result) + result.words()
+    assert "s3cr3t" not in repr(result) + result.summary()
 
 
 def test_empty_sides_match() -> None:
@@ -211,7 +211,7 @@ class TestSchemas:
         ],
     )
     def test_other_types_are_refused(self, avro: Any) -> None:
-        with pytest.raises(ConfigurationError, match="field x has an Avro type"):
+        with pytest.raises(ConfigurationError, match="field x: unsupported Avro type"):
             canonical_forms({"fields": [{"name": "x", "type": avro}]})
 
 

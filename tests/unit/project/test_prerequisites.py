@@ -59,7 +59,7 @@ def test_a_bare_machine(bare: Path) -> None:
     done = run(bare)
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
-    assert lines[0] == "error: this machine lacks:"
+    assert lines[0] == "error: missing prerequisites:"
     assert "  - Python 3.11 or later (python3 is not there)" in lines
     assert "  - Maven (mvn)" in lines
     assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(bare)
@@ -87,7 +87,7 @@ def test_a_python_that_will_not_do(bare: Path, tmp_path: Path, script: str, miss
     tool(bare, "python3", script)
     done = run(bare, JAVA_HOME=jdk(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.splitlines()[:3] == ["error: this machine lacks:", f"  - {missing}", "  - Maven (mvn)"]
+    assert done.stderr.splitlines()[:3] == ["error: missing prerequisites:", f"  - {missing}", "  - Maven (mvn)"]
 
 
 @pytest.mark.parametrize(
