@@ -1,4 +1,4 @@
-"""What a change of schema means to existing records. Logical types in detail: tests/spark/decoding/test_compatibility.py."""
+"""Effect of a schema change on existing records. Logical types: tests/spark/decoding/test_compatibility.py."""
 
 from __future__ import annotations
 
