@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outbox_kit.pipeline import environment, model
+from outbox_kit.pipeline import environment, materialization, model
 
 PAGE = "docs/pipeline.md"
 MARKER = (
@@ -32,7 +32,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
             model.Backfill,
             model.DeadLetter,
             model.Connector,
-            model.Materialization,
+            materialization.Materialization,
         ],
     ),
     (

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
-    StringConstraints,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from outbox_kit.pipeline import header_names
+from outbox_kit.pipeline import names
+from outbox_kit.pipeline.materialization import Materialization
+from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
 
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, with a topic and schema of its own."""
@@ -39,21 +39,6 @@ Compatibility = Literal[
 PayloadFormat = Literal["json", "avro", "confluent-avro", "text"]
 BINARY_FORMATS = frozenset({"avro", "confluent-avro"})
 """Formats whose payload column is bytea."""
-
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
-QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
-# Valid in topic names, slot names and subjects.
-TopicPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
-# PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".
-SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
-# Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
-EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
-
-
-class Model(BaseModel):
-    """Base of all models: unknown keys are errors, instances are immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Columns(Model):
@@ -109,7 +94,7 @@ class Source(Model):
     @classmethod
     def valid_header_names(cls, columns: dict[str, str]) -> dict[str, str]:
         """Require unique names that the contract does not use."""
-        header_names.validate_names(columns)
+        names.validate_names(columns)
         return columns
 
     @field_validator("cloudevents_source")
@@ -117,14 +102,14 @@ class Source(Model):
     def uri_reference(cls, source: str | None) -> str | None:
         """Require a URI reference that is not empty, as CloudEvents 1.0.2 does."""
         if source is not None:
-            header_names.validate_source(source)
+            names.validate_source(source)
         return source
 
     @model_validator(mode="after")
     def no_cloudevents_names(self) -> Source:
         """Reject names that CloudEvents uses."""
         if self.cloudevents_source is not None:
-            header_names.validate_cloudevents_names(self.header_columns)
+            names.validate_cloudevents_names(self.header_columns)
         return self
 
     @property
@@ -295,47 +280,6 @@ class Connector(Model):
             msg = f"{protected[0]} cannot be overridden: rows could be lost; to change it, copy the template"
             raise ValueError(msg)
         return overrides
-
-
-class Materialization(Model):
-    """One table, materialized from the topic of one aggregate type."""
-
-    aggregate: str = Field(description="Aggregate type, a key of `aggregates`.")
-    target: str = Field(description="Target, a key of `targets` in the environment file.")
-    table: Identifier = Field(description="Table name in the target.")
-    mode: Literal["hard-delete", "soft-delete", "history"] = Field(
-        default="hard-delete",
-        description="Rows of a deleted key: `hard-delete` removes the row; `soft-delete` retains the last row with "
-        "`_deleted_at`; `history` retains every version with its validity period (PostgreSQL and Delta).",
-    )
-    key_format: Literal["text", "json", "json-with-schema"] = Field(
-        default="text",
-        description="Format of record keys. `text` also accepts Avro strings in Confluent's wire format.",
-    )
-    value_format: Literal["avro", "json", "json-with-schema"] = Field(
-        default="avro",
-        description="Format of record values. `avro` reads the schema id of each record from its prefix or its header; "
-        "the JSON formats are those of Kafka Connect's JsonConverter.",
-    )
-    schema_version: int | None = Field(
-        default=None, ge=1, description="Version of the subject that determines the columns. Default: the latest."
-    )
-    tombstone_ttl_hours: int = Field(
-        default=720,
-        ge=1,
-        description="Retention of deletions, in hours: until then a replay cannot restore a deleted key.",
-    )
-    missed_tombstones: Literal["reconcile", "refuse"] = Field(
-        default="reconcile",
-        description="Handling of a last run that is longer ago than the topic's delete.retention.ms: reconcile the "
-        "table with the topic, or refuse to run.",
-    )
-    max_quarantined: int = Field(
-        default=1000,
-        ge=0,
-        description="Maximum number of quarantined records per batch; a batch with more is not written, and the run "
-        "fails.",
-    )
 
 
 class Pipeline(Model):

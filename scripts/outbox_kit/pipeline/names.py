@@ -1,12 +1,24 @@
-"""Validation of record header names and of the CloudEvents source."""
+"""Base of the models, types of names, and validation of record header names."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from outbox_kit.record_headers import CONTRACT_HEADERS
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+QualifiedTable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$", max_length=127)]
+# Valid in topic names, slot names and subjects.
+TopicPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
+# PostgreSQL: "Slot names may only contain lower case letters, numbers, and the underscore character".
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=63)]
+# Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
+EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
 
 DEAD_LETTER = ("dead_letter_reason", "dead_letter_message")
 
@@ -20,6 +32,12 @@ ADDRESS = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
 CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
 REFERENCE = re.compile(rf"{CHARACTER}*(?:#{CHARACTER}*)?")
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
+
+
+class Model(BaseModel):
+    """Base of all models: unknown keys are errors, instances are immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def validate_names(columns: Mapping[str, str]) -> None:
