@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import BaseModel
-from tests.unit.pipeline.draft7 import errors
+from tests.unit.draft7 import errors
 
 from outbox_kit.pipeline import Environment, Pipeline, generated_docs
 from outbox_kit.pipeline.generated_docs import environment_schema, pipeline_schema
