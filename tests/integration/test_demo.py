@@ -125,7 +125,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         lines = []
         for line in demo.stderr:
             lines.append(line)
-            if line.startswith("postgres answers"):
+            if line.startswith("postgres is ready"):
                 demo.send_signal(signal.SIGINT)
         demo.wait(timeout=DEMO_SECONDS)
     assert demo.returncode == 130, "".join(lines)
