@@ -128,5 +128,5 @@ def test_the_source_is_what_the_files_say(tmp_path: Path) -> None:
     )
     assert sources == {"book": book}
     assert "admin_password" not in repr(book)
-    with pytest.raises(ConfigurationError, match="none of the selected aggregates has `backfill`"):
+    with pytest.raises(ConfigurationError, match="no selected aggregate has `backfill`"):
         load_sources(connectors / "library.yaml", "local", {"other"})
