@@ -1,0 +1,94 @@
+"""Form of build/bench/NAME.json: keys and the names of ratios and values on which scripts rely."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.benchmarks import latency, plan, report, smt, source
+from tests.benchmarks.source_drain import Drain
+
+MACHINE = {"cpus": 2, "load": 0.0, "python": "3"}
+FORM = ["machine", "samples", "measures", "ratios", "values"]
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(report, "REPOSITORY", tmp_path)
+    monkeypatch.delenv("DOCS", raising=False)
+    return tmp_path
+
+
+def published(repository: Path, name: str) -> dict[str, Any]:
+    document = json.loads((repository / "build" / "bench" / f"{name}.json").read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    assert list(document)[: len(FORM)] == FORM
+    assert all(isinstance(rounds, list) for rounds in document["samples"].values())
+    assert set(document["measures"]) <= set(document["samples"])
+    return document
+
+
+def jmh(case: smt.Case, nanoseconds: float) -> dict[str, Any]:
+    """One result in JMH's JSON format."""
+    metric = {"rawData": [[nanoseconds]]}
+    secondary = {"processorNanos": metric, "gc.alloc.rate.norm": {"rawData": [[100.0]]}}
+    names = {"vmName": "JVM", "vmVersion": "17"}
+    return {"params": {"run": case.run}, "primaryMetric": metric, "secondaryMetrics": secondary, **names}
+
+
+def test_smt(repository: Path) -> None:
+    slower = {"router_avro300": 2.0, "eventrouter_avro300": 8.0}
+    smt._report([[jmh(case, slower.get(case.name, 4.0)) for case in smt.CASES]], dict(MACHINE))
+    document = published(repository, "smt")
+    assert document["ratios"]["avro300_time_vs_eventrouter_avro"] == 0.25
+    assert document["ratios"]["avro300_time_vs_eventrouter_string"] == 0.5
+    assert document["values"]["router_avro300_ns"] == 2.0
+    assert document["values"]["router_avro300_bytes"] == 100.0
+
+
+def drained(rate: float) -> Drain:
+    """1,000 events at a rate, with 2 s of the worker's CPU time."""
+    return Drain(1000, 1000 / rate, 2.0, 1.0, 0.5, from_resume=1.0, bytes_per_value=134)
+
+
+def test_source(repository: Path) -> None:
+    rates = {"router": 90.0, "router linger.ms=0": 120.0, "eventrouter_avro": 60.0, "eventrouter_string": 80.0}
+    samples = {name: [drained(rate)] for name, rate in {**rates, "constant_bytes": 100.0, "raw_decode": 240.0}.items()}
+    source.report(samples, dict(MACHINE))
+    document = published(repository, "source")
+    assert document["ratios"] == {
+        "router_vs_eventrouter_avro": 1.5,
+        "router_vs_eventrouter_string": 1.125,
+        "router_vs_constant_bytes": 0.9,
+        "router_vs_raw_decode": 0.375,
+        "best_vs_raw_decode": 0.5,
+        "best_vs_eventrouter_avro": 2.0,
+    }
+    assert document["values"]["router_worker_s_per_million"] == 2000.0
+
+
+def test_latency(repository: Path) -> None:
+    milliseconds = {"router": 10.0, "eventrouter": 20.0, "eventrouter_defaults": 400.0}
+    samples = {
+        latency.Cell(rate, exactly_once, variant): latency.Samples([[value]], [0.0])
+        for variant, value in milliseconds.items()
+        for exactly_once in (True, False)
+        for rate in latency.RATES
+    }
+    latency.report(samples, dict(MACHINE))
+    document = published(repository, "latency")
+    assert document["ratios"]["latency_p50_vs_eventrouter"] == 0.5
+    assert document["ratios"]["latency_p99_vs_eventrouter_without_eos"] == 0.5
+    assert document["ratios"]["latency_p50_vs_eventrouter_defaults"] == 0.025
+    assert document["values"]["latency200_p50_ms"] == 10.0
+    assert document["values"]["latency200_p99_ms_without_eos"] == 10.0
+
+
+def test_plan(repository: Path) -> None:
+    seconds = {"version": 1.0, "plan": 1.5, "plan_database": 1.25}
+    plan._report({name: [plan.Sample(value, value)] for name, value in seconds.items()}, dict(MACHINE))
+    document = published(repository, "plan")
+    assert document["ratios"]["plan_vs_version"] == 1.5
+    assert document["values"]["plan_s"] == 1.5
