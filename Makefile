@@ -134,7 +134,7 @@ unit:
 
 test: check older-postgres ## Run everything that CI runs: check, Spark tests, integration tests on the embedded stack.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 tests/spark --durations=15 --junitxml=build/junit-spark.xml
-	@$(WITH_JAVA) $(BIN)/pytest -q tests/integration --durations=10 --junitxml=build/junit.xml
+	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 --dist loadfile tests/integration --durations=10 --junitxml=build/junit.xml
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
 	else echo "left out: tests/compose, the stack in containers (no engine; scripts/container-engine.sh up)"; fi
@@ -169,7 +169,7 @@ bench-latency: setup ## Measure the latency from commit to consumer, against Eve
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
 bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes; QUICK=1 two; FULL=1 to 10M events.
-	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize.py
+	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
 
 $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
 	@echo "resolving Debezium's JDBC sink into build/bench/plugins (about 60 MB)"

@@ -67,7 +67,9 @@ class Composed:
 
     def materialize(self, *arguments: str, **environ: str) -> Finished:
         """The job, on this machine."""
-        return self._python("outbox_spark.commands.materialize", "-e", self.environment, "--target", "warehouse", *arguments, **environ)
+        return self._python(
+            "outbox_spark.commands.materialize", "-e", self.environment, "--target", "warehouse", *arguments, **environ
+        )
 
     @property
     def environment(self) -> str:
@@ -118,7 +120,9 @@ class Composed:
 
     def wait_answers(self, number: int) -> None:
         """Until a worker answers on this machine."""
-        wait_for(f"connect-{number}", lambda: health_checks.check_connect(self.connect(number), ()), seconds=HEALTHY_SECONDS)
+        wait_for(
+            f"connect-{number}", lambda: health_checks.check_connect(self.connect(number), ()), seconds=HEALTHY_SECONDS
+        )
 
     def rows(self, query: str) -> list[Any]:
         """Rows of the target database."""

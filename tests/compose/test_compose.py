@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.compose.composed import REPOSITORY, Composed
 from tests.integration.support import Finished, headers, records
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.sending import emit
 from outbox_kit.waiting import Seen, wait_for

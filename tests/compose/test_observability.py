@@ -14,7 +14,7 @@ import requests
 import yaml
 from tests.compose.composed import REPOSITORY, Composed, composed
 from tests.conftest import make_project
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.stack.ports import HOST
 from outbox_kit.waiting import Seen, wait_for

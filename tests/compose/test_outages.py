@@ -11,7 +11,7 @@ import pytest
 from tests.compose.composed import REPOSITORY, Composed, composed
 from tests.conftest import make_project
 from tests.integration.support import Finished, headers, records, run
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.waiting import Seen, wait_for
 

@@ -18,7 +18,7 @@ import pytest
 from psycopg import pq
 
 from outbox_kit.stack.services.postgres import render_settings, server_settings
-from outbox_kit.stack.services.postgres_home import extract, fits_machine, change_owner, postgres_user
+from outbox_kit.stack.services.postgres_home import change_owner, extract, fits_machine, postgres_user
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen, wait_for
 

@@ -1,4 +1,4 @@
-"""Connectors that `adopt` accepts, and their offsets. The replacement itself: tests/integration/test_migrating.py."""
+"""Connectors that `adopt` accepts, and their offsets."""
 
 from __future__ import annotations
 

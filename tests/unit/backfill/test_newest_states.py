@@ -1,4 +1,4 @@
-"""SQL statements for the `backfill` of a pipeline file. Their effect: tests/integration/test_backfill.py."""
+"""SQL statements for the `backfill` of a pipeline file. Their effect: tests/integration/operations/test_backfill.py."""
 
 from __future__ import annotations
 

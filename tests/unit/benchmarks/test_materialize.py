@@ -9,9 +9,9 @@ from typing import Any
 
 import fastavro
 import pytest
-from tests.benchmarks.materialize_events import SCHEMA, SHAPES, Books, book_key, marker_key
-from tests.benchmarks.materialize_memory import Peak
-from tests.benchmarks.materialize_report import Results, Sample, tables
+from tests.benchmarks.materialize.events import SCHEMA, SHAPES, Books, book_key, marker_key
+from tests.benchmarks.materialize.memory import Peak
+from tests.benchmarks.materialize.report import Results, Sample, tables
 from tests.benchmarks.report import Bound
 
 from outbox_spark.kafka.ordering import SEQUENCE_LENGTH

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.connect.fake_connect import FakeConnect
 from tests.unit.connect.samples import written
 from tests.unit.deployment.samples import CONFIRMED, PLUGINS, Deployed, Given, Serve, registered, service
+from tests.unit.fake_connect import FakeConnect
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request, ScriptedServer
 

@@ -1,4 +1,4 @@
-"""What destroy would delete and keep; tests/integration/test_destroy.py does it."""
+"""What destroy would delete and keep; tests/integration/deployment/test_destroy.py does it."""
 
 from __future__ import annotations
 

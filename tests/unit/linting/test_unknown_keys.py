@@ -18,7 +18,7 @@ from outbox_kit.rules import Check, Status
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 BINARY = "io.debezium.converters.BinaryDataConverter"
 DELEGATE = "value.converter.delegate.converter.type"
-# In the embedded stack these come from the worker; see tests/integration/test_lint.py.
+# In the embedded stack these come from the worker; see tests/integration/deployment/test_lint.py.
 DEFINED: dict[str, list[str]] = {
     CONNECTOR: [key for key in target().config if not key.startswith(("transforms.", "value.converter."))],
     "io.outboxkit.smt.OutboxRouter": [

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
-from tests.benchmarks.materialize_events import Books, Sender
+from tests.benchmarks.materialize.events import Books, Sender
 from tests.benchmarks.stage import PARTITIONS, Stage
 from tests.conftest import REPOSITORY
 

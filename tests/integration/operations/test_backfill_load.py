@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Message
+from tests.integration.operations.test_backfill import PARTITIONS, QUERY, SCHEMA, Connection, entry, make_items
 from tests.integration.support import Deploy, arrived, decode, headers, records
-from tests.integration.test_backfill import PARTITIONS, QUERY, SCHEMA, Connection, entry, make_items
 
 from outbox_kit.backfill import Options, backfill
 from outbox_kit.deployment import Deployment

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from tests.integration.support import Deploy, Finished, Run, arrived, headers, in_process, records
-from tests.integration.test_records import book, send, send_within
+from tests.integration.transforms.test_records import book, send, send_within
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
@@ -231,9 +231,7 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     source = operate.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert slot_changes.count_between(connection, source, **after) == 1, (
-            "by its commit, not by its own position"
-        )
+        assert slot_changes.count_between(connection, source, **after) == 1, "by its commit, not by its own position"
     run("resume")
     arrived(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True

@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
 from tests.integration.support import Deploy, arrived, decode
-from tests.integration.test_records import book
+from tests.integration.transforms.test_records import book
 
 from outbox_kit.deployment import Deployment, apply
 from outbox_kit.progress import silent

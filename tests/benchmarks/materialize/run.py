@@ -16,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tests.benchmarks import materialize_batches, materialize_jdbc_sink, materialize_report
-from tests.benchmarks import materialize_variants as variants
-from tests.benchmarks.materialize_memory import Peak, peak
-from tests.benchmarks.materialize_place import POSTGRES, Place, Stock, place
-from tests.benchmarks.materialize_report import Results, Sample
+from tests.benchmarks.materialize import batches, jdbc_sink, report, variants
+from tests.benchmarks.materialize.memory import Peak, peak
+from tests.benchmarks.materialize.place import POSTGRES, Place, Stock, place
+from tests.benchmarks.materialize.report import Results, Sample
 from tests.benchmarks.meters import processor_seconds
 from tests.benchmarks.report import machine
 from tests.benchmarks.stage import PLUGINS, say, stage
@@ -52,10 +51,10 @@ def main() -> int:
             if _wanted("memory"):
                 results.peaks.append(_peak(here, stock, EVENTS))
         if _wanted("batches"):
-            results.batches = materialize_batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
+            results.batches = batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
             _grow(here, results)
-    materialize_report.publish_results(results)
+    report.publish_results(results)
     return 0
 
 
@@ -135,7 +134,7 @@ def _naive(here: Place, stock: Stock, table: str, results: Results) -> None:
 
 def _jdbc_sink(here: Place, stock: Stock, table: str, results: Results) -> None:
     here.settle()
-    results.add("jdbc-sink", Sample(materialize_jdbc_sink.drain(here, stock.topic, table), 0.0))
+    results.add("jdbc-sink", Sample(jdbc_sink.drain(here, stock.topic, table), 0.0))
     results.agree("jdbc-sink", here.count(table))
     here.forget(POSTGRES, table)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
+from tests.integration.deployment.test_recovery import drop_slot
 from tests.integration.support import Deploy, Outbox
-from tests.integration.test_recovery import drop_slot
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.verification.check_catalogue import IDS

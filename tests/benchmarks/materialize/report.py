@@ -6,7 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.benchmarks.materialize_memory import Peak
+from tests.benchmarks.materialize.memory import Peak
 from tests.benchmarks.report import Bound, bound_table, document, markdown, publish
 
 # (ratio, variant, reference, must, goal)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tests.benchmarks.materialize_place import POSTGRES, Place, Stock
-from tests.benchmarks.materialize_variants import materialize
+from tests.benchmarks.materialize.place import POSTGRES, Place, Stock
+from tests.benchmarks.materialize.variants import materialize
 from tests.benchmarks.stage import say
 
 from outbox_spark.jobs.model import MaterializeJob

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import psycopg
 from tests.integration.support import Deploy, Outbox, arrived, headers
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment

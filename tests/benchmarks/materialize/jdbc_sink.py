@@ -9,8 +9,8 @@ from typing import LiteralString
 
 import psycopg
 from psycopg.sql import SQL, Identifier
-from tests.benchmarks.materialize_events import marker_key
-from tests.benchmarks.materialize_place import Place
+from tests.benchmarks.materialize.events import marker_key
+from tests.benchmarks.materialize.place import Place
 from tests.benchmarks.stage import PARTITIONS
 
 from outbox_kit.connect import lifecycle as connect_lifecycle

@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.integration.support import Deploy, arrived
-from tests.integration.test_records import book
+from tests.integration.transforms.test_records import book
 
 from outbox_kit.demo.run import SHORT_RUN
 from outbox_kit.deployment import Deployment

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from confluent_kafka import Message
 from tests.integration.support import Deploy, arrived, decode, headers, records
-from tests.integration.test_records import book, murmur2_partition, send
+from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.demo.run import SHORT_RUN
@@ -27,7 +27,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.verification import verify
 from outbox_kit.waiting import Seen, wait_for
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "records"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"
 TABLE = "public.chain_event"
 # What Connect has no type for, and what converters lose: optional enums and records, maps, micro- and nanoseconds.

@@ -12,7 +12,7 @@ import psycopg
 import requests
 from tests.integration.outbox_rows import RUNNING, insert, state_of
 from tests.integration.support import Deploy, arrived, decode, headers, records
-from tests.integration.test_records import book, murmur2_partition
+from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.connector_config import transforms
 from outbox_kit.pipeline import load_files, render_connector
@@ -147,7 +147,7 @@ def test_a_worker_that_looks_at_manifests_only_lists_our_transforms(
     listing = requests.get(f"{state.connect}/connector-plugins", params={"connectorsOnly": "false"}, timeout=30)
     listing.raise_for_status()
     found = {entry["class"]: Plugin(entry["type"], entry.get("version", "")) for entry in listing.json()}
-    version = re.search(r"<version>([^<]+)</version>", (Path(__file__).parents[2] / "smt" / "pom.xml").read_text())
+    version = re.search(r"<version>([^<]+)</version>", (Path(__file__).parents[3] / "smt" / "pom.xml").read_text())
     assert version is not None
     names = declared(project)
     assert len(names) == len(set(names)) >= 5

@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.integration.support import Deploy, arrived, headers, in_process
-from tests.integration.test_records import book, murmur2_partition, send
+from tests.integration.transforms.test_records import book, murmur2_partition, send
 
 from outbox_kit.connect import state as connect_state
 from outbox_kit.deployment import Deployment

@@ -15,8 +15,8 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
-from tests.benchmarks.materialize_events import SCHEMA
-from tests.benchmarks.materialize_place import Place
+from tests.benchmarks.materialize.events import SCHEMA
+from tests.benchmarks.materialize.place import Place
 
 from outbox_spark.jobs.model import Committed, MaterializeJob, Outcome, ReadRange
 from outbox_spark.kafka.ordering import sequence_of

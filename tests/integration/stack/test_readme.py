@@ -17,7 +17,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 SHOWN = [
     shlex.split(line.partition("#")[0])[1:] for line in re.findall(r"^\.venv/bin/outbox .*$", README, re.MULTILINE)
 ]
-# Ends the stack that the other tests need; tests/integration/test_stack.py runs it on its own.
+# Ends the stack that the other tests need; tests/integration/stack/test_stack.py runs it on its own.
 NOT_HERE = [["stack", "down", "--purge"]]
 # Those for the stack in containers; tests/compose/test_compose.py runs them.
 IN_CONTAINERS = [["-e", "compose", "apply", "--yes"], ["-e", "compose", "verify"]]

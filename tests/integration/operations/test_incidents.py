@@ -19,7 +19,7 @@ import pytest
 import yaml
 from psycopg.types.json import Jsonb
 from tests.integration.support import Finished, arrived, in_process, live_keys
-from tests.integration.test_records import book
+from tests.integration.transforms.test_records import book
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply, open_deployment
@@ -29,7 +29,7 @@ from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
 NAME, TOPIC = "incidents", "incidents.book"
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 BLOCK = re.compile(r"^```sh incident=(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXIT_CODE = re.compile(r"#.*exit code (\d)")
 BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))

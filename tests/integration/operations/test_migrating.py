@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, arrived, headers, in_process, records
-from tests.integration.test_records import book
+from tests.integration.transforms.test_records import book
 
 from outbox_kit.backfill import adopt
 from outbox_kit.connect import lifecycle as connect_lifecycle

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.benchmarks.materialize_place import POSTGRES, job_for, targets
-from tests.benchmarks.materialize_variants import quiet
+from tests.benchmarks.materialize.place import POSTGRES, job_for, targets
+from tests.benchmarks.materialize.variants import quiet
 from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState

@@ -21,7 +21,7 @@ from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
 from outbox_kit.waiting import Seen, wait_for
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 POSTGRES = ("postgres",)
 
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 from tests.integration.outbox_rows import LOAN_1, LOAN_2, RUNNING, ids_by_version, insert, letter, schema_id, state_of
 from tests.integration.support import Deploy, arrived, decode, headers, records
-from tests.integration.test_records import book, murmur2_partition
+from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment, apply

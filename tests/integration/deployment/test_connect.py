@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 import yaml
 from tests.integration.support import Deploy, Outbox, arrived
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY

@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.integration.support import Deploy, arrived, decode, headers, records
-from tests.integration.test_records import book, murmur2_partition
+from tests.integration.transforms.test_records import book, murmur2_partition
 
 from outbox_kit.deployment import Deployment, make_plan
 from outbox_kit.progress import silent

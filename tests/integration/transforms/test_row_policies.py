@@ -9,7 +9,7 @@ import psycopg
 import yaml
 from tests.integration.outbox_rows import RUNNING, insert, state_of
 from tests.integration.support import Deploy, arrived, headers, records
-from tests.integration.test_records import book
+from tests.integration.transforms.test_records import book
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment, apply, open_deployment

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import yaml
 from tests.integration.support import Deploy, Finished, Outbox, arrived, decode
-from tests.integration.test_records import book, send
+from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
@@ -270,7 +270,7 @@ def test_the_documents_example_has_the_form_of_real_output(outbox: Outbox, make_
     """docs/plan.md shows what programs may rely on."""
     make_pipeline("documented")
     plan = planned(outbox, "documented")
-    text = (Path(__file__).parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
     example = json.loads(text.split("```json\n")[1].split("```")[0])
     assert example.keys() == plan.keys()
     assert {key: type(value) for key, value in example.items()} == {key: type(value) for key, value in plan.items()}
