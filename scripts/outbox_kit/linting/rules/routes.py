@@ -184,9 +184,7 @@ def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
     expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
     if lint_input.config and actual != expected:
         remedy = "use template outbox-postgres-messages with source.message_prefix, and only then"
-        yield violation(
-            f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}, for a table", remedy
-        )
+        yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}, for a table", remedy)
     for router in lint_input.routers:
         prefix = router.settings.get("message.prefix")
         if actual is not None and prefix != actual:

@@ -258,6 +258,4 @@ def topic_names(lint_input: LintInput) -> Iterator[Finding]:
 def no_effect(lint_input: LintInput) -> Iterator[Finding]:
     for key in WITHOUT_EFFECT:
         if lint_input.config.get(key, "false").lower() != "false":
-            yield violation(
-                f"{key}={lint_input.config[key]}", "left out", f"leave {key} out; `outbox apply` does it"
-            )
+            yield violation(f"{key}={lint_input.config[key]}", "left out", f"leave {key} out; `outbox apply` does it")
