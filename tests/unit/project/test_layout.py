@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted([*(ROOT / "scripts").rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py")])
 FUNCTION_LINES, FUNCTION_LINES_P90, FILE_LINES = 60, 30, 600
 FOLDER_MODULES = 15
+DOCUMENT_LINE = 120
 
 
 def functions(path: Path) -> list[tuple[str, int]]:
@@ -76,6 +77,16 @@ def test_no_folder_has_many_modules(pattern: str) -> None:
         if path.name not in {"__init__.py", "package-info.java", "conftest.py"}
     )
     assert {folder: count for folder, count in folders.items() if count > FOLDER_MODULES} == {}
+
+
+def test_lines_of_documents_are_short() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in pages
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > DOCUMENT_LINE
+    ] == []
 
 
 # --- imports
