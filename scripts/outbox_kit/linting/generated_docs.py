@@ -6,6 +6,7 @@ import sys
 
 from outbox_kit.linting.engine import RULES
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
+from outbox_kit.markdown import list_item
 
 INTRODUCTION = """# outbox lint
 
@@ -44,22 +45,20 @@ check overrides against it.
 
 ## Rules
 
-A rule of severity `warning` fails the command only with `--strict`.
+Each item has the id, the severity, the condition, and the reason for it. A rule of severity `warning` fails the
+command only with `--strict`.
 
-| id | the rule is that | why | severity |
-|---|---|---|---|
 """
 
 
 def page() -> str:
     """Return the whole page as Markdown."""
     rules = [*RULES, unknown_keys_rule(lambda _: ())]
-    rows = [f"| `{rule.id}` | {_cell(rule.guards)} | {_cell(rule.reason)} | {rule.severity} |\n" for rule in rules]
-    return INTRODUCTION + "".join(rows)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    items = [
+        list_item(f"`{rule.id}` ({rule.severity}): {rule.guards}.") + list_item(f"Reason: {rule.reason}.", "  ")
+        for rule in rules
+    ]
+    return INTRODUCTION + "".join(items)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Generator of the tables of docs/pipeline.md and of the JSON Schemas in connectors/, from the models.
+"""Generator of the reference in docs/pipeline.md and of the JSON Schemas in connectors/, from the models.
 
 `python -m outbox_kit.pipeline.generated_docs --write FOLDER` writes them into a project folder.
 """
@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from outbox_kit.markdown import list_item
 from outbox_kit.pipeline import environment, materialization, model
 
 PAGE = "docs/pipeline.md"
 MARKER = (
-    "<!-- Generated from here on by `python -m outbox_kit.pipeline.generated_docs --write .`; "
+    "<!-- Generated from here on by `python -m outbox_kit.pipeline.generated_docs --write .`;\n"
     "a test compares it with the models. -->\n"
 )
-TABLE_HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
 PAGES: list[tuple[str, list[type[BaseModel]]]] = [
     (
         "Pipeline file",
@@ -59,10 +59,10 @@ def files(folder: Path) -> dict[str, str]:
     """Return every generated file by its path in the project folder; of the page, the part below MARKER changes."""
     introduction, marker, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARKER)
     if not marker:
-        msg = f"{folder / PAGE} has no line {MARKER!r}"
+        msg = f"{folder / PAGE} has no {MARKER!r}"
         raise ValueError(msg)
     return {
-        PAGE: f"{introduction}{MARKER}\n{tables()}",
+        PAGE: f"{introduction}{MARKER}\n{reference()}",
         "connectors/pipeline.schema.json": _document(pipeline_schema()),
         "connectors/environment.schema.json": _document(environment_schema()),
     }
@@ -72,8 +72,8 @@ def _document(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def tables() -> str:
-    """Return the tables of all models as Markdown."""
+def reference() -> str:
+    """Return the keys of all models as Markdown."""
     sections = []
     for title, models in PAGES:
         sections += [f"## {title}\n", *map(_section, models)]
@@ -82,19 +82,18 @@ def tables() -> str:
 
 def _section(entry: type[BaseModel]) -> str:
     properties: dict[str, Any] = entry.model_json_schema()["properties"]
-    heading = f"### {entry.__name__}\n\n{(entry.__doc__ or '').strip()}\n\n{TABLE_HEAD}"
-    rows = []
+    section = f"### {entry.__name__}\n\n{(entry.__doc__ or '').strip()}\n\n"
     for name, field in entry.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else _default(field.default)
-        rows.append(f"| `{key}` | {_type(properties[key])} | {default} | {field.description or ''} |\n")
-    return heading + "".join(rows)
+        section += list_item(f"`{key}` ({_type(properties[key])}; {default}): {field.description or ''}")
+    return section
 
 
 def _default(value: object) -> str:
     if value is PydanticUndefined or isinstance(value, BaseModel):
-        return "see below"
-    return "none" if value is None or value in ([], {}) else f"`{value}`"
+        return "default: see below"
+    return "optional" if value is None or value in ([], {}) else f"default: `{value}`"
 
 
 def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form

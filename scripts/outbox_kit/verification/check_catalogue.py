@@ -10,6 +10,7 @@ from typing import Any
 
 from outbox_kit.connect import checks as connect_checks
 from outbox_kit.kafka import checks as kafka_checks
+from outbox_kit.markdown import list_item
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
 from outbox_kit.registry import checks as registry_checks
@@ -58,14 +59,12 @@ def page() -> str:
     """Return docs/verify.md as Markdown."""
     sections = [INTRODUCTION]
     for title, rules in SECTIONS:
-        rows = [f"| `{r.id}` | {r.severity.value} | {_cell(r.guards)} | {_cell(r.remedy)} |\n" for r in rules]
-        head = "| id | severity | what it guards | when it fails |\n|---|---|---|---|\n"
-        sections.append(f"## {title}\n\n{head}{''.join(rows)}")
+        items = [
+            list_item(f"`{r.id}` ({r.severity}): {r.guards}.") + list_item(f"When it fails: {r.remedy}.", "  ")
+            for r in rules
+        ]
+        sections.append(f"## {title}\n\n{''.join(items)}")
     return "\n".join(sections)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -14,5 +14,9 @@ def test_the_page_is_up_to_date(repository: Path) -> None:
 
 
 def test_every_rule_is_on_the_page_once() -> None:
-    listed = re.findall(r"^\| `(lint\.\S+)` ", generated_docs.page(), flags=re.MULTILINE)
+    listed = re.findall(r"^- `(lint\.\S+)` \(", generated_docs.page(), flags=re.MULTILINE)
     assert listed == [*(rule.id for rule in RULES), "lint.unknown-keys"]
+
+
+def test_lines_are_short() -> None:
+    assert max(map(len, generated_docs.page().splitlines())) <= 120

@@ -160,6 +160,7 @@ def test_only_status_changes_are_printed() -> None:
 def test_the_page_is_up_to_date(repository: Path) -> None:
     found = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
     assert found == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
+    assert max(map(len, found.splitlines())) <= 120
 
 
 def test_ids_are_unique_and_say_where() -> None:

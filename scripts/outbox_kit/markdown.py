@@ -1,0 +1,14 @@
+"""Markdown of the generated documents, in lines of at most 120 characters."""
+
+from __future__ import annotations
+
+import textwrap
+
+WIDTH = 118
+
+
+def list_item(text: str, indent: str = "") -> str:
+    """Return one list item, wrapped; `<` would begin an HTML tag."""
+    escaped = text.replace("<", "&lt;")
+    lines = textwrap.wrap(escaped, WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False)
+    return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"
