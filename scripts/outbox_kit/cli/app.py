@@ -7,22 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import __version__
-from outbox_kit.cli.commands import (
-    adopt,
-    backfill,
-    dead_letter,
-    demo,
-    deploy,
-    destroy,
-    lifecycle,
-    lint,
-    log_level,
-    offsets,
-    render,
-    stack,
-    stuck,
-    verify,
-)
+from outbox_kit.cli.commands import backfill, dead_letter, demo, deploy, lifecycle, lint, offsets, render, stack, verify
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
@@ -37,24 +22,30 @@ for command in (
     lint.lint,
     deploy.plan,
     deploy.apply,
-    destroy.destroy,
+    deploy.destroy,
     verify.verify,
     backfill.backfill,
     backfill.republish,
-    adopt.adopt,
-    log_level.log_level,
+    backfill.adopt,
+    lifecycle.log_level,
     demo.demo,
     lifecycle.status,
     lifecycle.restart,
     lifecycle.pause,
     lifecycle.resume,
     lifecycle.stop,
-    stuck.stuck,
+    lifecycle.stuck,
 ):
     app.command()(command)
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(dead_letter.app, name="dead-letter")
-app.add_typer(stack.app, name="stack")
+
+
+@common_options("output", "yes")
+def group(common: CommonOptions) -> None:
+    """Accept the common options between a group and its subcommand too."""
+
+
+for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):
+    app.add_typer(commands, name=name, callback=group)
 
 
 def _print_version(requested: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -13,7 +14,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_error
 from outbox_kit.deployment import Deployment, open_deployment
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Overrides
 
 
@@ -48,6 +52,16 @@ class CommonOptions:
     def deployment(self) -> AbstractContextManager[Deployment]:
         """Load the pipeline and environment files; connections are closed at the end."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
+
+    def confirm(self, question: str, *, hint: str) -> None:
+        """Return with --yes or after a confirmation, else exit with ERROR; never prompt without a terminal."""
+        if self.yes:
+            return
+        if not sys.stdin.isatty():
+            print_error(ConfigurationError("--yes is required: stdin is not a terminal", hint))
+            raise typer.Exit(exit_codes.ERROR)
+        if not typer.confirm(question, err=True):
+            raise typer.Exit(exit_codes.ERROR)
 
 
 def _declarations(
@@ -104,14 +118,14 @@ def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..
 
 
 def _common_of(context: typer.Context) -> CommonOptions:
-    """Merge both positions: an option after the command overrides the same one before it; --set adds up."""
-    before, after = context.find_root(), context
-    values = {name: before.params[name] for name in DECLARATIONS if name in before.params}
-    for name in DECLARATIONS.keys() & after.params.keys():
-        source = after.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            values[name] = after.params[name]
-    if after is not before:
-        values["settings"] = [*(before.params["settings"] or []), *(after.params["settings"] or [])]
-    values["settings"] = tuple(values["settings"] or ())
+    """Merge all positions: a later option on the command line overrides the same one before it; --set adds up."""
+    levels: list[Any] = [context]
+    while levels[0].parent is not None:
+        levels.insert(0, levels[0].parent)
+    values = dict(levels[0].params)
+    for level in levels[1:]:
+        for name in DECLARATIONS.keys() & level.params.keys():
+            if level.get_parameter_source(name).name == "COMMANDLINE":
+                values[name] = level.params[name]
+    values["settings"] = tuple(setting for level in levels for setting in level.params["settings"] or ())
     return CommonOptions(**{field.name: values[field.name] for field in fields(CommonOptions)})

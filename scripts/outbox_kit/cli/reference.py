@@ -57,8 +57,8 @@ def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as ab
     name, _ = parameter.get_help_record(context)
     if parameter.param_type_name == "argument":
         name = name.partition(" <")[0]  # without the Python type
-    environment = f" Environment variable: `{parameter.envvar}`." if parameter.envvar else ""
-    cells = [f"`{name}`", _default(parameter), parameter.help + environment]
+    variable = f"`${parameter.envvar}` or " if parameter.envvar else ""
+    cells = [f"`{name}`", variable + _default(parameter), parameter.help]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from outbox_kit.cli.app import app, group
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 
 PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
@@ -39,6 +40,14 @@ def parse(line: str, received: list[CommonOptions], **environ: str) -> CommonOpt
     def quiet(common: CommonOptions) -> None:
         received.append(common)
 
+    things = typer.Typer()
+
+    @things.command()
+    @common_options("output")
+    def show(common: CommonOptions) -> None:
+        received.append(common)
+
+    app.add_typer(things, name="things", callback=group)
     result = CliRunner().invoke(app, line.split(), env=environ)
     assert result.exit_code == 0, result.output
     return received[-1]
@@ -101,3 +110,23 @@ def test_the_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
 
 def test_settings_override_the_files(tmp_path: Path) -> None:
     assert CommonOptions(tmp_path / "a.yaml", "local", settings=("a=b", "c=d")).overrides.options == ("a=b", "c=d")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("things -e production --output json show", CommonOptions(PIPELINE, "production", output=Output.JSON)),
+        ("-e one things -e two show", CommonOptions(PIPELINE, "two")),
+        ("things -e two show -e three", CommonOptions(PIPELINE, "three")),
+        ("--set a=1 things --set b=2 show --set c=3", CommonOptions(PIPELINE, "local", ("a=1", "b=2", "c=3"))),
+    ],
+)
+def test_between_a_group_and_its_subcommand(received: list[CommonOptions], line: str, expected: CommonOptions) -> None:
+    assert parse(line, received) == expected
+
+
+def test_the_groups_of_the_command_line_accept_the_options(tmp_path: Path) -> None:
+    pipeline = tmp_path / "connectors" / "none.yaml"
+    for line in (f"offsets -p {pipeline} show", f"dead-letter -p {pipeline} list", f"stack -p {pipeline} status"):
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 1, result.output  # not 2, wrong usage: the options were accepted

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from outbox_kit import lsn
-from outbox_kit.cli.confirmation import confirm
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.operations import offsets
@@ -76,7 +75,7 @@ def reset(
         print_message(f"offset of the connector: {lsn.both(move.before)}; after the reset: {lsn.both(move.after)}")
         print_message(f"effect: {move.describe(None)}")
         hint = "run `outbox offsets show`, then `outbox offsets reset --yes`"
-        confirm(common, "Stop the connector and reset its offset?", hint=hint)
+        common.confirm("Stop the connector and reset its offset?", hint=hint)
         result = offsets.reset(target, source, print_message, skip=skip)
     if common.output is Output.JSON:
         print_json(
