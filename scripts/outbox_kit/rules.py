@@ -77,16 +77,19 @@ class Rule(Generic[T]):
         return Check(self.id, status, finding.actual, finding.expected, finding.remedy or self.remedy, severity)
 
 
-def rule(
-    rules: list[Rule[T]], identifier: str, *, guards: str, remedy: str, severity: Severity = Severity.ERROR
-) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
-    """Append a rule with exactly one finding to `rules`; reports keep the order of definition."""
+class Rules(list[Rule[T]]):
+    """Rules of one module; reports keep the order of definition."""
 
-    def add(condition: Callable[[T], Finding]) -> Callable[[T], Finding]:
-        rules.append(Rule(identifier, guards, severity, lambda data: [condition(data)], remedy))
-        return condition
+    def rule(
+        self, identifier: str, *, guards: str, remedy: str, severity: Severity = Severity.ERROR
+    ) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
+        """Append a rule with exactly one finding."""
 
-    return add
+        def add(condition: Callable[[T], Finding]) -> Callable[[T], Finding]:
+            self.append(Rule(identifier, guards, severity, lambda data: [condition(data)], remedy))
+            return condition
+
+        return add
 
 
 def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:

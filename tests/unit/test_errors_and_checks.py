@@ -10,7 +10,7 @@ from outbox_kit import errors
 from outbox_kit.changes import Change
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.progress import silent
-from outbox_kit.rules import Check, Finding, Rule, Severity, Status, evaluate, rule, unknown
+from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
 
 
 def test_the_drawing_names_every_error() -> None:
@@ -31,8 +31,8 @@ def test_errors_carry_message_and_hint(kind: type[OutboxKitError]) -> None:
 
 
 def checks_of(finding: Finding, severity: Severity = Severity.ERROR) -> list[Check]:
-    rules: list[Rule[None]] = []
-    rule(rules, "a.b", guards="it holds", remedy="do this", severity=severity)(lambda _: finding)
+    rules = Rules[None]()
+    rules.rule("a.b", guards="it holds", remedy="do this", severity=severity)(lambda _: finding)
     return evaluate(rules, None)
 
 
@@ -60,8 +60,8 @@ def test_the_check_of_a_finding(finding: Finding, severity: Severity, expected: 
 
 
 def test_rules_that_cannot_be_evaluated() -> None:
-    rules: list[Rule[None]] = []
-    rule(rules, "a.b", guards="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
+    rules = Rules[None]()
+    rules.rule("a.b", guards="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
     assert unknown(rules, "down") == [Check("a.b", Status.UNKNOWN, "down", "it holds", "do this")]
 
 

@@ -10,7 +10,7 @@ from outbox_kit.connect.lifecycle import is_running, status_text
 from outbox_kit.connect.state import INSTALL, State, is_in, missing_plugins
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.connect.verify_queries import Observed, Worker
-from outbox_kit.rules import Finding, Rule, Severity, rule
+from outbox_kit.rules import Finding, Rules, Severity
 
 EXACTLY_ONCE = "exactly.once.support"
 KIT_PACKAGE = "io.outboxkit."
@@ -29,11 +29,10 @@ class ConnectSnapshot:
     cluster: str | None
 
 
-RULES: list[Rule[ConnectSnapshot]] = []
+RULES = Rules[ConnectSnapshot]()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.reachable",
     guards="Kafka Connect responds",
     remedy="check connect.url in the environment file, and that a worker is running",
@@ -42,8 +41,7 @@ def _reachable(snapshot: ConnectSnapshot) -> Finding:
     return Finding(True, f"{len(snapshot.observed.versions)} plugins", "a response")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.cluster",
     guards="the workers use the Kafka cluster of the environment file",
     remedy="connect.url and kafka.bootstrap_servers belong to two clusters: correct one of them",
@@ -54,20 +52,14 @@ def _cluster(snapshot: ConnectSnapshot) -> Finding:
     return Finding(snapshot.observed.cluster == snapshot.cluster, snapshot.observed.cluster, snapshot.cluster)
 
 
-@rule(
-    RULES,
-    "connect.plugins",
-    guards="every class that the config names is installed",
-    remedy=INSTALL,
-)
+@RULES.rule("connect.plugins", guards="every class that the config names is installed", remedy=INSTALL)
 def _plugins(snapshot: ConnectSnapshot) -> Finding:
     missing = missing_plugins(snapshot.desired, list(snapshot.observed.versions))
     expected = "every class that the config names"
     return Finding(not missing, f"missing: {', '.join(missing)}" if missing else "all installed", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.smt-version",
     guards="the worker's transforms have the version of outbox-kit, whose config they read",
     remedy=INSTALL,
@@ -81,8 +73,7 @@ def _smt_version(snapshot: ConnectSnapshot) -> Finding:
     return Finding(installed == {__version__}, ", ".join(sorted(installed)), __version__)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.workers",
     guards="every worker has the plugins in the same version: the task may start on any of them",
     remedy=f"{INSTALL}, on each worker",
@@ -112,19 +103,13 @@ def _worker_problem(snapshot: ConnectSnapshot, worker: Worker) -> str:
     return f"{worker.url} has another version of {', '.join(different)}" if different else ""
 
 
-@rule(
-    RULES,
-    "connect.connector",
-    guards="the connector exists",
-    remedy="run `outbox apply`",
-)
+@RULES.rule("connect.connector", guards="the connector exists", remedy="run `outbox apply`")
 def _connector(snapshot: ConnectSnapshot) -> Finding:
     exists = snapshot.observed.actual.config is not None
     return Finding(exists, snapshot.name if exists else f"no connector {snapshot.name}", snapshot.name)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.running",
     guards="connector and task are RUNNING; a failure is shown with its root cause",
     remedy="FAILED: fix the cause, then `outbox restart`; PAUSED or STOPPED: `outbox resume`; see docs/operations.md",
@@ -143,11 +128,8 @@ def _running(snapshot: ConnectSnapshot) -> Finding:
     return Finding(is_running(status), text, expected)
 
 
-@rule(
-    RULES,
-    "connect.config",
-    guards="the connector has the config rendered from the files",
-    remedy="run `outbox apply`",
+@RULES.rule(
+    "connect.config", guards="the connector has the config rendered from the files", remedy="run `outbox apply`"
 )
 def _config(snapshot: ConnectSnapshot) -> Finding:
     config = snapshot.observed.actual.config
@@ -157,8 +139,7 @@ def _config(snapshot: ConnectSnapshot) -> Finding:
     return Finding(not keys, f"differs in {', '.join(keys)}" if keys else "as rendered", "as rendered from the files")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.valid",
     guards="the worker accepts the live config, and logs in to the database with it",
     remedy="correct what the worker reports; its secrets may have changed since it started",
@@ -171,8 +152,7 @@ def _valid(snapshot: ConnectSnapshot) -> Finding:
     return Finding(not errors, "; ".join(f"{key}: {' '.join(errors[key])}" for key in errors) or "no error", "no error")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.placeholders",
     guards="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
     remedy="check the name, the path and the provider's allow-list on the worker",
@@ -185,8 +165,7 @@ def _placeholders(snapshot: ConnectSnapshot) -> Finding:
     return Finding(not keys, f"not resolved: {keys}" if keys else "all resolved", "all resolved")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.exactly-once",
     guards="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
     remedy="set exactly.once.source.support=enabled on every worker; run `outbox apply`",
@@ -200,8 +179,7 @@ def _exactly_once(snapshot: ConnectSnapshot) -> Finding:
     return Finding(actual == snapshot.exactly_once and not errors, "; ".join([actual, *errors]), snapshot.exactly_once)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.exclusive",
     guards="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
     remedy="each of two connectors on one slot misses rows: delete one, or give it names of its own",
@@ -211,8 +189,7 @@ def _exclusive(snapshot: ConnectSnapshot) -> Finding:
     return Finding(not sharing, "; ".join(sharing) or "exclusive", "exclusive slot, publication and prefix")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.offsets",
     guards="the connector has a stored offset: without one a restart can skip rows",
     remedy="stop the connector and run `outbox apply`, which stores one",

@@ -8,7 +8,7 @@ from outbox_kit.kafka.client import TopicState
 from outbox_kit.kafka.state import Topic, different_settings
 from outbox_kit.kafka.verify_queries import Cluster
 from outbox_kit.pipeline import Kafka
-from outbox_kit.rules import Finding, Rule, rule
+from outbox_kit.rules import Finding, Rules
 
 # Settings that have a separate check.
 CHECKED_SEPARATELY = frozenset(
@@ -32,11 +32,10 @@ class KafkaSnapshot:
         return [topic for topic in self.topics if topic.name in self.actual]
 
 
-RULES: list[Rule[KafkaSnapshot]] = []
+RULES = Rules[KafkaSnapshot]()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.reachable",
     guards="the Kafka cluster responds",
     remedy="check kafka.bootstrap_servers and kafka.client in the environment file",
@@ -45,8 +44,7 @@ def _reachable(snapshot: KafkaSnapshot) -> Finding:
     return Finding(True, f"cluster {snapshot.cluster.id}", "a response")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.cluster",
     guards="the cluster is the one of the environment file, or the one that was deployed to",
     remedy="check kafka.bootstrap_servers: the tables are filled from the cluster that was deployed to",
@@ -58,8 +56,7 @@ def _cluster(snapshot: KafkaSnapshot) -> Finding:
     return Finding(expected == {snapshot.cluster.id}, snapshot.cluster.id, " and ".join(sorted(expected)))
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.topics",
     guards="every topic that the connector writes exists: on a missing one the producer blocks, in state RUNNING",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
@@ -72,8 +69,7 @@ def _exist(snapshot: KafkaSnapshot) -> Finding:
     )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.cleanup-policy",
     guards="topics of aggregates have cleanup.policy=compact, all others delete: retention would remove states",
     remedy="run `outbox apply`, then republish what retention has removed",
@@ -82,8 +78,7 @@ def _policy(snapshot: KafkaSnapshot) -> Finding:
     return _setting(snapshot, "cleanup.policy")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.partitions",
     guards="topics have the partition count of the pipeline file: with another count keys change partition",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
@@ -97,8 +92,7 @@ def _partitions(snapshot: KafkaSnapshot) -> Finding:
     return _as_declared(problems)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.replication",
     guards="every topic has the replication factor of the environment file: the loss of a broker loses no record",
     remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
@@ -113,8 +107,7 @@ def _replication(snapshot: KafkaSnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or f"{factor} or more", f"{factor} or more")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.min-insync",
     guards="topics have min.insync.replicas of the environment file, and at least as many replicas",
     remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
@@ -130,8 +123,7 @@ def _min_insync(snapshot: KafkaSnapshot) -> Finding:
     return Finding(finding.passed and not unwritable, "; ".join(unwritable) or finding.actual, finding.expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.in-sync",
     guards="every partition has a leader and enough in-sync replicas for a write",
     remedy="check the brokers: one is down or behind",
@@ -147,8 +139,7 @@ def _in_sync(snapshot: KafkaSnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.timestamp-limit",
     guards="no topic rejects a record for its timestamp, which would fail the task at every commit",
     remedy="run `outbox apply`",
@@ -157,11 +148,8 @@ def _timestamps(snapshot: KafkaSnapshot) -> Finding:
     return _setting(snapshot, "message.timestamp.after.max.ms")
 
 
-@rule(
-    RULES,
-    "kafka.topic-settings",
-    guards="every other setting of a topic is the declared one",
-    remedy="run `outbox apply`",
+@RULES.rule(
+    "kafka.topic-settings", guards="every other setting of a topic is the declared one", remedy="run `outbox apply`"
 )
 def _settings(snapshot: KafkaSnapshot) -> Finding:
     return _as_declared(
@@ -174,8 +162,7 @@ def _settings(snapshot: KafkaSnapshot) -> Finding:
     )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.dead-letters",
     guards="no dead letters since the last acknowledgement",
     remedy="`outbox dead-letter list`, fix the cause, republish the aggregates, `outbox dead-letter acknowledge`",

@@ -26,34 +26,36 @@ def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
 
 
-def across(
-    rules: list[LintRule], name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
-) -> Callable[[ViolationsAcross], ViolationsAcross]:
-    """Append a rule over all inputs to `rules`. It passes when it yields no violation."""
+class LintRules(list[LintRule]):
+    """Rules of one module; reports keep the order of definition."""
 
-    def add(violations: ViolationsAcross) -> ViolationsAcross:
-        def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
-            return list(violations(inputs)) or [Finding(True, "holds", guards)]
+    def across(
+        self, name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+    ) -> Callable[[ViolationsAcross], ViolationsAcross]:
+        """Append a rule over all inputs. It passes when it yields no violation."""
 
-        rules.append(Rule(PREFIX + name, guards, severity, evaluate, reason=reason))
-        return violations
+        def add(violations: ViolationsAcross) -> ViolationsAcross:
+            def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
+                return list(violations(inputs)) or [Finding(True, "holds", guards)]
 
-    return add
+            self.append(Rule(PREFIX + name, guards, severity, evaluate, reason=reason))
+            return violations
 
+        return add
 
-def rule(
-    rules: list[LintRule], name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
-) -> Callable[[Violations], Violations]:
-    """Append a rule over one input at a time to `rules`; with several inputs its findings begin with the file."""
+    def rule(
+        self, name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+    ) -> Callable[[Violations], Violations]:
+        """Append a rule over one input at a time; with several inputs its findings begin with the file."""
 
-    def add(violations: Violations) -> Violations:
-        def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:
-            for lint_input in inputs:
-                label = f"{lint_input.label}: " if len(inputs) > 1 else ""
-                for finding in violations(lint_input):
-                    yield replace(finding, actual=label + finding.actual)
+        def add(violations: Violations) -> Violations:
+            def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:
+                for lint_input in inputs:
+                    label = f"{lint_input.label}: " if len(inputs) > 1 else ""
+                    for finding in violations(lint_input):
+                        yield replace(finding, actual=label + finding.actual)
 
-        across(rules, name, guards, reason=reason, severity=severity)(labelled)
-        return violations
+            self.across(name, guards, reason=reason, severity=severity)(labelled)
+            return violations
 
-    return add
+        return add

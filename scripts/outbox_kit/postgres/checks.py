@@ -9,7 +9,7 @@ from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import ActualDatabase, column_problems
 from outbox_kit.postgres.verify_queries import Details
-from outbox_kit.rules import Finding, Rule, Severity, rule
+from outbox_kit.rules import Finding, Rules, Severity
 
 # A prepared transaction that is never finished keeps the slot, and with it the WAL, from advancing.
 FORGOTTEN_S = 3600
@@ -32,13 +32,12 @@ class DatabaseSnapshot:
         return self.pipeline.source.uses_table
 
 
-RULES: list[Rule[DatabaseSnapshot]] = []
+RULES = Rules[DatabaseSnapshot]()
 # Result of the table's checks where events are messages.
 NO_TABLE = "no table: events are messages"
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.reachable",
     guards="the source database responds",
     remedy="check source.host, port, database and login in the environment file",
@@ -48,8 +47,7 @@ def _reachable(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(True, f"PostgreSQL {actual.version // 10_000}, database {actual.database}", "a response")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.primary",
     guards="outbox-kit and the connector connect to the primary, not to a standby",
     remedy="set source.host to the primary",
@@ -59,8 +57,7 @@ def _primary(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not standby, "a standby" if standby else "the primary", "the primary")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.identity",
     guards="the database is the one that was deployed to, not a copy, a restored or a promoted one",
     remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER}",
@@ -77,8 +74,7 @@ def _identity(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(identity == expected, identity, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.wal-level",
     guards="the WAL contains what logical decoding needs",
     remedy="set wal_level = logical and restart PostgreSQL",
@@ -87,8 +83,7 @@ def _wal_level(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(snapshot.actual.wal_level == "logical", snapshot.actual.wal_level, "logical")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.connector-role",
     guards="the connector's role can log in, replicate, read the table and write its heartbeat",
     remedy="alter role ... with login replication (Amazon RDS: grant rds_replication); `outbox apply` grants the rest",
@@ -106,8 +101,7 @@ def _role(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not missing, actual, f"{name}: {', '.join(privileges)}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.table",
     guards="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
     remedy="add the column again, or set its name under source.columns; docs/operations.md, column renamed",
@@ -120,8 +114,7 @@ def _table(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.not-null",
     guards="id, aggregate type, key, event type and time are never null: such rows would be dead letters",
     remedy="alter table ... alter column ... set not null",
@@ -136,8 +129,7 @@ def _not_null(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not nullable, actual, f"not null: {', '.join(required)}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.key-not-empty",
     guards="the table rejects an empty key, which would be a dead letter",
     remedy="alter table ... add check (<key column> <> '')",
@@ -153,8 +145,7 @@ def _key_not_empty(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(rejected, "rejected" if rejected else f"no check on {key}", f"check ({key} <> '')")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.partition-field",
     guards="no key in the latest rows has several `partition_field` values: a tombstone would miss the old partition",
     remedy="write a tombstone with the old value first; do not use a column that changes as partition_field",
@@ -170,8 +161,7 @@ def _partition_field(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no aggregate has one", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.prepared-transactions",
     guards="no forgotten prepared transaction stops the slot; a two-phase slot has room for them",
     remedy="commit prepared or rollback prepared what pg_prepared_xacts lists",
@@ -186,8 +176,7 @@ def _prepared(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(passed, actual, f"none older than {FORGOTTEN_S} s")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.free-slots",
     guards="one replication slot is free: a second pipeline, a base backup or --recover needs it",
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
@@ -197,8 +186,7 @@ def _free_slots(snapshot: DatabaseSnapshot) -> Finding:
     return _free(snapshot.details.usage["slots"], snapshot.details.settings["max_replication_slots"])
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.free-wal-senders",
     guards="one WAL sender is free: a connector that reconnects may briefly need a second one",
     remedy="raise max_wal_senders and restart PostgreSQL",
@@ -212,8 +200,7 @@ def _free(used: int, limit: int) -> Finding:
     return Finding(used < limit, f"{used} of {limit} in use", "one free")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.idle-slot-timeout",
     guards="PostgreSQL 18 does not invalidate the slot while the connector is stopped for a night",
     remedy="set idle_replication_slot_timeout to 0, or longer than the connector is ever stopped",

@@ -7,17 +7,16 @@ from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres.checks import NO_TABLE, DatabaseSnapshot
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
-from outbox_kit.rules import Finding, Rule, Severity, rule
+from outbox_kit.rules import Finding, Rules, Severity
 
 MEGABYTE = 2**20
 # Limit where the server sets none.
 RETAINED_MB = 10_240
 COLUMN_LISTS_SINCE = 150000
-RULES: list[Rule[DatabaseSnapshot]] = []
+RULES = Rules[DatabaseSnapshot]()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.publication",
     guards="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
@@ -43,8 +42,7 @@ def _tolerated_operations(source: Source) -> set[str]:
     return updates | ({"delete", "truncate"} if source.deleted_rows != "fail" else set())
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.publication-filter",
     guards="no row filter and no column list: rows and columns that they exclude are lost without an error",
     remedy="alter publication ... set table ..., without where and without columns; republish what was excluded",
@@ -67,8 +65,7 @@ def _publication_filter(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.publication-older-than-slot",
     guards="the publication is the one that the slot was created after: rows between slot and publication are lost",
     remedy="the publication was recreated after the slot: rows in between are lost; recreate the slot, republish",
@@ -82,8 +79,7 @@ def _publication_identity(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(passed, f"oid {publication['oid']}", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot",
     guards="the slot exists, decodes with pgoutput, and belongs to this database",
     remedy=f"rows after its last confirmed position are lost to the connector: {RECOVER}",
@@ -97,8 +93,7 @@ def _slot(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(actual == expected, actual, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-identity",
     guards="the slot is the one of the lock file, at or beyond the position at which it was created",
     remedy=f"the slot was recreated, or the server restored: {RECOVER}",
@@ -112,8 +107,7 @@ def _slot_identity(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(passed, actual, f"{locked.slot} at {locked.slot_lsn} or later")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-active",
     guards="the slot is active, read by the connector's role: two readers in turn lose rows",
     remedy="not active: is the connector running? another role: which other connector uses this slot?",
@@ -128,8 +122,7 @@ def _slot_active(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(actual == expected, actual, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-wal",
     guards="the WAL that the slot needs still exists",
     remedy=f"lost: drop the slot, then {RECOVER}; unreserved: let the connector catch up at once",
@@ -143,8 +136,7 @@ def _slot_wal(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(slot.wal_status in ("reserved", "extended") and not reason, actual, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-retained",
     guards="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
@@ -159,8 +151,7 @@ def _slot_retained(snapshot: DatabaseSnapshot) -> Finding:
     return Finding(retained <= half, f"{retained // MEGABYTE} MB retained", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-failover",
     guards="standbys have a copy of the slot (PostgreSQL 17 and later)",
     remedy="created without the flag: alter the slot through the replication protocol while the connector is stopped",

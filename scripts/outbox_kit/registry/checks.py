@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from outbox_kit.pipeline import Lock
 from outbox_kit.registry.state import ActualSubject, Subject, is_registered
-from outbox_kit.rules import Finding, Rule, rule
+from outbox_kit.rules import Finding, Rules
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,17 @@ class RegistrySnapshot:
     lock: Lock | None
 
 
-RULES: list[Rule[RegistrySnapshot]] = []
+RULES = Rules[RegistrySnapshot]()
 
 
-@rule(
-    RULES,
-    "registry.reachable",
-    guards="the schema registry responds",
-    remedy="check registry.url in the environment file",
+@RULES.rule(
+    "registry.reachable", guards="the schema registry responds", remedy="check registry.url in the environment file"
 )
 def _reachable(snapshot: RegistrySnapshot) -> Finding:
     return Finding(True, f"{len(snapshot.actual)} subjects requested", "a response")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "registry.schemas",
     guards="the latest version of every subject is the schema of the file",
     remedy="run `outbox apply`; if it reports an older version of the schema, use the latest version",
@@ -46,8 +42,7 @@ def _registered(snapshot: RegistrySnapshot) -> Finding:
     return Finding(not problems, actual, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "registry.ids",
     guards="the id of the latest version of every subject is in the lock file",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
@@ -62,8 +57,7 @@ def _ids(snapshot: RegistrySnapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or "as locked", "as locked")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "registry.compatibility",
     guards="every subject has the compatibility level of the pipeline file: old records stay readable",
     remedy="run `outbox apply`",

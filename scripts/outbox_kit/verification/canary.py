@@ -24,7 +24,7 @@ from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.postgres.outbox_row import insertion
-from outbox_kit.rules import Check, Finding, Rule, Severity, evaluate, rule, unknown
+from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, unknown
 from outbox_kit.verification.canary_contract import FRAME, KEY, CanaryContract, key_problems, record_problems
 from outbox_kit.verification.murmur2 import partition_of
 from outbox_kit.verification.snapshot import database
@@ -57,15 +57,10 @@ class Delivery:
     tombstone: Arrival
 
 
-RULES: list[Rule[Delivery]] = []
+RULES = Rules[Delivery]()
 
 
-@rule(
-    RULES,
-    "canary.delivered",
-    guards="a row that is committed now arrives on its topic",
-    remedy=REMEDY,
-)
+@RULES.rule("canary.delivered", guards="a row that is committed now arrives on its topic", remedy=REMEDY)
 def _delivered(delivery: Delivery) -> Finding:
     message = delivery.state.message
     location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"
@@ -74,8 +69,7 @@ def _delivered(delivery: Delivery) -> Finding:
     )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "canary.record",
     guards="it has the key, the headers, the schema id and the payload of the contract",
     remedy="compare the connector config with `outbox render`; see docs/contract.md",
@@ -87,8 +81,7 @@ def _record(delivery: Delivery) -> Finding:
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "canary.partition",
     guards="state and tombstone are in the partition of the key's murmur2 hash, so in the same one",
     remedy="the producer's partitioner was replaced, or partitions were added to the topic: see docs/contract.md",
@@ -100,8 +93,7 @@ def _partition(delivery: Delivery) -> Finding:
     return Finding(actual == {expected}, f"partition {', '.join(map(str, sorted(actual, key=str)))}", f"{expected}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "canary.latency",
     guards="it arrives soon: the connector has no backlog",
     remedy="the connector has a backlog, or the worker lacks CPU time: see postgres.slot-retained",
@@ -112,8 +104,7 @@ def _latency(delivery: Delivery) -> Finding:
     return Finding(seconds <= LATENCY_S, f"{seconds:.2f} s", f"{LATENCY_S:g} s at most")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "canary.tombstone",
     guards="a deletion arrives as a null value with the same key, so that compaction removes the aggregate",
     remedy="check the value converter: it must pass null through",

@@ -20,7 +20,7 @@ from outbox_kit.connector_config import (
 )
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline.avro import same_schema, without_docs
-from outbox_kit.rules import Finding, Rule, rule
+from outbox_kit.rules import Finding, Rules
 from outbox_kit.verification.snapshot import Snapshot
 
 NO_CONFIG = "the live connector config could not be read"
@@ -28,11 +28,10 @@ NO_ROUTER = "no OutboxRouter"
 STATUS_INTERVAL_MS = 10_000  # Debezium's default
 STATUS_UPDATES_PER_TIMEOUT = 2
 
-RULES: list[Rule[Snapshot]] = []
+RULES = Rules[Snapshot]()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.partitions",
     guards="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
@@ -52,8 +51,7 @@ def _partitions(snapshot: Snapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or "the same", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.record-size",
     guards="a record within the router's limit fits the producer's request, its buffer and the topic",
     remedy="all limits follow from connector.max_record_bytes: set it, run `outbox apply`",
@@ -75,8 +73,7 @@ def _record_size(snapshot: Snapshot) -> Finding:
     return Finding(not problems, "; ".join(problems) or f"{record} ≤ {request} ≤ topics", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.schema-ids",
     guards="every schema of the router is registered under the id that the router writes",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
@@ -118,8 +115,7 @@ def _same(registered: str, configured: str) -> bool:
         return False
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.offset-not-ahead",
     guards="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER}",
@@ -134,8 +130,7 @@ def _offset_not_ahead(snapshot: Snapshot) -> Finding:
     return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.offset-covers-slot",
     guards="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER}",
@@ -150,8 +145,7 @@ def _offset_covers_slot(snapshot: Snapshot) -> Finding:
     return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.wal-sender-timeout",
     guards="the connector acknowledges within the server's time limit: else the server closes the connection each time",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
@@ -167,8 +161,7 @@ def _wal_sender_timeout(snapshot: Snapshot) -> Finding:
     return Finding(timeout == 0 or timeout >= minimum, actual, f"0, or at least {minimum} ms")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "path.producer-gives-up",
     guards="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",

@@ -11,7 +11,7 @@ from outbox_kit.connector_config import number
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.rules import Check, Finding, Rule, Severity, Status, evaluate, rule, unknown
+from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
 from outbox_kit.verification.snapshot import Snapshot, database
 from outbox_kit.waiting import Seen, wait_for
 
@@ -51,11 +51,10 @@ class Samples:
     seconds: float
 
 
-RULES: list[Rule[Samples]] = []
+RULES = Rules[Samples]()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "postgres.slot-moving",
     guards="the slot's confirmed position advances: else the server retains WAL until its disk is full",
     remedy=NO_PROGRESS,
@@ -64,8 +63,7 @@ def _slot(samples: Samples) -> Finding:
     return _lsn_advance(samples, samples.first.confirmed_flush, samples.last.confirmed_flush)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "kafka.heartbeat",
     guards="heartbeats arrive on their topic: the path from the database through the worker to Kafka works",
     remedy=NO_PROGRESS,
@@ -74,12 +72,7 @@ def _heartbeat(samples: Samples) -> Finding:
     return _advance(samples, samples.first.heartbeat, samples.last.heartbeat)
 
 
-@rule(
-    RULES,
-    "connect.offsets-moving",
-    guards="the connector commits its offset",
-    remedy=NO_PROGRESS,
-)
+@RULES.rule("connect.offsets-moving", guards="the connector commits its offset", remedy=NO_PROGRESS)
 def _offset(samples: Samples) -> Finding:
     return _lsn_advance(samples, samples.first.offset, samples.last.offset)
 
@@ -87,8 +80,7 @@ def _offset(samples: Samples) -> Finding:
 PROGRESS_RULES = tuple(RULES)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "connect.restarts",
     guards="the task is stable: in two samples the same server process reads the slot, and the state is RUNNING",
     remedy="the task restarts repeatedly: see the Connect worker's log for its errors",

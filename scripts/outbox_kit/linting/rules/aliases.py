@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from outbox_kit.connector_config import items
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
 
 LISTS = ("transforms", "predicates")
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def _nearest(name: str, known: list[str]) -> str:
@@ -20,8 +20,7 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else "correct the name, or leave it out"
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "alias.typed",
     "every alias of `transforms` and `predicates` has a type, and is listed once",
     reason="Connect rejects the config only when it is sent",
@@ -37,8 +36,7 @@ def typed(lint_input: LintInput) -> Iterator[Finding]:
                 yield violation(f"{name} lists {alias} {count} times", "once", "list it once")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "alias.listed",
     "every `transforms.ALIAS.*` and `predicates.ALIAS.*` belongs to an alias that is listed",
     reason="Connect ignores settings of an alias that is not listed: the transform does not run",
@@ -51,8 +49,7 @@ def listed(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", _nearest(alias, known))
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "alias.predicate",
     "a `predicate` that a transform names is listed in `predicates`, and every one listed is used",
     reason="a transform without its predicate receives records that it cannot process, such as heartbeats",

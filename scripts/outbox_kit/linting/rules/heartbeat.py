@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from outbox_kit.connector_config import MESSAGE_PREFIXES, items, number
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import UNSET, LintRule, rule, violation
+from outbox_kit.linting.lint_rule import UNSET, LintRules, violation
 from outbox_kit.rules import Finding
 
 INTERVAL = "heartbeat.interval.ms"
@@ -15,11 +15,10 @@ QUERY = "heartbeat.action.query"
 EXCLUDED = "message.prefix.exclude.list"
 MESSAGE = re.compile(r"pg_logical_emit_message\s*\(\s*(true|false)\s*,\s*'([^']*)'", re.IGNORECASE)
 EXPECTED_QUERY = "select pg_logical_emit_message(false, 'outbox-heartbeat', '')"
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "heartbeat.interval",
     f"`{INTERVAL}` is above 0",
     reason="Debezium's default is 0: while only other tables are written, the slot does not advance and the disk fills",
@@ -30,8 +29,7 @@ def interval(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(actual, "above 0", "set it from connector.heartbeat_interval_ms of the environment file")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "heartbeat.query",
     f"`{QUERY}` writes a logical message that is not transactional",
     reason="without a write of its own a heartbeat has no new LSN to acknowledge; a heartbeat table would have to be "
@@ -53,8 +51,7 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
     yield violation(f"{QUERY} {problem}", EXPECTED_QUERY, f"set it to: {EXPECTED_QUERY}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "heartbeat.prefix",
     "messages of the heartbeat are excluded by their prefix",
     reason="they would become records, which the transform rejects: the task stops",
@@ -75,8 +72,7 @@ def prefix(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"{EXCLUDED} does not include {message[2]!r}", expected, f"set {EXCLUDED} to {message[2]}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "heartbeat.topic",
     "`apply` creates the topic of the heartbeats, and it is not compacted",
     reason="Connect's producer creates no topic: a missing one blocks the first heartbeat and all records after it",

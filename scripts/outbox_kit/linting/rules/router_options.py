@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outbox_kit.connector_config import items
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, mismatch, rule
+from outbox_kit.linting.lint_rule import LintRules, mismatch
 from outbox_kit.pipeline import Aggregate, Source
 from outbox_kit.rules import Finding
 
@@ -19,11 +19,10 @@ DEFAULTS = {
 }
 PLACEMENT = "table.fields.additional.placement"
 LISTS = {PLACEMENT, "tombstone.event.types"}
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.options",
     "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
     reason="a copy of an older template lacks new options, and rows are then processed in another way than declared",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, schema_versions
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline import UNKNOWN
 from outbox_kit.rules import Finding
 
@@ -21,15 +21,14 @@ AGGREGATE_KEYS = {
     ),
     PARSE_PAYLOAD: rf"schema\.versions|{VERSION}",
 }
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def _with_aggregates(lint_input: LintInput) -> list[Transform]:
     return [transform for transform in lint_input.transforms if transform.kind in AGGREGATE_KEYS]
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.keys",
     "every `aggregate.*` key belongs to an aggregate and a schema version that the transform lists",
     reason="Connect does not validate these keys, and the task fails when it starts",
@@ -57,8 +56,7 @@ def _known_keys(transform: Transform) -> set[str]:
     return known
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.schemas",
     "every aggregate whose payload is not text has schema versions in the transform, each an Avro record with an id",
     reason="payloads are encoded by them, and every record carries the id; the task does not start without them",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outbox_kit.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, items
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import UNSET, LintRule, mismatch, rule, violation
+from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
 from outbox_kit.rules import Finding
 
 # Settings that name a column of the outbox table, by the key under `source.columns`. The names are OutboxRouter's
@@ -28,11 +28,10 @@ EVENT_ROUTER_COLUMNS = {
 KEY = "table.field.event.key"
 KEY_DEFAULTS = {ROUTER: "aggregate_id", EVENT_ROUTER: "aggregateid"}
 SCHEMA_VERSION = "table.field.event.schema.version"
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.declared",
     "every topic that the config routes to is one that `apply` creates",
     reason="Connect's producer creates no topic: a missing one blocks the row and all rows after it",
@@ -44,8 +43,7 @@ def declared(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{route.key}: topic {route.topic} is not declared", topic, "route to a declared topic")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.aggregates",
     "every aggregate of the pipeline file, and the canary, is routed to its own topic",
     reason="rows of a type without a route become dead letters, and the table of that aggregate gets no updates",
@@ -62,8 +60,7 @@ def aggregates(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"aggregate {name} is routed to {topics[name]}", expected, "route it to its own topic")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.compacted",
     "topics of aggregates have `cleanup.policy=compact`",
     reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
@@ -77,8 +74,7 @@ def compacted(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, "cleanup.policy=compact", "route states to compacted topics only")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.partitions",
     "the partition count of a route is the topic's",
     reason="with a higher count the producer blocks on missing partitions; with a lower one keys change partition",
@@ -91,8 +87,7 @@ def partitions(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, str(topic.partitions), "use `aggregate.partitions` in the template")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.partition-count",
     "a partition count is set for every partition field, and for every aggregate of OutboxRouter",
     reason="the hash of the field is taken modulo the count; OutboxRouter checks it only when the task starts",
@@ -103,8 +98,7 @@ def partition_count(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{route.key}: no partitions", "a count", "use `aggregate.partitions` in the template")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.partition-field",
     "`partition_field` of an aggregate is an immutable column, and the transform uses it",
     reason="a tombstone in another partition does not remove the earlier records: they stay forever",
@@ -124,8 +118,7 @@ def partition_field(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, expected or UNSET, "use `aggregate.partition_field` in the template")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.key-column",
     "the record key is the column of the aggregate id",
     reason="a compacted topic rejects a record without a key; with another key compaction retains the wrong records",
@@ -141,8 +134,7 @@ def key_column(lint_input: LintInput) -> Iterator[Finding]:
             yield mismatch(f"{transform.prefix}fields", transform.settings.get("fields"), column)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.columns",
     "columns that a router reads are those of the pipeline file",
     reason="a missing column makes every row a dead letter, or leaves the value empty",
@@ -161,8 +153,7 @@ def columns(lint_input: LintInput) -> Iterator[Finding]:
             yield mismatch(router.prefix + SCHEMA_VERSION, version, column)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.table",
     "OutboxRouter has the table of the pipeline file",
     reason="it rejects records of other tables, and stops the task",
@@ -174,8 +165,7 @@ def table(lint_input: LintInput) -> Iterator[Finding]:
             yield mismatch(f"{router.prefix}table", router.settings["table"], expected)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "route.message-prefix",
     "connector and router read messages of `source.message_prefix`; without one they read the table",
     reason="events are written to one of the two: a connector that reads the other delivers nothing, or stops",
@@ -191,8 +181,7 @@ def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
             yield mismatch(f"{router.prefix}message.prefix", prefix, actual)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "dead-letter",
     "the dead letter topic is set, is one that `apply` creates, and is not compacted",
     reason="compaction removes all but the latest dead letter of a key, and a missing topic stops the task",
@@ -215,8 +204,7 @@ def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(problem, expected, f"set {key} to {expected}")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "transaction-topic",
     "`provide.transaction.metadata` is set as in the pipeline file, and the router passes such records through",
     reason="only then `apply` creates their topic, and a record that the router does not expect stops the task",

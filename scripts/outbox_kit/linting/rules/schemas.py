@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline import Aggregate, inlined
 from outbox_kit.rules import Finding
 
@@ -18,7 +18,7 @@ from outbox_kit.rules import Finding
 POSITION_COLUMNS = ("_sequence", "_partition_epoch", "_partition", "_offset", "_timestamp")
 RESERVED_COLUMNS = {"aggregate_id", *POSITION_COLUMNS, "_deleted", "_reason", "_schema_id", "_key", "_value"}
 MAX_PRECISION = 38
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
@@ -31,8 +31,7 @@ def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
     return None
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "files",
     "pipeline file, environment file and template can be read and rendered",
     reason="the other rules need the rendered config",
@@ -43,8 +42,7 @@ def files(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(message, "files that can be rendered", hint)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "schema.file",
     "the schema file of every aggregate exists, and contains an Avro record",
     reason="`apply` registers it, and every payload is encoded by it",
@@ -56,8 +54,7 @@ def schema_file(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"aggregate {name}: {error.message}", "an Avro record schema", error.hint)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "materialization.target",
     "every target that a materialization names is in the environment file",
     reason="the job would have no target",
@@ -71,8 +68,7 @@ def known_target(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"target {name} is not in environment {lint_input.environment.name}", known, remedy)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "materialization.columns",
     "fields of a materialized schema can be columns: no reserved name, no two that differ only in case, decimals fit",
     reason="the job would reject the topic only when records are already there",
@@ -108,8 +104,7 @@ def _precision(schema: Any) -> int:  # noqa: ANN401 - any schema
     return int(schema.get("precision", 0)) if is_decimal else 0
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "backfill.query",
     "a backfill query is one SELECT that returns the required columns",
     reason="`outbox backfill` creates outbox rows from these columns, by name",

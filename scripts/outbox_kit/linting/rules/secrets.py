@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_kit.connector_config import PLACEHOLDER, schema_texts
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline.layered_values import Literal
 from outbox_kit.rules import Finding
 
@@ -25,7 +25,7 @@ DESCRIPTION = re.compile(
 IN_URL = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
 IN_JAAS = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
 EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def is_secret(key: str) -> bool:
@@ -43,8 +43,7 @@ def _is_plain(key: str, value: str) -> bool:
     return PLACEHOLDER.search(value) is None
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "secret.connector",
     "the connector config contains no secret in plain text",
     reason="the REST API of Kafka Connect returns the config, and the lock file contains it",
@@ -57,8 +56,7 @@ def connector(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{key} is in plain text", "a placeholder", remedy)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "secret.environment",
     "the environment file contains no secret in plain text",
     reason="the file is under version control",

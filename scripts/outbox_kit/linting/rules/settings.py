@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from outbox_kit.connector_config import MAX_BLOCK_MS_LIMIT, MESSAGE_PREFIXES, ROUTER, items, number
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, mismatch, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, mismatch, violation
 from outbox_kit.rules import Finding, Severity
 
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
@@ -25,7 +25,7 @@ WITHOUT_EFFECT = (
     "replica.identity.autoset.values",
     "heartbeat.topics.prefix",
 )
-RULES: list[LintRule] = []
+RULES = LintRules()
 Values = Callable[[LintInput], tuple[str, ...]]
 
 
@@ -41,7 +41,7 @@ def _setting(
     guards = f"`{key}` is {shown}" + (", or left out" if optional else "")
     guards += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
 
-    @rule(RULES, f"setting.{key}", guards, reason=reason)
+    @RULES.rule(f"setting.{key}", guards, reason=reason)
     def check(lint_input: LintInput) -> Iterator[Finding]:
         if not lint_input.config or (only_with and not lint_input.uses(only_with)):
             return
@@ -147,8 +147,7 @@ _setting(
 )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "setting.producer.override.max.block.ms",
     f"`producer.override.max.block.ms` is set, to {MAX_BLOCK_MS_LIMIT} at most",
     reason="Connect's default is unlimited: at a missing topic or partition the task blocks while it is RUNNING",
@@ -160,8 +159,7 @@ def max_block(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(_shown(key, value), f"1 to {MAX_BLOCK_MS_LIMIT}", f"set {key} to 60000 in the template")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "setting.skipped.operations",
     "`skipped.operations` does not list inserts (`c`)",
     reason="the connector would drop every outbox row before the transform, and acknowledge it",
@@ -179,8 +177,7 @@ _setting(
 )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "value-converter",
     "no ByteArrayConverter for values; BinaryDataConverter has JsonConverter, without schemas, as its delegate",
     reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
@@ -200,8 +197,7 @@ def value_converter(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"{key} is not false", f"{key}=false", f"set {key}=false, which keeps heartbeats small")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "dead-letter-queue",
     "no `errors.deadletterqueue.*`",
     reason="Connect writes it for sinks only; OutboxRouter has a dead letter topic of its own",
@@ -212,8 +208,7 @@ def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{key} is set", "left out", "leave it out; see dead.letter.topic of OutboxRouter")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "snapshot-rows",
     "OutboxRouter has `snapshot.rows=fail`",
     reason="rows read by a snapshot restore old states; `outbox backfill` writes the latest state instead",
@@ -224,8 +219,7 @@ def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
             yield mismatch(f"{router.prefix}snapshot.rows", router.settings["snapshot.rows"], "fail")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "signals",
     "no settings for incremental snapshots (`signal.*`)",
     reason="an incremental snapshot gives old rows new positions, and consumers take them for later states",
@@ -236,8 +230,7 @@ def signals(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{key} is set", "left out", "leave it out; use `outbox backfill` or `outbox republish`")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "topic-names",
     "Debezium's own topics have their default names: no " + ", ".join(f"`{key}`" for key in NAMING),
     reason="`apply` creates topics by the default names, and Connect's producer creates none",
@@ -248,8 +241,7 @@ def topic_names(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{key}={lint_input.config[key]}", "left out", f"leave {key} out")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "no-effect",
     "no setting without effect: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
     reason="`apply` creates publication and slot, and `topic.heartbeat.prefix` names the heartbeats' topic",

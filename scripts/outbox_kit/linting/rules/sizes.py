@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from outbox_kit.connector_config import MAX_MESSAGE_BYTES, PLACEHOLDER, number, producer_setting, schema_texts
 from outbox_kit.kafka.state import FRAMING_BYTES
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.rules import Finding, Severity
 
@@ -19,11 +19,10 @@ FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fet
 CONFIG_WARN_BYTES = 512 * 1024
 CONFIG_FAIL_BYTES = 900 * 1024
 DERIVED = "leave it to the template, which derives it from connector.max_record_bytes of the environment file"
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.router",
     "`max.record.bytes` of the router, with framing, fits into the producer's `max.request.size`",
     reason="a larger record fails in the producer and stops the task, instead of becoming a dead letter",
@@ -37,8 +36,7 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, f"max.request.size of {limit + FRAMING_BYTES} or more", DERIVED)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.topic",
     "the producer's `max.request.size` is not above `max.message.bytes` of any topic",
     reason="the broker would reject the record: with exactly-once that fails the commit, and the task, each time",
@@ -52,8 +50,7 @@ def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, f"max.message.bytes of {request} or more", DERIVED)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.buffer",
     "the producer's `buffer.memory` holds the largest record and a full batch",
     reason="a record that does not fit into the buffer waits for max.block.ms and fails",
@@ -66,8 +63,7 @@ def buffer(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"buffer.memory={memory}", f"{request + batch} or more", DERIVED)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.batch",
     "the producer's `batch.size` is not above its `max.request.size`",
     reason="a full batch would exceed the topics' limit, and be split and sent again",
@@ -79,8 +75,7 @@ def batch_size(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"batch.size={batch}", f"{request} or less", DERIVED)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.fetch",
     "consumers (`kafka.client`) fetch the largest record of the topics",
     reason="with a smaller limit a fetch returns one record at a time, or none",
@@ -96,8 +91,7 @@ def fetch(lint_input: LintInput) -> Iterator[Finding]:
             )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "time.delivery",
     "the producer's `delivery.timeout.ms` is not below `linger.ms` + `request.timeout.ms`",
     reason="Kafka's producer does not start with less",
@@ -111,8 +105,7 @@ def delivery(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"delivery.timeout.ms={actual}", f"{linger + request} or more", remedy)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "size.config",
     f"the connector config takes less than {CONFIG_FAIL_BYTES // 1024} KiB; a warning from {CONFIG_WARN_BYTES // 1024}",
     reason="Connect stores it as one record of its config topic, whose limit is 1 MiB",
@@ -126,8 +119,7 @@ def config_size(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(f"{size // 1024} KiB", f"less than {CONFIG_WARN_BYTES // 1024} KiB", remedy, severity)
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "schema.docs",
     "schema texts in the config have no `doc`",
     reason="they do not affect the encoding, and the size of the config is limited",
@@ -139,8 +131,7 @@ def docs(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(f"{key} has doc", "no doc", "render schemas by `version.text`")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "placeholders",
     "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
     reason="Connect would replace it within a schema; a placeholder that it cannot parse it passes on without an error",

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from outbox_kit.connector_config import number
 from outbox_kit.kafka.state import DAY_MS, Topic
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, across, rule, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding, Severity
 
 MAX_SEGMENT_MS = 30 * DAY_MS
 MAX_DIRTY_RATIO = 0.9
 MIN_REPLICAS = 3
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def _decimal(text: str, default: float) -> float:
@@ -32,7 +32,7 @@ def _compaction(key: str, is_allowed: Callable[[str], bool], expected: str, reas
     """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
     guards = f"`{key}` of a compacted topic is {expected}, or left to the broker"
 
-    @rule(RULES, f"compaction.{key}", guards, reason=reason, severity=Severity.WARNING)
+    @RULES.rule(f"compaction.{key}", guards, reason=reason, severity=Severity.WARNING)
     def check(lint_input: LintInput) -> Iterator[Finding]:
         for topic in _compacted(lint_input):
             value = topic.config.get(key)
@@ -67,8 +67,7 @@ _compaction(
 )
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "compaction.lag",
     "`min.compaction.lag.ms` is not above `max.compaction.lag.ms`",
     reason="the broker rejects such a topic (LogConfig.validateValues)",
@@ -82,8 +81,7 @@ def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic:` of the aggregate")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "replication.writable",
     "`min.insync.replicas` is not above the replication factor",
     reason="the brokers would acknowledge no record",
@@ -97,8 +95,7 @@ def writable(lint_input: LintInput) -> Iterator[Finding]:
             yield violation(actual, f"{replicas} or less", "correct kafka.min_insync_replicas of the environment file")
 
 
-@rule(
-    RULES,
+@RULES.rule(
     "replication.copies",
     f"topics have {MIN_REPLICAS} replicas, and stay writable without one of them (not for a Kafka on this machine)",
     reason="with fewer the loss of one broker stops the connector, or loses acknowledged records",
@@ -116,8 +113,7 @@ def replicas(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(actual, f"{kafka.replication_factor - 1} or less", "lower it in the environment file")
 
 
-@across(
-    RULES,
+@RULES.across(
     "topic.collision",
     "no two topics differ only in `.` and `_`",
     reason="their metrics have one name, and the broker rejects the second topic",

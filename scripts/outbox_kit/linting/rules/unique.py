@@ -7,18 +7,18 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from outbox_kit.connector_config import MESSAGE_PREFIXES
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, across, violation
+from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
 
 Names = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
 """(scope, name) of each object of a pipeline; the scope is the server or cluster in which the name is unique."""
-RULES: list[LintRule] = []
+RULES = LintRules()
 
 
 def _unique(kind: str, names: Names, reason: str, same: Callable[[LintInput], Hashable] = id) -> None:
     """Add `lint.unique.KIND`. Inputs with an equal value of `same` are left to another rule."""
 
-    @across(RULES, f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason)
+    @RULES.across(f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason)
     def check(inputs: Sequence[LintInput]) -> Iterator[Finding]:
         users: dict[tuple[Hashable, str], list[LintInput]] = defaultdict(list)
         for lint_input in inputs:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from outbox_kit.connector_config import items, under
 from outbox_kit.linting.lint_input import LintInput
-from outbox_kit.linting.lint_rule import LintRule, rule, violation
+from outbox_kit.linting.lint_rule import LintRule, LintRules, violation
 from outbox_kit.linting.rules.router_schemas import AGGREGATE_KEYS
 from outbox_kit.rules import Finding
 
@@ -50,10 +50,9 @@ STEP_KEYS = {"type", "plugin.version", "predicate", "negate"}
 
 def unknown_keys_rule(definitions: Definitions) -> LintRule:
     """Return the rule for the plugin definitions of a worker."""
-    rules: list[LintRule] = []
+    rules = LintRules()
 
-    @rule(
-        rules,
+    @rules.rule(
         "unknown-keys",
         "every key of the config is one that Connect, the connector, a transform, a predicate or a converter defines "
         "(with `--connect`)",
