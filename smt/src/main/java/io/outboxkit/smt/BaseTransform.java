@@ -23,9 +23,7 @@ abstract class BaseTransform<R extends ConnectRecord<R>> implements Transformati
     this.definition = definition;
   }
 
-  /**
-   * @throws ConfigException if an option is missing, unknown or not valid
-   */
+  /** Throw {@link ConfigException} if an option is missing, unknown or not valid. */
   @Override
   public final void configure(Map<String, ?> props) {
     UnsupportedOptions.reject(getClass().getSimpleName(), props, definition);

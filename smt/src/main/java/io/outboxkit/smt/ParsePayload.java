@@ -35,8 +35,8 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     ParseConfig config = new ParseConfig(props);
-    field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
-    type = FieldPath.parse(ConfigName.TYPE_FIELD, config.getString(ConfigName.TYPE_FIELD));
+    field = FieldPath.of(config, ConfigName.FIELD);
+    type = FieldPath.of(config, ConfigName.TYPE_FIELD);
     versions = config.versions();
   }
 
@@ -62,11 +62,11 @@ public final class ParsePayload<R extends ConnectRecord<R>> extends BaseTransfor
     }
     throw field.error(
         record,
-        String.format(
-            "fits no schema version of its aggregate type %s; with version %d, %s",
-            candidates.stream().map(ParseConfig.Version::number).toList(),
-            candidates.get(0).number(),
-            latest.getMessage()));
+        "fits no schema version of its aggregate type %s; with version %d, %s"
+            .formatted(
+                candidates.stream().map(ParseConfig.Version::number).toList(),
+                candidates.get(0).number(),
+                latest.getMessage()));
   }
 
   private List<ParseConfig.Version> candidates(R record) {

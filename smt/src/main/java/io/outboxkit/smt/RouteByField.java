@@ -1,14 +1,16 @@
 package io.outboxkit.smt;
 
+import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
+
 import io.outboxkit.smt.config.FieldPath;
 import io.outboxkit.smt.config.NamedValues;
+import io.outboxkit.smt.config.Options;
 import io.outboxkit.smt.config.Validators;
 import io.outboxkit.smt.util.MessageText;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
@@ -28,21 +30,12 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new ConfigDef()
-          .define(
-              ConfigName.FIELD,
-              Type.STRING,
-              ConfigDef.NO_DEFAULT_VALUE,
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
-              "Field whose text determines the topic.")
-          .define(
-              ConfigName.TOPICS,
-              Type.LIST,
-              ConfigDef.NO_DEFAULT_VALUE,
-              NamedValues.validator("value:topic"),
-              Importance.HIGH,
-              "Topic of each value. A record with another value stops the task.");
+      new Options()
+          .high(ConfigName.FIELD, Type.STRING, NO_DEFAULT_VALUE, FieldPath.VALIDATOR)
+          .doc("Field whose text determines the topic.")
+          .high(
+              ConfigName.TOPICS, Type.LIST, NO_DEFAULT_VALUE, NamedValues.validator("value:topic"))
+          .doc("Topic of each value. A record with another value stops the task.");
 
   private FieldPath field;
   private Map<String, String> topics;
@@ -54,7 +47,7 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
+    field = FieldPath.of(config, ConfigName.FIELD);
     List<String> entries = config.getList(ConfigName.TOPICS);
     topics = NamedValues.parse(ConfigName.TOPICS, entries);
     if (topics.isEmpty()) {

@@ -2,6 +2,7 @@ package io.outboxkit.smt;
 
 import io.outboxkit.smt.config.FieldPath;
 import io.outboxkit.smt.config.NamedValues;
+import io.outboxkit.smt.config.Options;
 import io.outboxkit.smt.config.Validators;
 import io.outboxkit.smt.util.KeyPartitioner;
 import java.util.HashMap;
@@ -9,7 +10,6 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
@@ -36,32 +36,27 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
       "string, uuid, boolean, bytes, int16, int32, int64, float32 or float64";
 
   public static final ConfigDef CONFIG_DEF =
-      new ConfigDef()
-          .define(
-              ConfigName.FIELD,
-              Type.STRING,
-              "key",
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
+      new Options()
+          .high(ConfigName.FIELD, Type.STRING, "key", FieldPath.VALIDATOR)
+          .doc(
               "Field whose hash determines the partition, of type "
                   + FIELD_TYPES
                   + ". Its value must never change for a key, or a tombstone is written to another"
                   + " partition than the records before it.")
-          .define(
+          .high(
               ConfigName.PARTITIONS,
               Type.INT,
               null,
-              Validators.optional("[1,...]", Range.atLeast(1)),
-              Importance.HIGH,
+              Validators.optional("[1,...]", Range.atLeast(1)))
+          .doc(
               "Partition count of the topics that topic.partitions does not list. A record of a"
                   + " topic without a partition count stops the task.")
-          .define(
+          .high(
               ConfigName.TOPIC_PARTITIONS,
               Type.LIST,
               List.of(),
-              NamedValues.validator("topic:count"),
-              Importance.HIGH,
-              "Partition counts of individual topics.");
+              NamedValues.validator("topic:count"))
+          .doc("Partition counts of individual topics.");
 
   private FieldPath field;
   private Integer partitions;
@@ -74,7 +69,7 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    field = FieldPath.parse(ConfigName.FIELD, config.getString(ConfigName.FIELD));
+    field = FieldPath.of(config, ConfigName.FIELD);
     partitions = config.getInt(ConfigName.PARTITIONS);
     partitionsByTopic = new HashMap<>();
     NamedValues.parse(ConfigName.TOPIC_PARTITIONS, config.getList(ConfigName.TOPIC_PARTITIONS))
@@ -93,9 +88,8 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
     Integer count = partitionsByTopic.getOrDefault(record.topic(), partitions);
     if (count == null) {
       throw new DataException(
-          String.format(
-              "Topic %s has no partition count; add it to topic.partitions, or set partitions",
-              record.topic()));
+          "Topic %s has no partition count; add it to topic.partitions, or set partitions"
+              .formatted(record.topic()));
     }
     Object value = field.read(record);
     if (value == null) {

@@ -1,13 +1,13 @@
 package io.outboxkit.smt;
 
 import io.outboxkit.smt.config.FieldPath;
+import io.outboxkit.smt.config.Options;
 import io.outboxkit.smt.util.Json;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
@@ -29,27 +29,13 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new ConfigDef()
-          .define(
-              ConfigName.PAYLOAD_FIELD,
-              Type.STRING,
-              null,
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
-              "Field that makes the record a tombstone if it is null or the JSON text null.")
-          .define(
-              ConfigName.TYPE_FIELD,
-              Type.STRING,
-              null,
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
-              "Field to compare with types. Required with types.")
-          .define(
-              ConfigName.TYPES,
-              Type.LIST,
-              List.of(),
-              Importance.HIGH,
-              "Texts of type.field that make the record a tombstone.");
+      new Options()
+          .high(ConfigName.PAYLOAD_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
+          .doc("Field that makes the record a tombstone if it is null or the JSON text null.")
+          .high(ConfigName.TYPE_FIELD, Type.STRING, null, FieldPath.VALIDATOR)
+          .doc("Field to compare with types. Required with types.")
+          .high(ConfigName.TYPES, Type.LIST, List.of(), null)
+          .doc("Texts of type.field that make the record a tombstone.");
 
   private FieldPath payload;
   private FieldPath type;
@@ -62,8 +48,8 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
   @Override
   void initialize(Map<String, ?> props) {
     AbstractConfig config = new AbstractConfig(CONFIG_DEF, props, false);
-    payload = path(config, ConfigName.PAYLOAD_FIELD);
-    type = path(config, ConfigName.TYPE_FIELD);
+    payload = FieldPath.of(config, ConfigName.PAYLOAD_FIELD);
+    type = FieldPath.of(config, ConfigName.TYPE_FIELD);
     types = Set.copyOf(config.getList(ConfigName.TYPES));
     if (type == null && !types.isEmpty()) {
       throw new ConfigException(ConfigName.TYPE_FIELD, null, "required with types");
@@ -92,10 +78,5 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
     }
     Object value = payload.read(record);
     return value == null || value instanceof String json && Json.isNull(json);
-  }
-
-  private static FieldPath path(AbstractConfig config, String option) {
-    String text = config.getString(option);
-    return text == null ? null : FieldPath.parse(option, text);
   }
 }

@@ -28,38 +28,23 @@ import org.apache.kafka.connect.data.Timestamp;
  * parameters, as in AvroData of the Confluent and Apicurio converters. Micro- and nanosecond types
  * become INT64 with Debezium's schema names.
  */
-final class ConnectMapping {
+record ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
   /** Parameter of AvroData with the enum's name, and prefix of one parameter per symbol. */
   private static final String ENUM_PARAMETER = "io.confluent.connect.avro.Enum";
 
   private static final String DECIMAL_PRECISION = "connect.decimal.precision";
   private static final long MILLIS_PER_DAY = Duration.ofDays(1).toMillis();
 
-  private final org.apache.kafka.connect.data.Schema schema;
-  private final Converter converter;
-
   /** Converts a value that is not null to a value of the Connect schema. */
-  private interface Converter {
+  interface Converter {
     Object convert(org.apache.kafka.connect.data.Schema schema, Object value);
   }
 
-  private ConnectMapping(org.apache.kafka.connect.data.Schema schema, Converter converter) {
-    this.schema = schema;
-    this.converter = converter;
-  }
-
-  /**
-   * @param version version of the Connect schema
-   * @throws IllegalArgumentException if a type has no Connect equivalent
-   */
+  /** Throw IllegalArgumentException if a type has no Connect equivalent. */
   static ConnectMapping of(Schema record, int version) {
     Draft draft = compile(record, new HashSet<>());
     draft.builder().version(version);
     return draft.build();
-  }
-
-  org.apache.kafka.connect.data.Schema schema() {
-    return schema;
   }
 
   Object toConnect(Object value) {

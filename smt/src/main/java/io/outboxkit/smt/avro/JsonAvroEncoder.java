@@ -23,15 +23,11 @@ public final class JsonAvroEncoder {
 
   private final ValueWriter root;
 
-  /**
-   * @throws IllegalArgumentException if the schema has a logical type that is not valid for its
-   *     Avro type
-   */
   public JsonAvroEncoder(Schema schema) {
     this(schema, UnknownFields.REJECT);
   }
 
-  /** As {@link #JsonAvroEncoder(Schema)}, with the given handling of unknown fields. */
+  /** Throw IllegalArgumentException if a logical type is not valid for its Avro type. */
   public JsonAvroEncoder(Schema schema, UnknownFields unknownFields) {
     this.root = new WriterCompiler(unknownFields).compile(schema);
   }

@@ -20,11 +20,7 @@ public final class JsonStructParser {
   private final AvroOutput out = new AvroOutput();
   private BinaryDecoder decoder;
 
-  /**
-   * @param version version of the Connect schema
-   * @throws IllegalArgumentException if the schema is not a record, or has a type without a Connect
-   *     equivalent
-   */
+  /** Throw IllegalArgumentException if the schema is no record or has a type that Connect lacks. */
   public JsonStructParser(Schema schema, int version) {
     if (schema.getType() != Schema.Type.RECORD) {
       throw new IllegalArgumentException("the type must be record");
@@ -39,9 +35,7 @@ public final class JsonStructParser {
     return mapping.schema();
   }
 
-  /**
-   * @throws PayloadException if the text is not JSON or does not fit the schema
-   */
+  /** Throw PayloadException if the text is not JSON or does not fit the schema. */
   public Struct parse(String json) throws PayloadException {
     out.reset();
     encoder.encode(json, out);

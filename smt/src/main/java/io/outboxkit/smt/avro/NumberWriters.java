@@ -145,11 +145,10 @@ final class NumberWriters {
   static final class DecimalWriter extends DecimalTextWriter {
     private final int precision;
     private final int scale;
+
+    /** Size in bytes of a fixed type; -1 for bytes. */
     private final int fixedSize;
 
-    /**
-     * @param fixedSize size in bytes of a fixed type; -1 for bytes
-     */
     DecimalWriter(LogicalTypes.Decimal type, int fixedSize) {
       super("decimal(" + type.getPrecision() + "," + type.getScale() + ")");
       this.precision = type.getPrecision();

@@ -22,9 +22,7 @@ import org.apache.avro.io.EncoderFactory;
  * default, and unknown fields are rejected or skipped.
  */
 final class RecordWriter extends ValueWriter {
-  /**
-   * @param defaultBytes the default as Avro binary; null without a default
-   */
+  /** A field, with its default as Avro binary, or null without a default. */
   private record Field(int index, String name, ValueWriter writer, byte[] defaultBytes) {}
 
   private final Map<String, Field> byName = new HashMap<>();

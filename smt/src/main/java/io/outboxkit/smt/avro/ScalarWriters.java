@@ -131,11 +131,9 @@ final class ScalarWriters {
   static final class BytesWriter extends ValueWriter {
     private static final String HEX_PREFIX = "\\x";
 
+    /** Size in bytes of a fixed type; -1 for bytes. */
     private final int fixedSize;
 
-    /**
-     * @param fixedSize size in bytes of a fixed type; -1 for bytes
-     */
     BytesWriter(int fixedSize) {
       super(
           (fixedSize < 0 ? "bytes" : "fixed(" + fixedSize + ")") + " in base64 or \\x hexadecimal",

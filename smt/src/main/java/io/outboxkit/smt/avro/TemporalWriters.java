@@ -34,14 +34,11 @@ final class TemporalWriters {
     private final IsoDateTimeParser iso = new IsoDateTimeParser();
     private final TimeResolution resolution;
 
-    /**
-     * @param type logical type: {@code time-millis}, an int, or {@code time-micros}, a long
-     */
+    /** For the logical type {@code time-millis}, an int, or {@code time-micros}, a long. */
     TimeWriter(String type) {
       super(
-          String.format(
-              "%s (HH:MM:SS with at most %d fraction digits, or an integer)",
-              type, TimeResolution.of(type).fractionDigits),
+          "%s (HH:MM:SS with at most %d fraction digits, or an integer)"
+              .formatted(type, TimeResolution.of(type).fractionDigits),
           JsonToken.VALUE_STRING);
       this.resolution = TimeResolution.of(type);
     }
@@ -70,16 +67,14 @@ final class TemporalWriters {
     private final boolean local;
     private final TimeResolution resolution;
 
-    /**
-     * @param type logical type: {@code timestamp-micros}
-     */
+    /** For a logical type such as {@code timestamp-micros}. */
     TimestampWriter(String type) {
       super(
-          String.format(
-              "%s (ISO-8601 %s offset and at most %d fraction digits, or an integer)",
-              type,
-              type.startsWith("local-") ? "without" : "with",
-              TimeResolution.of(type).fractionDigits),
+          "%s (ISO-8601 %s offset and at most %d fraction digits, or an integer)"
+              .formatted(
+                  type,
+                  type.startsWith("local-") ? "without" : "with",
+                  TimeResolution.of(type).fractionDigits),
           JsonToken.VALUE_STRING);
       this.local = type.startsWith("local-");
       this.resolution = TimeResolution.of(type);
@@ -139,9 +134,7 @@ final class TemporalWriters {
       return nanos % nanosPerTick == 0;
     }
 
-    /**
-     * @throws ArithmeticException if the ticks overflow a long
-     */
+    /** Throw ArithmeticException if the ticks overflow a long. */
     long ticks(long seconds, int nanos) {
       // Near Long.MIN_VALUE the product alone can overflow although the sum does not.
       return seconds < 0 && nanos > 0

@@ -27,11 +27,9 @@ import java.util.function.Function;
 import org.apache.avro.Schema;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigDef.ValidString;
-import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /** The keys {@code aggregate.T.*} of OutboxRouter. */
@@ -93,20 +91,14 @@ final class AggregateConfig {
   private static ConfigDef definition(String prefix) {
     String json = PayloadFormat.JSON.code();
     ValidString formats = ValidString.in(PayloadFormat.codes());
-    ConfigDef definition = new ConfigDef();
-    define(definition, prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME);
-    define(definition, prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1));
-    define(definition, prefix + PARTITION_FIELD, Type.STRING, null, null);
-    define(definition, prefix + FORMAT, Type.STRING, json, formats);
-    define(
-        definition, prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, ValidString.in(REFUSE, IGNORE));
-    define(definition, prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
-    return definition;
-  }
-
-  private static ConfigDef define(
-      ConfigDef definition, String name, Type type, Object defaultValue, Validator validator) {
-    return definition.define(name, type, defaultValue, validator, Importance.HIGH, "");
+    ValidString unknown = ValidString.in(REFUSE, IGNORE);
+    return new Options()
+        .undocumented(prefix + TOPIC, Type.STRING, NO_DEFAULT_VALUE, Validators.TOPIC_NAME)
+        .undocumented(prefix + PARTITIONS, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(1))
+        .undocumented(prefix + PARTITION_FIELD, Type.STRING, null, null)
+        .undocumented(prefix + FORMAT, Type.STRING, json, formats)
+        .undocumented(prefix + UNKNOWN_FIELDS, Type.STRING, REFUSE, unknown)
+        .undocumented(prefix + TOMBSTONE_TYPES, Type.LIST, List.of(), Validators.DISTINCT_LIST);
   }
 
   private PayloadEncoder encoder(PayloadFormat format, String type, AbstractConfig config) {
@@ -147,9 +139,7 @@ final class AggregateConfig {
     List<Version<C>> versions = new ArrayList<>();
     for (SchemaVersion version : keys.schemaVersions(type, LABELS)) {
       String name = version.key() + ".id";
-      ConfigDef definition =
-          define(new ConfigDef(), name, Type.INT, NO_DEFAULT_VALUE, Range.atLeast(0));
-      int id = keys.parse(definition).getInt(name);
+      int id = keys.parse(name, Type.INT, Range.atLeast(0)).getInt(name);
       requireUniqueId(name, id, version);
       versions.add(new Version<>(version.label(), id, codec.apply(version.schema())));
     }
@@ -171,9 +161,8 @@ final class AggregateConfig {
       throw new ConfigException(
           AggregateKeys.PREFIX + route.type() + PARTITIONS,
           route.partitions(),
-          String.format(
-              "%s%s%s is %d for the same topic; set both to the topic's partition count",
-              AggregateKeys.PREFIX, other.type(), PARTITIONS, other.partitions()));
+          "%s%s%s is %d for the same topic; set both to the topic's partition count"
+              .formatted(AggregateKeys.PREFIX, other.type(), PARTITIONS, other.partitions()));
     }
   }
 }

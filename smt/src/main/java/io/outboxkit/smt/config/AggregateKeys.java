@@ -1,5 +1,7 @@
 package io.outboxkit.smt.config;
 
+import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
+
 import io.outboxkit.smt.avro.JsonAvroEncoder;
 import io.outboxkit.smt.util.MessageText;
 import java.util.ArrayList;
@@ -11,8 +13,8 @@ import java.util.TreeMap;
 import org.apache.avro.Schema;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /**
@@ -32,9 +34,7 @@ final class AggregateKeys {
     values.keySet().removeIf(name -> !name.startsWith(PREFIX));
   }
 
-  /**
-   * @throws ConfigException if a value is not valid, or if an earlier definition has the same key
-   */
+  /** Throw ConfigException if a value is not valid, or an earlier definition has the same key. */
   AbstractConfig parse(ConfigDef definition) {
     for (String name : definition.names()) {
       if (!defined.add(name)) {
@@ -47,6 +47,11 @@ final class AggregateKeys {
     Map<String, Object> set = new TreeMap<>(values);
     set.values().removeIf(value -> value == null || value.toString().isBlank());
     return new AbstractConfig(definition, set, false);
+  }
+
+  /** As {@link #parse(ConfigDef)} for one required key. */
+  AbstractConfig parse(String key, Type type, Validator validator) {
+    return parse(new Options().undocumented(key, type, NO_DEFAULT_VALUE, validator));
   }
 
   /** One of the versions of an aggregate type's schema, and the key that declares it. */
@@ -66,7 +71,7 @@ final class AggregateKeys {
     String prefix = PREFIX + type + ".schema.";
     String key = prefix + VERSIONS;
     List<SchemaVersion> versions = new ArrayList<>();
-    List<String> listed = parse(required(key, Type.LIST)).getList(key);
+    List<String> listed = parse(key, Type.LIST, null).getList(key);
     for (String label : listed) {
       // Without dots, because schema.V.id must differ from schema.V of another version.
       if (!label.matches(labels) || label.equals(VERSIONS)) {
@@ -78,7 +83,7 @@ final class AggregateKeys {
   }
 
   private SchemaVersion schemaVersion(String key, String label) {
-    String json = parse(required(key, Type.STRING)).getString(key);
+    String json = parse(key, Type.STRING, null).getString(key);
     try {
       Schema schema = new Schema.Parser().parse(json);
       // Checks the logical types.
@@ -91,14 +96,7 @@ final class AggregateKeys {
     }
   }
 
-  private static ConfigDef required(String key, Type type) {
-    return new ConfigDef().define(key, type, Importance.HIGH, "");
-  }
-
-  /**
-   * @param supported names of the keys, for the error message
-   * @throws ConfigException if a key was not defined by any of the calls of {@link #parse}
-   */
+  /** Throw ConfigException with the names of the supported keys if any key was not parsed. */
   void rejectUndefined(List<String> types, String supported) {
     for (Map.Entry<String, Object> entry : values.entrySet()) {
       if (!defined.contains(entry.getKey())) {

@@ -3,6 +3,7 @@ package io.outboxkit.smt.config;
 import io.outboxkit.smt.util.MessageText;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.connect.connector.ConnectRecord;
@@ -37,9 +38,13 @@ public final class FieldPath {
     this.steps = steps;
   }
 
-  /**
-   * @throws ConfigException if the text is not a path
-   */
+  /** Return the path of an option with {@link #VALIDATOR}; null if the option is not set. */
+  public static FieldPath of(AbstractConfig config, String option) {
+    String text = config.getString(option);
+    return text == null ? null : parse(option, text);
+  }
+
+  /** Return the path; throw ConfigException if the text is not one. */
   public static FieldPath parse(String option, String text) {
     if (text != null) {
       int dot = text.indexOf('.');

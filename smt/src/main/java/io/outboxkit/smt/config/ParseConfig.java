@@ -1,5 +1,7 @@
 package io.outboxkit.smt.config;
 
+import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
+
 import io.outboxkit.smt.avro.JsonStructParser;
 import io.outboxkit.smt.config.AggregateKeys.SchemaVersion;
 import java.util.ArrayList;
@@ -8,7 +10,6 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigException;
 
@@ -22,28 +23,17 @@ public final class ParseConfig extends AbstractConfig {
   }
 
   public static final ConfigDef CONFIG_DEF =
-      new ConfigDef()
-          .define(
-              ConfigName.FIELD,
-              Type.STRING,
-              "value.payload",
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
-              "Field with the JSON text. The parsed Struct becomes the record's value.")
-          .define(
-              ConfigName.TYPE_FIELD,
-              Type.STRING,
-              "header.aggregate_type",
-              FieldPath.VALIDATOR,
-              Importance.HIGH,
-              "Field with the aggregate type, which determines the schema.")
-          .define(
+      new Options()
+          .high(ConfigName.FIELD, Type.STRING, "value.payload", FieldPath.VALIDATOR)
+          .doc("Field with the JSON text. The parsed Struct becomes the record's value.")
+          .high(ConfigName.TYPE_FIELD, Type.STRING, "header.aggregate_type", FieldPath.VALIDATOR)
+          .doc("Field with the aggregate type, which determines the schema.")
+          .high(
               ConfigName.AGGREGATES,
               Type.LIST,
-              ConfigDef.NO_DEFAULT_VALUE,
-              Validators.NON_EMPTY_DISTINCT_LIST,
-              Importance.HIGH,
-              "Aggregate types to parse. Each requires the aggregate.T.* keys below.");
+              NO_DEFAULT_VALUE,
+              Validators.NON_EMPTY_DISTINCT_LIST)
+          .doc("Aggregate types to parse. Each requires the aggregate.T.* keys below.");
 
   private static final String LABELS = "[1-9][0-9]{0,8}";
 

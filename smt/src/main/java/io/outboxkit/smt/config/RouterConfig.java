@@ -1,5 +1,7 @@
 package io.outboxkit.smt.config;
 
+import static org.apache.kafka.common.config.ConfigDef.NO_DEFAULT_VALUE;
+
 import io.outboxkit.smt.outbox.CloudEventHeaders;
 import io.outboxkit.smt.outbox.HeaderPlacements;
 import io.outboxkit.smt.outbox.RecordHeaders;
@@ -8,11 +10,11 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
-import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.NonEmptyString;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.config.ConfigDef.ValidString;
+import org.apache.kafka.common.config.ConfigDef.Validator;
 import org.apache.kafka.common.config.ConfigException;
 
 /** Options of OutboxRouter. */
@@ -54,13 +56,104 @@ public final class RouterConfig extends AbstractConfig {
   private static final String ROUTE = "route";
   private static final String IGNORE = "ignore";
 
-  public static final ConfigDef CONFIG_DEF = routingOptions(columnOptions(new ConfigDef()));
+  private static final Validator NON_EMPTY = new NonEmptyString();
+
+  public static final ConfigDef CONFIG_DEF =
+      new Options()
+          .high(ConfigName.TABLE, Type.STRING, null, Validators.TABLE_NAME)
+          .doc(
+              "Outbox table as schema.table; the root of a partitioned table. Required unless"
+                  + " message.prefix is set.")
+          .high(ConfigName.MESSAGE_PREFIX, Type.STRING, null, null)
+          .doc(
+              "Prefix of logical decoding messages to route. They must be transactional, and their"
+                  + " content must be a JSON object with the columns of the outbox table.")
+          .low(ConfigName.ID_FIELD, Type.STRING, "id", NON_EMPTY)
+          .doc("Column with the unique event id. Target: header event_id.")
+          .low(ConfigName.KEY_FIELD, Type.STRING, "aggregate_id", NON_EMPTY)
+          .doc("Column with the aggregate id. Target: record key.")
+          .low(ConfigName.TYPE_FIELD, Type.STRING, "event_type", NON_EMPTY)
+          .doc("Column with the event type. Target: header event_type.")
+          .low(ConfigName.PAYLOAD_FIELD, Type.STRING, "payload", NON_EMPTY)
+          .doc(
+              "Column with the state after the event, in the aggregate's payload.format. Target:"
+                  + " record value; SQL NULL, and JSON null with payload.format=json, become a"
+                  + " tombstone.")
+          .low(ConfigName.TIMESTAMP_FIELD, Type.STRING, "created_at", NON_EMPTY)
+          .doc(
+              "Column with the event time (timestamptz, or timestamp in UTC). Target: header"
+                  + " event_time.")
+          .low(ConfigName.HEADERS_FIELD, Type.STRING, "headers", NON_EMPTY)
+          .doc(
+              "Column with the JSON object of additional headers; the table may lack this column."
+                  + " Target: one header per field.")
+          .low(ConfigName.ROUTE_BY_FIELD, Type.STRING, "aggregate_type", NON_EMPTY)
+          .doc(
+              "Column with the aggregate type, which determines the topic. Target: header"
+                  + " aggregate_type.")
+          .low(ConfigName.SCHEMA_VERSION_FIELD, Type.STRING, null, NON_EMPTY)
+          .doc(
+              "Column with the label of the payload's schema version (text or integer). If not set,"
+                  + " or if the column is null, the latest version that accepts the payload"
+                  + " applies. Required if an aggregate with payload.format=avro has several"
+                  + " versions; a row with null is then invalid.")
+          .low(ConfigName.PLACEMENT, Type.LIST, List.of(), Validators.PLACEMENTS)
+          .doc(
+              "Columns to add as headers: column:header, or column:header:name for another header"
+                  + " name. Null adds no header.")
+          .low(ConfigName.PLACEMENT_MISSING, Type.STRING, ERROR, ValidString.in(ERROR, IGNORE))
+          .doc(
+              "Behavior if the table lacks a column of table.fields.additional.placement: error"
+                  + " stops the task, ignore adds no header.")
+          .high(
+              ConfigName.AGGREGATES,
+              Type.LIST,
+              NO_DEFAULT_VALUE,
+              Validators.NON_EMPTY_DISTINCT_LIST)
+          .doc("Aggregate types to route. Each requires the aggregate.T.* keys below.")
+          .medium(ConfigName.SOURCE_EPOCH, Type.INT, 1, Range.between(0, 0xFFFF))
+          .doc(
+              "First component of the header source_sequence. Increase it when the server's LSNs"
+                  + " start again at lower values.")
+          .medium(
+              ConfigName.INVALID_ROWS, Type.STRING, DEAD_LETTER, ValidString.in(DEAD_LETTER, FAIL))
+          .doc(
+              "Behavior for rows that cannot be routed: dead-letter writes them to"
+                  + " dead.letter.topic, fail stops the task.")
+          .medium(ConfigName.DEAD_LETTER_TOPIC, Type.STRING, null, null)
+          .doc("Topic for rows that cannot be routed. Required with invalid.rows=dead-letter.")
+          .low(ConfigName.SNAPSHOT_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, ROUTE))
+          .doc(
+              "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, route handles"
+                  + " them as inserts.")
+          .low(
+              ConfigName.INVALID_OPERATIONS, Type.STRING, FATAL, ValidString.in(FATAL, ERROR, WARN))
+          .doc(
+              "Behavior for updates of outbox rows (op=u): fatal stops the task, error and warn"
+                  + " skip them and log the first at that level.")
+          .low(ConfigName.DELETED_ROWS, Type.STRING, FAIL, ValidString.in(FAIL, IGNORE))
+          .doc(
+              "Behavior for deletes and truncates of the outbox table (op=d, op=t): fail stops the"
+                  + " task, ignore skips them.")
+          .medium(ConfigName.MAX_RECORD_BYTES, Type.INT, 1_000_000, Range.atLeast(1))
+          .doc(
+              "Maximum size, in bytes, of key, value and headers, plus 10 per header for Kafka's"
+                  + " framing. Larger rows are invalid. Must be lower than the producer's"
+                  + " max.request.size and the topics' max.message.bytes.")
+          .low(ConfigName.PASS_THROUGH, Type.LIST, List.of(), Validators.PASS_THROUGH)
+          .doc(
+              "Other records to pass unchanged: transactions, schema-changes, messages,"
+                  + " table:<schema.table>. Heartbeats always pass; anything else stops the task.")
+          .low(ConfigName.CLOUDEVENTS_SOURCE, Type.STRING, null, Validators.URI_REFERENCE)
+          .doc(
+              "Source of the events as a URI reference, such as /library. If set, records have"
+                  + " CloudEvents headers, with this value as ce_source.");
 
   private final Map<String, AggregateRoute> routes;
   private final HeaderPlacements placements;
 
   /**
-   * @throws ConfigException if an option is missing, unknown or not valid, or if options conflict
+   * Throw ConfigException if an option is missing, unknown or not valid, or if options conflict.
    */
   public RouterConfig(Map<String, ?> props) {
     super(CONFIG_DEF, props, false);
@@ -76,175 +169,6 @@ public final class RouterConfig extends AbstractConfig {
     if (deadLetters()) {
       requireDeadLetterTopic();
     }
-  }
-
-  private static ConfigDef columnOptions(ConfigDef definition) {
-    definition.define(
-        ConfigName.TABLE,
-        Type.STRING,
-        null,
-        Validators.TABLE_NAME,
-        Importance.HIGH,
-        "Outbox table as schema.table; the root of a partitioned table. Required unless"
-            + " message.prefix is set.");
-    definition.define(
-        ConfigName.MESSAGE_PREFIX,
-        Type.STRING,
-        null,
-        Importance.HIGH,
-        "Prefix of logical decoding messages to route. They must be transactional, and their"
-            + " content must be a JSON object with the columns of the outbox table.");
-    column(definition, ConfigName.ID_FIELD, "id", "unique event id", "header event_id");
-    column(definition, ConfigName.KEY_FIELD, "aggregate_id", "aggregate id", "record key");
-    column(definition, ConfigName.TYPE_FIELD, "event_type", "event type", "header event_type");
-    column(
-        definition,
-        ConfigName.PAYLOAD_FIELD,
-        "payload",
-        "state after the event, in the aggregate's payload.format",
-        "record value; SQL NULL, and JSON null with payload.format=json, become a tombstone");
-    column(
-        definition,
-        ConfigName.TIMESTAMP_FIELD,
-        "created_at",
-        "event time (timestamptz, or timestamp in UTC)",
-        "header event_time");
-    column(
-        definition,
-        ConfigName.HEADERS_FIELD,
-        "headers",
-        "JSON object of additional headers; the table may lack this column",
-        "one header per field");
-    column(
-        definition,
-        ConfigName.ROUTE_BY_FIELD,
-        "aggregate_type",
-        "aggregate type, which determines the topic",
-        "header aggregate_type");
-    return additionalColumnOptions(definition);
-  }
-
-  private static void column(
-      ConfigDef definition, String name, String column, String content, String target) {
-    definition.define(
-        name,
-        Type.STRING,
-        column,
-        new NonEmptyString(),
-        Importance.LOW,
-        "Column with the " + content + ". Target: " + target + ".");
-  }
-
-  private static ConfigDef additionalColumnOptions(ConfigDef definition) {
-    return definition
-        .define(
-            ConfigName.SCHEMA_VERSION_FIELD,
-            Type.STRING,
-            null,
-            new NonEmptyString(),
-            Importance.LOW,
-            "Column with the label of the payload's schema version (text or integer). If not set,"
-                + " or if the column is null, the latest version that accepts the payload applies."
-                + " Required if an aggregate with payload.format=avro has several versions; a row"
-                + " with null is then invalid.")
-        .define(
-            ConfigName.PLACEMENT,
-            Type.LIST,
-            List.of(),
-            Validators.PLACEMENTS,
-            Importance.LOW,
-            "Columns to add as headers: column:header, or column:header:name for another header"
-                + " name. Null adds no header.")
-        .define(
-            ConfigName.PLACEMENT_MISSING,
-            Type.STRING,
-            ERROR,
-            ValidString.in(ERROR, IGNORE),
-            Importance.LOW,
-            "Behavior if the table lacks a column of table.fields.additional.placement: error stops"
-                + " the task, ignore adds no header.");
-  }
-
-  private static ConfigDef routingOptions(ConfigDef definition) {
-    return definition
-        .define(
-            ConfigName.AGGREGATES,
-            Type.LIST,
-            ConfigDef.NO_DEFAULT_VALUE,
-            Validators.NON_EMPTY_DISTINCT_LIST,
-            Importance.HIGH,
-            "Aggregate types to route. Each requires the aggregate.T.* keys below.")
-        .define(
-            ConfigName.SOURCE_EPOCH,
-            Type.INT,
-            1,
-            Range.between(0, 0xFFFF),
-            Importance.MEDIUM,
-            "First component of the header source_sequence. Increase it when the server's LSNs"
-                + " start again at lower values.")
-        .define(
-            ConfigName.INVALID_ROWS,
-            Type.STRING,
-            DEAD_LETTER,
-            ValidString.in(DEAD_LETTER, FAIL),
-            Importance.MEDIUM,
-            "Behavior for rows that cannot be routed: dead-letter writes them to"
-                + " dead.letter.topic, fail stops the task.")
-        .define(
-            ConfigName.DEAD_LETTER_TOPIC,
-            Type.STRING,
-            null,
-            Importance.MEDIUM,
-            "Topic for rows that cannot be routed. Required with invalid.rows=dead-letter.")
-        .define(
-            ConfigName.SNAPSHOT_ROWS,
-            Type.STRING,
-            FAIL,
-            ValidString.in(FAIL, ROUTE),
-            Importance.LOW,
-            "Behavior for rows of a Debezium snapshot (op=r): fail stops the task, route handles"
-                + " them as inserts.")
-        .define(
-            ConfigName.INVALID_OPERATIONS,
-            Type.STRING,
-            FATAL,
-            ValidString.in(FATAL, ERROR, WARN),
-            Importance.LOW,
-            "Behavior for updates of outbox rows (op=u): fatal stops the task, error and warn skip"
-                + " them and log the first at that level.")
-        .define(
-            ConfigName.DELETED_ROWS,
-            Type.STRING,
-            FAIL,
-            ValidString.in(FAIL, IGNORE),
-            Importance.LOW,
-            "Behavior for deletes and truncates of the outbox table (op=d, op=t): fail stops the"
-                + " task, ignore skips them.")
-        .define(
-            ConfigName.MAX_RECORD_BYTES,
-            Type.INT,
-            1_000_000,
-            Range.atLeast(1),
-            Importance.MEDIUM,
-            "Maximum size, in bytes, of key, value and headers, plus 10 per header for Kafka's"
-                + " framing. Larger rows are invalid. Must be lower than the producer's"
-                + " max.request.size and the topics' max.message.bytes.")
-        .define(
-            ConfigName.PASS_THROUGH,
-            Type.LIST,
-            List.of(),
-            Validators.PASS_THROUGH,
-            Importance.LOW,
-            "Other records to pass unchanged: transactions, schema-changes, messages,"
-                + " table:<schema.table>. Heartbeats always pass; anything else stops the task.")
-        .define(
-            ConfigName.CLOUDEVENTS_SOURCE,
-            Type.STRING,
-            null,
-            Validators.URI_REFERENCE,
-            Importance.LOW,
-            "Source of the events as a URI reference, such as /library. If set, records have"
-                + " CloudEvents headers, with this value as ce_source.");
   }
 
   /** Return null if only messages are routed. */
@@ -289,7 +213,7 @@ public final class RouterConfig extends AbstractConfig {
     if (cloudEvents() != null) {
       CloudEventHeaders.NAMES.forEach(name -> reserved.put(name, "a CloudEvents header"));
     }
-    return reserved;
+    return Map.copyOf(reserved);
   }
 
   /** Return the routes by aggregate type. */
@@ -362,9 +286,8 @@ public final class RouterConfig extends AbstractConfig {
         throw new ConfigException(
             ConfigName.DEAD_LETTER_TOPIC,
             topic,
-            String.format(
-                "is also %s%s%s; set a separate topic for dead letters",
-                AggregateKeys.PREFIX, route.type(), AggregateConfig.TOPIC));
+            "is also %s%s%s; set a separate topic for dead letters"
+                .formatted(AggregateKeys.PREFIX, route.type(), AggregateConfig.TOPIC));
       }
     }
   }

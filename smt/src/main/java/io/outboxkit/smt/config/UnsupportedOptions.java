@@ -52,9 +52,9 @@ public final class UnsupportedOptions {
         throw new ConfigException(
             name,
             props.get(name),
-            String.format(
-                "not an option of %s; %s",
-                transform, replacement == null ? "the options are " + options : replacement));
+            "not an option of %s; %s"
+                .formatted(
+                    transform, replacement == null ? "the options are " + options : replacement));
       }
     }
   }

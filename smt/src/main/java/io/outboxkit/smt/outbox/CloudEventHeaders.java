@@ -4,7 +4,7 @@ import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /** The headers of CloudEvents 1.0, in the binary content mode of the Kafka protocol binding. */
-public final class CloudEventHeaders {
+public record CloudEventHeaders(String source) {
   private static final String SPEC_VERSION = "ce_specversion";
   private static final String ID = "ce_id";
   private static final String SOURCE = "ce_source";
@@ -16,15 +16,7 @@ public final class CloudEventHeaders {
   public static final Set<String> NAMES =
       Set.of(SPEC_VERSION, ID, SOURCE, TYPE, TIME, SUBJECT, CONTENT_TYPE);
 
-  private final String source;
-
-  public CloudEventHeaders(String source) {
-    this.source = source;
-  }
-
-  /**
-   * @param contentType null for a tombstone
-   */
+  /** Add the headers; the content type of a tombstone is null. */
   public void addTo(ConnectHeaders headers, OutboxRow row, String contentType) {
     RecordHeaders.add(headers, SPEC_VERSION, "1.0");
     RecordHeaders.add(headers, ID, row.id());

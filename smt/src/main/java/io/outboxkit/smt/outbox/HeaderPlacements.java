@@ -21,9 +21,7 @@ public record HeaderPlacements(List<Entry> entries, boolean lenient) {
   private static final Pattern ENTRY =
       Pattern.compile("\\s*([^:\\s][^:]*):([^:]+?)(?::\\s*([^:\\s][^:]*))?");
 
-  /**
-   * @throws ConfigException if an entry is not valid, or if it uses a reserved or repeated header
-   */
+  /** Throw ConfigException if an entry is not valid, or if its header is reserved or repeated. */
   public static HeaderPlacements parse(String option, List<String> texts, boolean lenient) {
     List<Entry> entries = new ArrayList<>();
     Set<String> headers = new HashSet<>();

@@ -1,5 +1,7 @@
 package io.outboxkit.smt.outbox;
 
+import java.util.Locale;
+
 /**
  * A row that cannot be routed. The message has column names, field paths and expected types, but
  * never values of the row. Without a stack trace, because it can occur for each row of a backlog.
@@ -9,28 +11,22 @@ public final class InvalidRowException extends Exception {
 
   /** Reasons, whose codes are part of the contract with consumers of dead letters. */
   public enum Reason {
-    MESSAGE_INVALID("message-invalid"),
-    MESSAGE_NOT_TRANSACTIONAL("message-not-transactional"),
-    PAYLOAD_INVALID("payload-invalid"),
-    SCHEMA_VERSION_UNKNOWN("schema-version-unknown"),
-    UNKNOWN_AGGREGATE_TYPE("unknown-aggregate-type"),
-    EMPTY_KEY("empty-key"),
-    EMPTY_EVENT_ID("empty-event-id"),
-    EMPTY_EVENT_TYPE("empty-event-type"),
-    EMPTY_PARTITION_FIELD("empty-partition-field"),
-    EVENT_TIME_INVALID("event-time-invalid"),
-    HEADERS_INVALID("headers-invalid"),
-    RECORD_TOO_LARGE("record-too-large");
-
-    private final String code;
-
-    Reason(String code) {
-      this.code = code;
-    }
+    MESSAGE_INVALID,
+    MESSAGE_NOT_TRANSACTIONAL,
+    PAYLOAD_INVALID,
+    SCHEMA_VERSION_UNKNOWN,
+    UNKNOWN_AGGREGATE_TYPE,
+    EMPTY_KEY,
+    EMPTY_EVENT_ID,
+    EMPTY_EVENT_TYPE,
+    EMPTY_PARTITION_FIELD,
+    EVENT_TIME_INVALID,
+    HEADERS_INVALID,
+    RECORD_TOO_LARGE;
 
     /** Return the value of the header {@code dead_letter_reason}. */
     public String code() {
-      return code;
+      return name().toLowerCase(Locale.ROOT).replace('_', '-');
     }
   }
 

@@ -39,9 +39,7 @@ public record OutboxRow(
 
   /** All columns of the row, or all members of the message. */
   public interface Columns {
-    /**
-     * @throws InvalidRowException if the source is not a valid event, whatever its columns contain
-     */
+    /** Throw if the source is not a valid event, whatever its columns contain. */
     void requireValid() throws InvalidRowException;
 
     /**

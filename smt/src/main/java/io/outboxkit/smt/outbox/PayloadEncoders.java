@@ -20,15 +20,8 @@ public final class PayloadEncoders {
   private PayloadEncoders() {}
 
   /** Encodes JSON text as Avro in Confluent wire format. JSON null is a tombstone too. */
-  public static final class JsonEncoder implements PayloadEncoder {
-    private final SchemaVersions<JsonAvroEncoder> versions;
-    private final AvroOutput out;
-
-    public JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out) {
-      this.versions = versions;
-      this.out = out;
-    }
-
+  public record JsonEncoder(SchemaVersions<JsonAvroEncoder> versions, AvroOutput out)
+      implements PayloadEncoder {
     /**
      * Encode with the row's schema version, or with the latest version that accepts the payload,
      * because a backlog can contain rows that were written before a schema change. If unknown
@@ -70,15 +63,8 @@ public final class PayloadEncoders {
    * Adds the Confluent wire format to Avro bodies that are valid by the row's schema version, or by
    * the only one. Other versions are not tried, because the same bytes could have another meaning.
    */
-  public static final class AvroEncoder implements PayloadEncoder {
-    private final SchemaVersions<AvroBodyChecker> versions;
-    private final AvroOutput out;
-
-    public AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out) {
-      this.versions = versions;
-      this.out = out;
-    }
-
+  public record AvroEncoder(SchemaVersions<AvroBodyChecker> versions, AvroOutput out)
+      implements PayloadEncoder {
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
       byte[] body = Bytes.of(row.payload());
@@ -98,14 +84,9 @@ public final class PayloadEncoders {
   }
 
   /** Passes values in Confluent wire format that are valid by the version with their schema id. */
-  public static final class ConfluentAvroEncoder implements PayloadEncoder {
+  public record ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions)
+      implements PayloadEncoder {
     private static final int HEADER_SIZE = 1 + Integer.BYTES;
-
-    private final SchemaVersions<AvroBodyChecker> versions;
-
-    public ConfluentAvroEncoder(SchemaVersions<AvroBodyChecker> versions) {
-      this.versions = versions;
-    }
 
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
@@ -121,11 +102,9 @@ public final class PayloadEncoders {
         version.codec().check(value, HEADER_SIZE);
         return value;
       } catch (PayloadException e) {
+        String label = version.label();
         throw invalid(
-            "does not fit schema version "
-                + version.label()
-                + ", whose id it has; "
-                + e.getMessage());
+            "does not fit schema version " + label + ", whose id it has; " + e.getMessage());
       }
     }
 
@@ -155,7 +134,7 @@ public final class PayloadEncoders {
   }
 
   /** Encodes text as UTF-8, without a schema. */
-  public static final class TextEncoder implements PayloadEncoder {
+  public record TextEncoder() implements PayloadEncoder {
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
       String payload = (String) row.payload();
@@ -176,15 +155,8 @@ public final class PayloadEncoders {
   }
 
   /** Encodes rows of the given event types as tombstones, without reading their payload. */
-  public static final class TombstoneEncoder implements PayloadEncoder {
-    private final Set<String> eventTypes;
-    private final PayloadEncoder delegate;
-
-    public TombstoneEncoder(Set<String> eventTypes, PayloadEncoder delegate) {
-      this.eventTypes = eventTypes;
-      this.delegate = delegate;
-    }
-
+  public record TombstoneEncoder(Set<String> eventTypes, PayloadEncoder delegate)
+      implements PayloadEncoder {
     @Override
     public byte[] encode(OutboxRow row) throws InvalidRowException {
       return eventTypes.contains(row.eventType()) ? null : delegate.encode(row);

@@ -23,9 +23,7 @@ public enum PayloadFormat {
     return Arrays.stream(values()).map(PayloadFormat::code).toArray(String[]::new);
   }
 
-  /**
-   * @throws IllegalArgumentException if the code is not one of {@link #codes}
-   */
+  /** Throw IllegalArgumentException if the code is not one of {@link #codes}. */
   public static PayloadFormat of(String code) {
     return valueOf(code.toUpperCase(Locale.ROOT).replace('-', '_'));
   }

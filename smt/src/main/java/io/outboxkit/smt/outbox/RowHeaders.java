@@ -16,15 +16,12 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
-/** Adds the fields of a row's headers column, a JSON object, as headers. */
-public final class RowHeaders {
-  /** Names that a row must not set, each with the reason. */
-  private final Map<String, String> reserved;
-
-  public RowHeaders(Map<String, String> reserved) {
-    this.reserved = Map.copyOf(reserved);
-  }
-
+/**
+ * Adds the fields of a row's headers column, a JSON object, as headers.
+ *
+ * @param reserved names that a row must not set, each with the reason
+ */
+public record RowHeaders(Map<String, String> reserved) {
   /**
    * Add the row's headers: strings unchanged, other values as compact JSON text.
    *

@@ -42,9 +42,8 @@ public final class SchemaVersions<C> {
     if (named == null) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          String.format(
-              "schema version %s is not one of the versions of %s (%s)",
-              MessageText.quote(row.schemaVersion()), type, labels()));
+          "schema version %s is not one of the versions of %s (%s)"
+              .formatted(MessageText.quote(row.schemaVersion()), type, labels()));
     }
     return named;
   }
@@ -59,9 +58,8 @@ public final class SchemaVersions<C> {
     if (candidates.size() > 1) {
       throw new InvalidRowException(
           Reason.SCHEMA_VERSION_UNKNOWN,
-          String.format(
-              "the row has no schema version, which is required for the versions of %s (%s)",
-              type, labels()));
+          "the row has no schema version, which is required for the versions of %s (%s)"
+              .formatted(type, labels()));
     }
     return candidates.get(0);
   }
@@ -74,12 +72,12 @@ public final class SchemaVersions<C> {
   InvalidRowException mismatch(OutboxRow row, PayloadException first) {
     String problem =
         row.schemaVersion() == null
-            ? String.format("fits no schema version of %s (%s)", type, labels())
-            : String.format("does not fit the row's schema version of %s", type);
+            ? "fits no schema version of %s (%s)".formatted(type, labels())
+            : "does not fit the row's schema version of %s".formatted(type);
     String label = row.schemaVersion() == null ? all.get(0).label() : row.schemaVersion();
     return new InvalidRowException(
         Reason.PAYLOAD_INVALID,
-        String.format("the payload %s; with version %s, %s", problem, label, first.getMessage()));
+        "the payload %s; with version %s, %s".formatted(problem, label, first.getMessage()));
   }
 
   public String labels() {

@@ -36,9 +36,7 @@ record ColumnMapping(
 
   record PlacedColumn(Field column, String header) {}
 
-  /**
-   * @throws DataException if the table lacks a column, or if a column's type is not supported
-   */
+  /** Throw DataException if the table lacks a column, or if a column's type is not supported. */
   static ColumnMapping of(Schema schema, RouterConfig config) {
     Field payload = required(schema, config, ConfigName.PAYLOAD_FIELD);
     Field headers = schema.field(config.getString(ConfigName.HEADERS_FIELD));
@@ -105,7 +103,7 @@ record ColumnMapping(
     Field column = schema.field(name);
     if (column == null) {
       throw new DataException(
-          String.format("Table %s has no column %s; correct %s", config.table(), name, option));
+          "Table %s has no column %s; correct %s".formatted(config.table(), name, option));
     }
     return column;
   }
@@ -118,12 +116,12 @@ record ColumnMapping(
         placed.add(new PlacedColumn(column, entry.header()));
       } else if (!config.placements().lenient()) {
         throw new DataException(
-            String.format(
-                "Table %s has no column %s; correct %s, or set %s=ignore",
-                config.table(),
-                entry.column(),
-                ConfigName.PLACEMENT,
-                ConfigName.PLACEMENT_MISSING));
+            "Table %s has no column %s; correct %s, or set %s=ignore"
+                .formatted(
+                    config.table(),
+                    entry.column(),
+                    ConfigName.PLACEMENT,
+                    ConfigName.PLACEMENT_MISSING));
       }
     }
     return List.copyOf(placed);
@@ -137,9 +135,8 @@ record ColumnMapping(
 
   private static DataException unsupported(Field column, RouterConfig config, String required) {
     return new DataException(
-        String.format(
-            "Column %s of table %s has type %s; it must be %s",
-            column.name(), config.table(), typeOf(column), required));
+        "Column %s of table %s has type %s; it must be %s"
+            .formatted(column.name(), config.table(), typeOf(column), required));
   }
 
   private static String typeOf(Field column) {
@@ -157,9 +154,8 @@ record ColumnMapping(
       Field field = row.schema().field(column);
       if (field == null) {
         throw new DataException(
-            String.format(
-                "The outbox table has no column %s; correct aggregate.%s.partition.field",
-                column, aggregateType));
+            "The outbox table has no column %s; correct aggregate.%s.partition.field"
+                .formatted(column, aggregateType));
       }
       return text(row, field);
     }

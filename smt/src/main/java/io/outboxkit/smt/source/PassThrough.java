@@ -5,20 +5,11 @@ import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.errors.DataException;
 
 /** Rejects records that are neither outbox events nor entries of {@code pass.through}. */
-final class PassThrough {
+record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
   private static final String KEY_SCHEMA_SUFFIX = ".Key";
 
-  private final List<String> entries;
-
-  PassThrough(List<String> entries) {
-    this.entries = entries;
-  }
-
-  /**
-   * @param remedy alternative change of the connector's properties
-   * @throws DataException if the list does not have the entry
-   */
+  /** Throw DataException with the remedy on the connector if the list does not have the entry. */
   void require(String entry, ConnectRecord<?> record, String description, String remedy) {
     if (!entries.contains(entry)) {
       throw rejected(
@@ -54,8 +45,7 @@ final class PassThrough {
 
   static DataException rejected(ConnectRecord<?> record, String description, String remedy) {
     return new DataException(
-        String.format(
-            "Unexpected record on topic %s: %s; %s", record.topic(), description, remedy));
+        "Unexpected record on topic %s: %s; %s".formatted(record.topic(), description, remedy));
   }
 
   private static boolean endsWithName(String text, String name) {
