@@ -6,11 +6,9 @@ from outbox_kit.pipeline.environment import (
     DeltaTarget,
     Environment,
     HttpService,
-    IcebergTarget,
     Kafka,
     Login,
     PostgresTarget,
-    Registry,
     SourceDatabase,
 )
 from outbox_kit.pipeline.loading import load_environment, load_files, load_pipeline, project_folder
@@ -19,7 +17,7 @@ from outbox_kit.pipeline.materialization import Materialization
 from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Pipeline, Source
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.render import UNKNOWN, render_connector
-from outbox_kit.pipeline.schema_references import NamedSchema, inlined, read_references, registered
+from outbox_kit.pipeline.schema_references import inlined, registered
 
 __all__ = [
     "CANARY_AGGREGATE",
@@ -32,18 +30,15 @@ __all__ = [
     "DeltaTarget",
     "Environment",
     "HttpService",
-    "IcebergTarget",
     "Kafka",
     "Lock",
     "LockedSchema",
     "LockedSource",
     "Login",
     "Materialization",
-    "NamedSchema",
     "Overrides",
     "Pipeline",
     "PostgresTarget",
-    "Registry",
     "Source",
     "SourceDatabase",
     "inlined",
@@ -52,7 +47,6 @@ __all__ = [
     "load_pipeline",
     "project_folder",
     "read_lock",
-    "read_references",
     "registered",
     "render_connector",
     "write_lock",

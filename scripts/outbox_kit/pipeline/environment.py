@@ -143,8 +143,7 @@ class ConnectorSettings(Model):
     """Connector settings that differ by environment."""
 
     exactly_once: Literal["required", "requested"] = Field(
-        default="required",
-        description="Connect's exactly.once.support; `required` fails on a worker without it.",
+        default="required", description="Connect's exactly.once.support; `required` fails on a worker without it."
     )
     heartbeat_interval_ms: int = Field(
         default=10_000, ge=100, description="Interval of heartbeats, which advance the slot without outbox rows, in ms."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from outbox_kit.markdown import list_item
-from outbox_kit.pipeline import environment, materialization, model
+from outbox_kit.pipeline import environment
+from outbox_kit.pipeline.materialization import Materialization
+from outbox_kit.pipeline.model import Aggregate, Backfill, Columns, Connector, DeadLetter, Pipeline, Source
 
 PAGE = "docs/pipeline.md"
 MARKER = (
@@ -22,19 +25,7 @@ MARKER = (
     "a test compares it with the models. -->\n"
 )
 PAGES: list[tuple[str, list[type[BaseModel]]]] = [
-    (
-        "Pipeline file",
-        [
-            model.Pipeline,
-            model.Source,
-            model.Columns,
-            model.Aggregate,
-            model.Backfill,
-            model.DeadLetter,
-            model.Connector,
-            materialization.Materialization,
-        ],
-    ),
+    ("Pipeline file", [Pipeline, Source, Columns, Aggregate, Backfill, DeadLetter, Connector, Materialization]),
     (
         "Environment file",
         [
@@ -59,8 +50,7 @@ def files(folder: Path) -> dict[str, str]:
     """Return every generated file by its path in the project folder; of the page, the part below MARKER changes."""
     introduction, marker, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARKER)
     if not marker:
-        msg = f"{folder / PAGE} has no {MARKER!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{folder / PAGE} has no {MARKER!r}")
     return {
         PAGE: f"{introduction}{MARKER}\n{reference()}",
         "connectors/pipeline.schema.json": _document(pipeline_schema()),
@@ -129,13 +119,13 @@ Node = dict[str, Any]
 
 def pipeline_schema() -> Node:
     """Return the JSON Schema of a pipeline file, for editors."""
-    return {"$schema": DRAFT, **_for_editors(model.Pipeline.model_json_schema())}
+    return {"$schema": DRAFT, **_rebuilt(Pipeline.model_json_schema(), _for_editors)}
 
 
 def environment_schema() -> Node:
     """Return the JSON Schema of an environment file: any value may be an expression, `pipeline:` a partial pipeline."""
-    schema = _for_editors(_with_expressions(environment.Environment.model_json_schema()))
-    overlay = _partial(_for_editors(model.Pipeline.model_json_schema()))
+    schema = _rebuilt(_rebuilt(environment.Environment.model_json_schema(), _with_expressions), _for_editors)
+    overlay = _rebuilt(_rebuilt(Pipeline.model_json_schema(), _for_editors), _partial)
     definitions = overlay.pop("$defs")
     schema["$defs"] |= {**definitions, OVERLAY: overlay}
     description = schema["properties"]["pipeline"]["description"]
@@ -143,59 +133,48 @@ def environment_schema() -> Node:
     return {"$schema": DRAFT, **schema}
 
 
-def _for_editors(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
-    """Remove pydantic's titles and OpenAPI keywords; wrap a $ref with other keywords in allOf, as draft 7 requires."""
+def _rebuilt(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN401 - any part of a schema
+    """Apply `change` to every schema in `node`, innermost first; data and names of properties stay."""
     if isinstance(node, list):
-        return [_for_editors(item) for item in node]
+        return [_rebuilt(item, change) for item in node]
     if not isinstance(node, dict):
         return node
+    return change(
+        {
+            key: {name: _rebuilt(item, change) for name, item in value.items()}
+            if key in ("properties", "patternProperties", "$defs")
+            else value
+            if key in ("default", "enum", "required")
+            else _rebuilt(value, change)
+            for key, value in node.items()
+        }
+    )
+
+
+def _for_editors(node: Node) -> Node:
+    """Remove pydantic's titles and OpenAPI keywords; wrap a $ref with other keywords in allOf, as draft 7 requires."""
     retained = {key: value for key, value in node.items() if key not in ("title", "discriminator", "writeOnly")}
     if "$ref" in retained and len(retained) > 1:
         retained["allOf"] = [{"$ref": retained.pop("$ref")}]
-    return {
-        key: {name: _for_editors(item) for name, item in value.items()}
-        if key in ("properties", "patternProperties", "$defs")
-        else value
-        if key in ("default", "enum", "required")
-        else _for_editors(value)
-        for key, value in retained.items()
-    }
+    return retained
 
 
-def _with_expressions(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
-    """Allow an expression in place of every scalar value."""
-    if isinstance(node, list):
-        return [_with_expressions(item) for item in node]
-    if not isinstance(node, dict):
+def _with_expressions(node: Node) -> Node:
+    """Allow an expression in place of a scalar value."""
+    if node.get("type") not in ("integer", "number", "boolean") and not {"pattern", "enum"} & node.keys():
         return node
-    if node.get("type") in ("integer", "number", "boolean") or {"pattern", "enum"} & node.keys():
-        documented = {key: node[key] for key in ("description", "default") if key in node}
-        plain = {key: value for key, value in node.items() if key not in documented}
-        return {"anyOf": [plain, EXPRESSION], **documented}
-    return {
-        key: {name: _with_expressions(item) for name, item in value.items()}
-        if key in ("properties", "$defs")
-        else _with_expressions(value)
-        for key, value in node.items()
-    }
+    documented: Node = {key: node[key] for key in ("description", "default") if key in node}
+    plain = {key: value for key, value in node.items() if key not in documented}
+    return {"anyOf": [plain, EXPRESSION], **documented}
 
 
-def _partial(node: Any) -> Any:  # noqa: ANN401 - any part of a schema
+def _partial(node: Node) -> Node:
     """Make every key optional, and prefix the names of definitions."""
-    if isinstance(node, list):
-        return [_partial(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    partial: Node = {}
-    for key, value in node.items():
-        if key == "$defs":
-            partial[key] = {f"{OVERLAY}{name}": _partial(item) for name, item in value.items()}
-        elif key == "properties":
-            partial[key] = {name: _partial(item) for name, item in value.items()}
-        elif key == "$ref":
-            partial[key] = value.replace("#/$defs/", f"#/$defs/{OVERLAY}")
-        elif key not in ("required", "minProperties", "default"):
-            partial[key] = _partial(value)
+    partial = {key: value for key, value in node.items() if key not in ("required", "minProperties", "default")}
+    if "$defs" in partial:
+        partial["$defs"] = {f"{OVERLAY}{name}": item for name, item in partial["$defs"].items()}
+    if "$ref" in partial:
+        partial["$ref"] = partial["$ref"].replace("#/$defs/", f"#/$defs/{OVERLAY}")
     return partial
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,7 @@ class Values:
 
     def at(self, location: Location) -> Any:  # noqa: ANN401 - YAML data
         """Return the value at `location`, None if there is none."""
-        node: Any = self.data
-        for key in location:
-            try:
-                node = node[key]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return node
+        return reduce(child, location, self.data)
 
     def below(self, key: str) -> Values:
         """Return the mapping under a top-level key as separate values; empty if there is none."""
@@ -79,6 +74,14 @@ class Values:
         for known in [known for known in self.origins if known[: len(location)] == location]:
             del self.origins[known]
         self.origins[location] = origin
+
+
+def child(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
+    """Return the value of a key or item, None if there is none."""
+    try:
+        return node[key]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def _replaced(loser: Any, winner: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data

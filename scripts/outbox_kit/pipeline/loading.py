@@ -45,11 +45,7 @@ def project_folder(pipeline_file: Path) -> Path:
 
 
 def load_files(
-    pipeline_file: Path,
-    environment: str,
-    overrides: Overrides | None = None,
-    *,
-    needs: Collection[str] = SECTIONS,
+    pipeline_file: Path, environment: str, overrides: Overrides | None = None, *, needs: Collection[str] = SECTIONS
 ) -> tuple[Pipeline, Environment]:
     """Load a pipeline in one environment, and that environment. Raises ConfigurationError.
 
@@ -68,7 +64,7 @@ def load_pipeline(path: Path, environment: str | None = None, overrides: Overrid
     values = read_mapping(path)
     if environment is not None:
         values = values.merged(environment_values(environment, path, overrides).below(OVERLAY))
-    overrides.put_over_pipeline(Pipeline, values)
+    overrides.put_over(Pipeline, values, of_environment=False)
     try:
         pipeline = Pipeline.model_validate(values.data)
     except ValidationError as error:
@@ -79,11 +75,7 @@ def load_pipeline(path: Path, environment: str | None = None, overrides: Overrid
 
 
 def load_environment(
-    name: str,
-    pipeline_file: Path,
-    overrides: Overrides | None = None,
-    *,
-    needs: Collection[str] = SECTIONS,
+    name: str, pipeline_file: Path, overrides: Overrides | None = None, *, needs: Collection[str] = SECTIONS
 ) -> Environment:
     """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
@@ -94,7 +86,9 @@ def load_environment(
     overrides = overrides or Overrides()
     root = project_folder(pipeline_file)
     values = environment_values(name, pipeline_file, overrides)
-    expansion = Expansion(values, root, overrides, EMPTY, needs, _env_file(values, root))
+    env_file = values.data.get("env_file")
+    file = root / env_file if isinstance(env_file, str) else None
+    expansion = Expansion(values, root, overrides, EMPTY, needs, file)
     filled = {key: value if key == OVERLAY else _section(key, expansion) for key, value in values.data.items()}
     expansion.raise_missing()
     _reject_removed_targets(filled.get("targets"), values)
@@ -122,13 +116,8 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
         known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
         raise ConfigurationError(f"environment {name!r}: no file {path}", f"environments here: {known}")
     values = read_mapping(path)
-    overrides.put_over_environment(Environment, values)
+    overrides.put_over(Environment, values, of_environment=True)
     return values
-
-
-def _env_file(values: Values, root: Path) -> Path | None:
-    file = values.data.get("env_file")
-    return root / file if isinstance(file, str) else None
 
 
 def _with_files(aggregate: Aggregate, root: Path) -> Aggregate:

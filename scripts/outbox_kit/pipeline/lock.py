@@ -11,19 +11,19 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from outbox_kit.errors import ConfigurationError
+from outbox_kit.pipeline.names import Model
 
 RESTORE = "restore it from version control; only `outbox apply` writes it"
 RETAINED_VERSIONS = 3
 """Schema versions in the connector config, so that a backlog of rows of earlier versions can be encoded."""
 
 
-class LockedSchema(BaseModel):
+class LockedSchema(Model):
     """One registered version of a schema."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     subject: str
     version: int
     id: int = Field(description="The registry's id, which every record contains.")
@@ -31,10 +31,9 @@ class LockedSchema(BaseModel):
     text: str = Field(description="The registered schema.")
 
 
-class LockedSource(BaseModel):
+class LockedSource(Model):
     """Identity of database, slot and publication."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     system_identifier: str
     timeline: int = Field(description="Incremented by the server at every promotion and point-in-time recovery.")
     slot: str
@@ -42,10 +41,9 @@ class LockedSource(BaseModel):
     publication_oid: int
 
 
-class Lock(BaseModel):
+class Lock(Model):
     """The whole lock file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     pipeline: str
     environment: str
     source_epoch: int = 1

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from outbox_kit.pipeline import names
@@ -208,16 +202,14 @@ class Aggregate(Model):
         """Reject duplicates, as the transform does."""
         duplicate = next((name for name in types if types.count(name) > 1), None)
         if duplicate is not None:
-            msg = f"{duplicate!r} is listed twice"
-            raise ValueError(msg)
+            raise ValueError(f"{duplicate!r} is listed twice")
         return types
 
     @model_validator(mode="after")
     def fits_the_payload(self) -> Aggregate:
         """Reject settings that do not apply to the payload format."""
         if self.payload == "text" and (self.schema_file is not None or self.references):
-            msg = "payload: text has no schema; remove schema and references"
-            raise ValueError(msg)
+            raise ValueError("payload: text has no schema; remove schema and references")
         if self.payload != "json" and self.unknown_fields != "refuse":
             msg = f"unknown_fields: {self.unknown_fields} is for payload: json, not for payload: {self.payload}"
             raise ValueError(msg)
@@ -230,8 +222,7 @@ class Aggregate(Model):
     def schema_path(self) -> Path:
         """The schema file. Raises ValueError if the payload is text."""
         if self.schema_file is None:
-            msg = "payload: text has no schema"
-            raise ValueError(msg)
+            raise ValueError("payload: text has no schema")
         return self.schema_file
 
     @property
@@ -245,8 +236,7 @@ class Aggregate(Model):
         """Require compaction: without it a topic of states grows without limit, or loses states."""
         policy = topic.get("cleanup.policy", "compact")
         if policy != "compact":
-            msg = f"cleanup.policy is {policy!r}; a topic keyed by aggregate_id must be 'compact'"
-            raise ValueError(msg)
+            raise ValueError(f"cleanup.policy is {policy!r}; a topic keyed by aggregate_id must be 'compact'")
         return topic
 
 
@@ -298,17 +288,14 @@ class Pipeline(Model):
         """Check references between sections of the file."""
         reserved = sorted(RESERVED & self.aggregates.keys())
         if reserved:
-            msg = f"aggregate {reserved[0]!r} is reserved; choose another name"
-            raise ValueError(msg)
+            raise ValueError(f"aggregate {reserved[0]!r} is reserved; choose another name")
         tables: set[tuple[str, str]] = set()
         for entry in self.materializations:
             if entry.aggregate not in self.aggregates:
                 known = ", ".join(sorted(self.aggregates))
-                msg = f"materialization names aggregate {entry.aggregate!r}; this file has: {known}"
-                raise ValueError(msg)
+                raise ValueError(f"materialization names aggregate {entry.aggregate!r}; this file has: {known}")
             if (entry.target, entry.table) in tables:
-                msg = f"two materializations write table {entry.table!r} of target {entry.target!r}"
-                raise ValueError(msg)
+                raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
             if self.aggregates[entry.aggregate].payload == "text":
                 msg = f"materialization of {entry.aggregate!r}: its payload is text, and tables need Avro records"
                 raise ValueError(msg)
@@ -328,8 +315,7 @@ class Pipeline(Model):
             raise ValueError(msg)
         if binary and not self.source.uses_table:
             kind = self.aggregates[binary[0]].payload
-            msg = f"payload of {binary[0]!r} is {kind}: a logical message is JSON, and cannot contain bytes"
-            raise ValueError(msg)
+            raise ValueError(f"payload of {binary[0]!r} is {kind}: a logical message is JSON, and cannot contain bytes")
         return self
 
     @model_validator(mode="after")

@@ -48,12 +48,10 @@ def validate_names(columns: Mapping[str, str]) -> None:
     for column, name in columns.items():
         if NAME.fullmatch(name) is None:
             banned = "blank, colon, comma, $, quote, backslash or control character"
-            msg = f"{name!r}, the header of column {column}, must have no {banned}"
-            raise ValueError(msg)
+            raise ValueError(f"{name!r}, the header of column {column}, must have no {banned}")
         if counts[name] > 1:
             duplicates = ", ".join(key for key, value in columns.items() if value == name)
-            msg = f"columns {duplicates} have the same header {name!r}"
-            raise ValueError(msg)
+            raise ValueError(f"columns {duplicates} have the same header {name!r}")
 
 
 def validate_cloudevents_names(columns: Mapping[str, str]) -> None:
@@ -64,8 +62,7 @@ def validate_cloudevents_names(columns: Mapping[str, str]) -> None:
 def _reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reason: str) -> None:
     for column, name in columns.items():
         if name in reserved:
-            msg = f"{name!r}, the header of column {column}, is reserved: {reason}; choose another name"
-            raise ValueError(msg)
+            raise ValueError(f"{name!r}, the header of column {column}, is reserved: {reason}; choose another name")
 
 
 def validate_source(text: str) -> None:

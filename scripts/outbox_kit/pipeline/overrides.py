@@ -31,15 +31,8 @@ class Overrides:
     options: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
-    def put_over_pipeline(self, model: type[BaseModel], values: Values) -> None:
-        """Change the values of a pipeline file. Raises ConfigurationError."""
-        self._put(model, values, of_environment=False)
-
-    def put_over_environment(self, model: type[BaseModel], values: Values) -> None:
-        """Change the values of an environment file. Raises ConfigurationError."""
-        self._put(model, values, of_environment=True)
-
-    def _put(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
+    def put_over(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
+        """Change the values of a pipeline file or of an environment file. Raises ConfigurationError."""
         for option in self.options:
             key, text = _split(option)
             parts = key.split(".")
@@ -74,8 +67,8 @@ def _put(model: type[BaseModel], values: Values, location: Location, text: str, 
 
 def _value(node: schema_lookup.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
     """Parse a value: as text if the schema has text, else as YAML."""
-    if schema_lookup.is_text(node):
-        return None if node and node.get("nullable") and text in ("", "~", "null") else text
+    if node is not None and node.get("type") == "string":
+        return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -86,7 +79,7 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     """Return the location of a dotted path; user-defined keys may contain dots."""
     location: Location = ()
     while parts:
-        node = schema_lookup.at(model, data, location)
+        node = schema_lookup.at(model, data, location) or {}
         value = Values(data, {}).at(location)
         length = _key_length(node, value, parts)
         key = ".".join(parts[:length])
@@ -95,13 +88,12 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     return location
 
 
-def _key_length(node: schema_lookup.Node | None, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+def _key_length(node: schema_lookup.Node, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
     """Return the number of path segments that form one key."""
-    if node is not None and schema_lookup.holds_values(node):
+    if schema_lookup.holds_values(node):
         return len(parts)
-    if node is not None and schema_lookup.free(node) is not None and isinstance(value, dict):
-        known = (count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value)
-        return next(known, 1)
+    if schema_lookup.free(node) is not None and isinstance(value, dict):
+        return next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value), 1)
     return 1
 
 

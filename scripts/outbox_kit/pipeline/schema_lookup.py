@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 
-from outbox_kit.pipeline.layered_values import Location
+from outbox_kit.pipeline.layered_values import Location, child
 
 Node = dict[str, Any]
 """A JSON Schema without $ref and null."""
@@ -19,34 +18,20 @@ def _schema(model: type[BaseModel]) -> Node:
     return model.model_json_schema()
 
 
-def walk(model: type[BaseModel], data: Any, location: Location) -> Iterator[Node | None]:  # noqa: ANN401 - YAML data
-    """Yield the schema at the top level and at every step to `location`; None below the model.
+def at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
+    """Return the schema at `location`, None if the model has none.
 
     `data` determines which of several models applies (a target's `kind`).
     """
     root = _schema(model)
-    node: Node | None = _resolved(root, root, data)
-    yield node
+    node = _resolved(root, root, data)
     for key in location:
-        data = _child(data, key)
-        child = None if node is None else below(node, key)
-        node = None if child is None else _resolved(child, root, data)
-        yield node
-
-
-def at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
-    """Return the schema at `location`, None if the model has none."""
-    *_, node = walk(model, data, location)
+        data = child(data, key)
+        below = node.get("items") if isinstance(key, int) else node.get("properties", {}).get(key, free(node))
+        if below is None:
+            return None
+        node = _resolved(below, root, data)
     return node
-
-
-def below(node: Node, key: str | int) -> Node | None:
-    """Return the schema of one key or item; $ref is not resolved."""
-    if isinstance(key, int):
-        items: Node | None = node.get("items")
-        return items
-    child: Node | None = node.get("properties", {}).get(key)
-    return child if child is not None else free(node)
 
 
 def free(node: Node) -> Node | None:
@@ -64,23 +49,6 @@ def holds_values(node: Node) -> bool:
     return values is not None and "$ref" not in values and "oneOf" not in values
 
 
-def is_text(node: Node | None) -> bool:
-    """Return whether only text is allowed: overrides are then not parsed as YAML."""
-    return node is not None and node.get("type") == "string"
-
-
-def is_secret(node: Node | None) -> bool:
-    """Return whether the model has a secret here."""
-    return node is not None and node.get("format") == "password"
-
-
-def _child(data: Any, key: str | int) -> Any:  # noqa: ANN401 - YAML data
-    try:
-        return data[key]
-    except (KeyError, IndexError, TypeError):
-        return None
-
-
 def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML data
     """Resolve $ref, anyOf with null, and a union by its discriminator in `data`."""
     if "$ref" in node:
@@ -91,7 +59,7 @@ def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML
         return {**_resolved(member, root, data), "nullable": True}
     if "discriminator" in node:
         key, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
-        value = _child(data, key)
+        value = child(data, key)
         reference = mapping.get(value) if isinstance(value, str) else None
         if reference:
             return _resolved({"$ref": reference}, root, data)

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import schema_lookup
-from outbox_kit.pipeline.layered_values import Location, Values
+from outbox_kit.pipeline.layered_values import Location, Values, child
 
 MAX_PROBLEMS = 5
 VALUE_LENGTH = 60
@@ -54,18 +54,11 @@ def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
         if isinstance(node, dict) and part not in node and not (last and error["type"] == "missing"):
             continue  # the tag of a union
         location = (*location, part)
-        node = _child(node, part)
+        node = child(node, part)
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = str(error["ctx"]["discriminator"]).strip("'")
-        return (*location, tag), _child(node, tag)
+        return (*location, tag), child(node, tag)
     return location, error["input"]
-
-
-def _child(node: Any, part: object) -> Any:  # noqa: ANN401 - YAML data
-    try:
-        return node[part]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def _description(model: type[BaseModel], values: Values, location: Location, error: ErrorDetails, value: object) -> str:
@@ -120,9 +113,8 @@ def _shown(model: type[BaseModel], values: Values, location: Location, kind: str
         return "nothing"
     if kind in CONTAINERS:
         return "text" if isinstance(value, str) else "a single value"
-    hidden = schema_lookup.is_secret(schema_lookup.at(model, values.data, location)) or any(
-        SECRET.search(str(key)) for key in location
-    )
+    node = schema_lookup.at(model, values.data, location) or {}
+    hidden = node.get("format") == "password" or any(SECRET.search(str(key)) for key in location)
     if hidden or (isinstance(value, str) and "@" in value):
         return "a value that is not shown"
     if isinstance(written, str) and "{{" in written:

@@ -70,10 +70,7 @@ def _system(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
     if reading.value is not None:
         return evaluate(rules, reading.value)
     message, hint = (reading.error.message, reading.error.hint) if reading.error else ("no response", "")
-    return [
-        rules[0].check(Finding(False, message, "a response", hint)),
-        *unknown(rules[1:], f"see {rules[0].id}"),
-    ]
+    return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
 
 
 def _canary(snapshot: Snapshot, checks: list[Check], seconds: float | None, progress: Progress) -> list[Check]:
