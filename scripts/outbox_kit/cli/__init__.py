@@ -13,7 +13,6 @@ from outbox_kit.errors import OutboxKitError
 
 
 def main() -> None:
-    """Run the command line and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app(prog_name="outbox")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import __version__
-from outbox_kit.cli.commands import backfill, dead_letter, demo, deploy, lifecycle, lint, offsets, render, stack, verify
+from outbox_kit.cli.commands import backfill, dead_letter, demo, deploy, files, lifecycle, offsets, stack, verify
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
@@ -18,8 +18,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    render.render,
-    lint.lint,
+    files.render,
+    files.lint,
     deploy.plan,
     deploy.apply,
     deploy.destroy,

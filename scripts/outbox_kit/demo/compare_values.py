@@ -26,6 +26,9 @@ KEY = "aggregate_id"
 
 FIRST = 10
 
+KINDS = ("missing", "unexpected", "duplicated", "different")
+"""Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
+
 TargetRows = Iterable[Mapping[str, Any]]
 """Rows by column name. A value may be Python's own, or text: decimals, ISO dates, ISO times with an
 offset, JSON arrays. A null must be None: a missing column counts as different."""
@@ -65,18 +68,14 @@ class Comparison:
     @property
     def match(self) -> bool:
         """Whether the target has exactly the rows of the source."""
-        return not (self.missing_count or self.unexpected_count or self.duplicated_count or self.different_count)
+        return not any(self._counts().values())
 
     def summary(self) -> str:
-        """Return the result in one line."""
-        counts = {
-            "missing": self.missing_count,
-            "unexpected": self.unexpected_count,
-            "duplicated": self.duplicated_count,
-            "different": self.different_count,
-        }
-        differences = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        differences = ", ".join(f"{count} {kind}" for kind, count in self._counts().items() if count)
         return f"{self.target} {self.aggregate}: {self.source_rows} rows, {differences or 'all equal'}"
+
+    def _counts(self) -> dict[str, int]:
+        return {kind: getattr(self, f"{kind}_count") for kind in KINDS}
 
 
 class _Unreadable:
@@ -156,7 +155,6 @@ def json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_schema(path: Path) -> dict[str, Any]:
-    """Return the schema of an .avsc file."""
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
 
@@ -225,28 +223,19 @@ def _uuid(value: Any) -> str:  # noqa: ANN401
     return str(value if isinstance(value, UUID) else UUID(_text(value)))
 
 
-def _integer(value: Any) -> int:  # noqa: ANN401
-    if isinstance(value, bool | float | Decimal):
-        raise TypeError("not an integer")
-    return int(value)
+def _number(convert: Canonical, *inexact: type) -> Canonical:
+    def form(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, (bool, *inexact)):
+            raise TypeError("not such a number")
+        return convert(value)
 
-
-def _number(value: Any) -> Decimal:  # noqa: ANN401
-    if isinstance(value, bool | float):  # a float has lost digits already
-        raise TypeError("not an exact number")
-    return Decimal(value)
+    return form
 
 
 def _boolean(value: Any) -> bool:  # noqa: ANN401
     if isinstance(value, bool):
         return value
     raise TypeError("not a boolean")
-
-
-def _float(value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, bool):
-        raise TypeError("not a number")
-    return float(value)
 
 
 def _date(value: Any) -> date:  # noqa: ANN401
@@ -266,12 +255,12 @@ _FORMS: dict[str, Canonical] = {
     "string": _text,
     "enum": _text,
     "uuid": _uuid,
-    "int": _integer,
-    "long": _integer,
-    "float": _float,
-    "double": _float,
+    "int": _number(int, float, Decimal),
+    "long": _number(int, float, Decimal),
+    "float": _number(float),
+    "double": _number(float),
     "boolean": _boolean,
-    "decimal": _number,
+    "decimal": _number(Decimal, float),  # a float has lost digits already
     "date": _date,
     "timestamp-millis": _instant,
     "timestamp-micros": _instant,

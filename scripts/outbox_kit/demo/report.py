@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Any
 
-from outbox_kit.demo.compare_values import Comparison
+from outbox_kit.demo.compare_values import KINDS, Comparison
 from outbox_kit.demo.workload import WorkloadCounts
+
+# Fields of Comparison, and their headings.
+COUNTS = {"source_rows": "source rows", "target_rows": "target rows"} | {f"{kind}_count": kind for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -100,39 +103,23 @@ class DemoReport:
         return Table("Written", ("measure", "count"), tuple(rows))
 
     def _compared(self) -> Table:
-        heads = (
-            "target",
-            "aggregate",
-            "source rows",
-            "target rows",
-            "missing",
-            "unexpected",
-            "duplicated",
-            "different",
-        )
         rows = tuple(
             (
                 entry.target,
                 entry.aggregate,
-                f"{entry.source_rows:,}",
-                f"{entry.target_rows:,}",
-                f"{entry.missing_count:,}",
-                f"{entry.unexpected_count:,}",
-                f"{entry.duplicated_count:,}",
-                f"{entry.different_count:,}",
+                *(f"{getattr(entry, name):,}" for name in COUNTS),
                 "equal" if entry.match else "NOT EQUAL",
             )
             for entry in self.comparisons
         )
-        return Table("Source and targets", (*heads, "result"), rows)
+        return Table("Source and targets", ("target", "aggregate", *COUNTS.values(), "result"), rows)
 
     def _differences(self) -> Table:
         rows: list[tuple[str, ...]] = []
         for entry in self.comparisons:
             table = (entry.target, entry.aggregate)
-            rows += [(*table, key, "missing") for key in entry.missing]
-            rows += [(*table, key, "unexpected") for key in entry.unexpected]
-            rows += [(*table, key, "duplicated") for key in entry.duplicated]
+            for kind in KINDS[:3]:
+                rows += [(*table, key, kind) for key in getattr(entry, kind)]
             rows += [(*table, row.key, f"differs in {', '.join(row.columns)}") for row in entry.different]
         return Table("Differences (the first of each kind)", ("target", "aggregate", "key", "difference"), tuple(rows))
 

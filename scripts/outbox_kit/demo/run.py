@@ -54,20 +54,21 @@ class Demo:
         return self.pipeline_file.resolve().parent.parent
 
     @property
-    def result_file(self) -> Path:
-        return self.root / "build" / "demo" / "result.json"
+    def folder(self) -> Path:
+        return self.root / "build" / "demo"
 
     def run(self, *, keep: bool) -> DemoReport:
         """Run every step and write result.json. The stack is stopped at the end, also after a failure.
 
         With `keep` it stays up, and the next run continues with its data. Raises OutboxKitError.
         """
-        self.result_file.parent.mkdir(parents=True, exist_ok=True)
-        self.result_file.unlink(missing_ok=True)
+        result_file = self.folder / "result.json"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        result_file.unlink(missing_ok=True)
         report = DemoReport()
         with self._stack(report, keep=keep) as state:
             self._steps(report, state)
-        self.result_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+        result_file.write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
         return report
 
     @contextmanager
@@ -165,37 +166,19 @@ class Demo:
     def _materialize(self) -> None:
         """Run the Spark job as its own process."""
         self.progress("Spark reads the topics and writes the tables")
-        command = [
-            sys.executable,
-            "-m",
-            "outbox_spark",
-            "-p",
-            str(self.pipeline_file),
-            "-e",
-            ENVIRONMENT,
-        ]
-        command += ["--output", "json", "--export", str(self._exported)]
+        command = [sys.executable, "-m", "outbox_spark", "-p", str(self.pipeline_file), "-e", ENVIRONMENT]
+        command += ["--output", "json", "--export", str(self.folder / "rows")]
         java_home = find_java().resolve().parent.parent
         environment = {"SPARK_SUBMIT_OPTS": SHORT_RUN, **os.environ, "JAVA_HOME": str(java_home)}
         try:
             done = subprocess.run(
-                command,
-                cwd=self.root,
-                env=environment,
-                stdout=subprocess.PIPE,
-                timeout=SPARK_SECONDS,
-                check=False,
+                command, cwd=self.root, env=environment, stdout=subprocess.PIPE, timeout=SPARK_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise OutboxKitError(
-                f"the Spark job took more than {SPARK_SECONDS} s", "run `outbox-materialize`"
-            ) from None
+            message = f"the Spark job took more than {SPARK_SECONDS} s"
+            raise OutboxKitError(message, "run `outbox-materialize`") from None
         if done.returncode != 0:
             raise OutboxKitError(f"the Spark job ended with exit code {done.returncode}", "its output is above")
-
-    @property
-    def _exported(self) -> Path:
-        return self.root / "build" / "demo" / "rows"
 
     def compare(self, report: DemoReport, state: StackState) -> None:
         """Compare every row of both targets with the source tables."""
@@ -209,7 +192,7 @@ class Demo:
                 if isinstance(target, PostgresTarget):
                     rows = table_rows(warehouse, target.target_schema, entry.table)
                 else:
-                    rows = json_rows(self._exported / entry.target / entry.table)
+                    rows = json_rows(self.folder / "rows" / entry.target / entry.table)
                 comparison = compare(
                     entry.aggregate,
                     entry.target,

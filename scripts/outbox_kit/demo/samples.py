@@ -64,7 +64,6 @@ def texts(rng: Random) -> list[str]:
 
 
 def author(rng: Random) -> AuthorChanges:
-    """All fields of an author."""
     return {"name": text(rng), "country": rng.choice(COUNTRIES), "born": day(rng), "pen_names": texts(rng)}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from threading import Event, Lock
 from typing import Any
@@ -65,7 +66,8 @@ def run(
     `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; their rows
     are used too. The first writer that fails stops the others, and its error is raised.
     """
-    connect = _connector(source)
+    options: dict[str, Any] = {"connect_timeout": 10, "application_name": "outbox-demo-workload"}
+    connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source
     with closing(connect()) as connection:
         shelf = Shelf.load(connection)
     shares = [transactions // writers + (index < transactions % writers) for index in range(writers)]
@@ -104,12 +106,6 @@ def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
     return InvalidEvents(("book", broken), ("magazine", unknown))
 
 
-def _connector(source: str | Connect) -> Connect:
-    if not isinstance(source, str):
-        return source
-    return lambda: psycopg.connect(source, connect_timeout=10, application_name="outbox-demo-workload")
-
-
 def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Progress) -> None:
     """Report once a second from this thread, so that `progress` need not be thread-safe."""
     waiting = set(futures)
@@ -143,11 +139,9 @@ class Tally:
 
     @property
     def finished(self) -> int:
-        """Number of transactions so far."""
         return self._committed + self._rolled_back
 
     def add(self, effects: Effects, committed: bool) -> None:
-        """Count one transaction."""
         with self._lock:
             if not committed:
                 self._rolled_back += 1

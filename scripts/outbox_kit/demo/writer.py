@@ -29,14 +29,12 @@ class Ids:
         self._positions = {key: position for position, key in enumerate(ids)}
 
     def add(self, key: UUID) -> None:
-        """Add an id if it is missing."""
         with self._lock:
             if key not in self._positions:
                 self._positions[key] = len(self._ids)
                 self._ids.append(key)
 
     def discard(self, key: UUID) -> None:
-        """Remove an id if it exists."""
         with self._lock:
             self._discard(key)
 
@@ -71,7 +69,6 @@ class Shelf:
 
     @classmethod
     def load(cls, connection: psycopg.Connection[Any]) -> Shelf:
-        """Read the business tables."""
         with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
             authors = cursor.execute("select id from library.author order by id").fetchall()
             books = cursor.execute("select id from library.book order by id").fetchall()
@@ -161,7 +158,6 @@ class Writer:
         return bool(effects.states)
 
     def _change_books(self, effects: Effects) -> bool:
-        """Change one to three books."""
         for book in self._shelf.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
             if library.change_book(self._connection, book, **samples.book(self._rng)):
                 effects.states["book"] += 1

@@ -29,11 +29,6 @@ class ProcessStatus:
     detail: str = ""
     """Why it does not run, according to Supervisor."""
 
-    @property
-    def running(self) -> bool:
-        """Whether the process exists under its supervisor, ready or not."""
-        return self.state in {"starting", "running"}
-
 
 class _Connection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
@@ -89,7 +84,6 @@ class Control:
             return None
 
     def processes(self) -> dict[str, ProcessStatus]:
-        """Return every process by name."""
         try:
             listing = self.call("getAllProcessInfo")
         except (OSError, Fault) as error:
@@ -113,7 +107,6 @@ class Control:
                 raise
 
     def shutdown(self) -> None:
-        """End supervisord itself."""
         self.call("shutdown")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from outbox_kit.errors import ConfigurationError, StackError
@@ -17,80 +16,40 @@ FORBIDDEN = frozenset(",:;#%\"'\\\n\r\t")
 LONGEST_SOCKET_PATH = 92
 
 
-@dataclass(frozen=True)
 class Layout:
-    """The paths of one project's stack."""
+    """The paths of one project's stack. Raises ConfigurationError for a root with special characters."""
 
-    root: Path
-
-    @classmethod
-    def of(cls, root: Path) -> Layout:
-        """Return the layout of a project. Raises ConfigurationError for a path with special characters."""
-        resolved = root.resolve()
-        forbidden = sorted(set(str(resolved)) & FORBIDDEN)
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        forbidden = sorted(set(str(self.root)) & FORBIDDEN)
         if forbidden:
-            message = f"the stack cannot run in {resolved}: the path contains {' '.join(map(repr, forbidden))}"
+            message = f"the stack cannot run in {self.root}: the path contains {' '.join(map(repr, forbidden))}"
             raise ConfigurationError(message, "move the project to a path without these characters")
-        return cls(resolved)
-
-    @property
-    def stack_id(self) -> str:
+        self.stack_id = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
         """Identifies the stack among those of other checkouts on the machine."""
-        return hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
-
-    @property
-    def runtime(self) -> Path:
+        self.runtime = self.root / "build" / "runtime"
         """Binaries that `make setup` resolved."""
-        return self.root / "build" / "runtime"
-
-    @property
-    def home(self) -> Path:
+        self.home = self.root / "build" / "stack"
         """Everything that the stack writes, except PostgreSQL's files when its user has no access here."""
-        return self.root / "build" / "stack"
-
-    @property
-    def configuration(self) -> Path:
+        self.configuration = self.home / "conf"
         """Rendered configuration; private, because it contains passwords."""
-        return self.home / "conf"
-
-    @property
-    def data(self) -> Path:
+        self.data = self.home / "data"
         """Data, which `down` retains."""
-        return self.home / "data"
-
-    @property
-    def logs(self) -> Path:
+        self.logs = self.home / "logs"
         """One file per service, and supervisor.log."""
-        return self.home / "logs"
-
-    @property
-    def secrets(self) -> Path:
+        self.secrets = self.home / "secrets"
         """The only folder that Connect's file provider may read."""
-        return self.home / "secrets"
-
-    @property
-    def state_file(self) -> Path:
+        self.state_file = self.home / "state.json"
         """Ports, addresses and passwords; mode 0600."""
-        return self.home / "state.json"
-
-    @property
-    def lock_file(self) -> Path:
+        self.lock_file = self.root / "build" / "stack.lock"
         """Outside `home`, so that a purge does not delete its own lock."""
-        return self.root / "build" / "stack.lock"
-
-    @property
-    def supervisor_pid_file(self) -> Path:
+        self.supervisor_pid_file = self.home / "supervisord.pid"
         """Written by supervisord."""
-        return self.home / "supervisord.pid"
-
-    @property
-    def outside(self) -> Path:
+        self.outside = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
         """PostgreSQL's folder when its unprivileged user has no access to the project."""
-        return Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
 
     @property
     def socket(self) -> Path:
-        """Supervisor's control socket."""
         inside = self.home / "supervisor.sock"
         if len(os.fsencode(inside)) <= LONGEST_SOCKET_PATH:
             return inside

@@ -16,7 +16,7 @@ from outbox_kit.stack import logs, processes
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import choose_ports
-from outbox_kit.stack.services.catalog import SERVICES, build, needs_java, select
+from outbox_kit.stack.services.catalog import SERVICES, needs_java, select
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
 from outbox_kit.stack.services.service import Context, Options
@@ -33,7 +33,7 @@ class Stack:
     """
 
     def __init__(self, root: Path, options: Options | None = None) -> None:
-        self.layout = Layout.of(root)
+        self.layout = Layout(root)
         self.options = options or Options()
 
     def up(
@@ -52,7 +52,10 @@ class Stack:
         """
         names = select(services)
         with self.locked():
-            self.refuse_if_running()
+            running = self.state()
+            if running is not None:
+                message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
+                raise StackError(message, "run `outbox stack down` first")
             java = find_java() if needs_java(names) else None
             existed = self.layout.outside.exists()
             try:
@@ -73,7 +76,8 @@ class Stack:
         stop_all(self.layout, progress)
         state = self.next_state(ports)
         write_state(self.layout.state_file, state)
-        selected = build(names, Context(self.layout, state, self.options, java))
+        context = Context(self.layout, state, self.options, java)
+        selected = [SERVICES[name](context) for name in names]
         progress(f"preparing {', '.join(names)}")
         prepare(selected)
         logs.rotate(self.layout, (*names, NAME))
@@ -100,30 +104,13 @@ class Stack:
         user = postgres_user()
         home = choose_home(self.layout, user, previous.postgres_home if previous else None)
         if previous is None:
-            self.refuse_data_without_state(home)
+            if (home / "data").exists():
+                message = f"{home / 'data'} contains a database, but "
+                message += f"{self.layout.state_file} with its passwords does not exist"
+                raise StackError(message, START_OVER)
             return StackState(ports=chosen, postgres_home=home, postgres_user=user)
-        changes = {
-            "version": __version__,
-            "ports": chosen,
-            "postgres_home": home,
-            "postgres_user": user,
-        }
+        changes = {"version": __version__, "ports": chosen, "postgres_home": home, "postgres_user": user}
         return previous.stopped().model_copy(update=changes)
-
-    def refuse_data_without_state(self, home: Path) -> None:
-        """Raise StackError for data whose passwords are lost."""
-        if (home / "data").exists():
-            message = (
-                f"{home / 'data'} contains a database, but {self.layout.state_file} with its passwords does not exist"
-            )
-            raise StackError(message, START_OVER)
-
-    def refuse_if_running(self) -> None:
-        """Raise StackError when the stack is running."""
-        running = self.state()
-        if running is not None:
-            message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
-            raise StackError(message, "run `outbox stack down` first")
 
     def down(self, progress: Progress = silent, purge: bool = False) -> None:
         """Stop every process of this stack, including those of a killed supervisor or `up`.
@@ -177,7 +164,6 @@ class Stack:
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
     def check_name(self, name: str, *more: str) -> None:
-        """Raise ConfigurationError for an unknown service."""
         known = (*SERVICES, *more)
         if name not in known:
             message = f"unknown service: {name}"

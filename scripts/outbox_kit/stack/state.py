@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 import tempfile
 import uuid
-from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from outbox_kit import __version__
 from outbox_kit.errors import StackError
@@ -20,11 +18,6 @@ from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 
 START_OVER = "run `outbox stack down --purge` to delete the stack's data and start over"
-
-
-def password() -> str:
-    """Return a new password; its characters need no quoting in a URI, a shell or a properties file."""
-    return secrets.token_urlsafe(24)
 
 
 def kafka_cluster_id() -> str:
@@ -36,10 +29,8 @@ def kafka_cluster_id() -> str:
             return text
 
 
-class StackState(BaseModel):
+class StackState(Logins):
     """Ports, names and passwords, which `down` retains, and the running services."""
-
-    model_config = ConfigDict(frozen=True)
 
     format: Literal[1] = 1
     version: str = __version__
@@ -55,26 +46,12 @@ class StackState(BaseModel):
     """Operating system user of PostgreSQL, when it is not the caller."""
     kafka_cluster_id: str = Field(default_factory=kafka_cluster_id)
 
-    source_database: str = "library"
-    target_database: str = "warehouse"
-    registry_database: str = "registry"
-    admin_user: str = "outbox_admin"
-    admin_password: str = Field(default_factory=password, repr=False)
-    connector_user: str = "outbox_connector"
-    connector_password: str = Field(default_factory=password, repr=False)
-    materializer_user: str = "outbox_materializer"
-    materializer_password: str = Field(default_factory=password, repr=False)
-    registry_user: str = "outbox_registry"
-    registry_password: str = Field(default_factory=password, repr=False)
-
     @property
     def postgres_host(self) -> str:
-        """Address that PostgreSQL listens on."""
         return HOST
 
     @property
     def postgres_port(self) -> int:
-        """Port that PostgreSQL listens on."""
         return self.ports["postgres"]
 
     @property
@@ -117,10 +94,6 @@ class StackState(BaseModel):
         }
         return {name: address for name, (service, address) in addresses.items() if service in self.services}
 
-    def logins(self) -> Logins:
-        """Return the login roles of the server."""
-        return Logins(**{field.name: getattr(self, field.name) for field in fields(Logins)})
-
     def template_values(self) -> dict[str, str | int]:
         """Return the values that an environment file can use as `stack.NAME`."""
         names = (
@@ -132,15 +105,9 @@ class StackState(BaseModel):
 
     def passwords(self) -> tuple[str, ...]:
         """Return every secret, to redact text."""
-        return (
-            self.admin_password,
-            self.connector_password,
-            self.materializer_password,
-            self.registry_password,
-        )
+        return (self.admin_password, self.connector_password, self.materializer_password, self.registry_password)
 
     def stopped(self) -> StackState:
-        """Return the state of the stopped stack."""
         return self.model_copy(update={"services": (), "supervisor_pid": None})
 
 

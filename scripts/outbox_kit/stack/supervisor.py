@@ -20,18 +20,7 @@ NAME = "supervisor"
 START_SECONDS = 30
 # No other variables: CLASSPATH, PGOPTIONS or QUARKUS_... of the caller's shell would change the services. OUTBOX_...
 # is passed, because connectors may refer to such variables.
-INHERITED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-)
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 INHERITED_PREFIX = "OUTBOX_"
 
 

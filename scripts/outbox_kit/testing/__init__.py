@@ -9,11 +9,8 @@ or, in a conftest.py, `pytest_plugins = ["outbox_kit.testing.fixtures"]` and the
 Needs the extra `outbox-kit[testing]`, a container engine on this machine, and images: see docs/testing.md.
 """
 
-from outbox_kit.testing.connect import ConnectContainer
 from outbox_kit.testing.images import Images
-from outbox_kit.testing.kafka import KafkaContainer
-from outbox_kit.testing.postgres import PostgresContainer
-from outbox_kit.testing.registry import RegistryContainer
+from outbox_kit.testing.services import ConnectContainer, KafkaContainer, PostgresContainer, RegistryContainer
 from outbox_kit.testing.stack import OutboxStack
 
 __all__ = ["ConnectContainer", "Images", "KafkaContainer", "OutboxStack", "PostgresContainer", "RegistryContainer"]

@@ -71,7 +71,6 @@ class StackContainer(DockerContainer):
         self._engine().pause()
 
     def unpause(self) -> None:
-        """Resume its processes."""
         self._engine().unpause()
 
     def shut_down(self) -> None:
@@ -84,7 +83,6 @@ class StackContainer(DockerContainer):
         return self.wait_ready()
 
     def log(self, lines: int = LOG_LINES) -> str:
-        """Return the end of the container's log."""
         return str(self._engine().logs(tail=lines).decode(errors="replace"))
 
     def _engine(self) -> Any:  # noqa: ANN401 - of docker, untyped

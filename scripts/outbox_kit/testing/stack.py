@@ -27,12 +27,9 @@ from outbox_kit.pipeline.environment import (
 from outbox_kit.progress import Progress, silent
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
-from outbox_kit.testing.connect import ConnectContainer
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images, provide
-from outbox_kit.testing.kafka import KafkaContainer
-from outbox_kit.testing.postgres import PostgresContainer
-from outbox_kit.testing.registry import RegistryContainer
+from outbox_kit.testing.services import ConnectContainer, KafkaContainer, PostgresContainer, RegistryContainer
 
 Container = TypeVar("Container", bound=StackContainer)
 

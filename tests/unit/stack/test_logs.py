@@ -10,7 +10,7 @@ from outbox_kit.stack.logs import excerpt, exit_description, redact, rotate, tai
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of(tmp_path)
+    layout = Layout(tmp_path)
     layout.create()
     return layout
 

@@ -11,7 +11,7 @@ from outbox_kit.stack.processes import command_lines, find, process_marker
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path)
+    return Layout(tmp_path)
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:

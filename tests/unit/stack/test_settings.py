@@ -31,7 +31,7 @@ def state(tmp_path: Path) -> StackState:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout.of(tmp_path)
+    return Layout(tmp_path)
 
 
 def test_topics_are_never_created_by_accident() -> None:

@@ -57,7 +57,7 @@ class SmallService:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Iterator[Layout]:
-    layout = Layout.of(tmp_path)
+    layout = Layout(tmp_path)
     layout.create()
     yield layout
     stop_all(layout, silent)
@@ -185,7 +185,7 @@ def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState
 
 def test_another_projects_processes_are_not_found(layout: Layout, state: StackState, tmp_path: Path) -> None:
     start(layout, state, SmallService(layout, "kafka"))
-    assert find(Layout.of(tmp_path / "another")) == []
+    assert find(Layout(tmp_path / "another")) == []
 
 
 def test_nobody_answers_when_nothing_runs(layout: Layout) -> None:

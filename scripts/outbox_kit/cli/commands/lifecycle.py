@@ -74,8 +74,7 @@ def pause(common: CommonOptions) -> None:
     Its task stays assigned and keeps the replication slot active, but reads nothing.
     """
     with common.deployment() as target:
-        result = lifecycle.pause(target, print_message)
-        _print_status(common, result, lifecycle.declared_state_note(target, "paused"))
+        _print_status(common, lifecycle.pause(target, print_message), lifecycle.declared_state_note(target, "paused"))
 
 
 @common_options("output")
@@ -85,8 +84,7 @@ def resume(common: CommonOptions) -> None:
     Refused where rows could be lost.
     """
     with common.deployment() as target:
-        result = lifecycle.resume(target, print_message)
-        _print_status(common, result, lifecycle.declared_state_note(target, "running"))
+        _print_status(common, lifecycle.resume(target, print_message), lifecycle.declared_state_note(target, "running"))
 
 
 @common_options("output")
@@ -96,8 +94,7 @@ def stop(common: CommonOptions) -> None:
     Its task ends and releases the replication slot; config and offsets are retained.
     """
     with common.deployment() as target:
-        result = lifecycle.stop(target, print_message)
-        _print_status(common, result, lifecycle.declared_state_note(target, "stopped"))
+        _print_status(common, lifecycle.stop(target, print_message), lifecycle.declared_state_note(target, "stopped"))
 
 
 @common_options("output")

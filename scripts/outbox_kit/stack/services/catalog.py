@@ -9,9 +9,9 @@ from outbox_kit.stack.services.connect import Connect
 from outbox_kit.stack.services.kafka import Kafka
 from outbox_kit.stack.services.postgres import Postgres
 from outbox_kit.stack.services.registry import Registry
-from outbox_kit.stack.services.service import Context, Service
+from outbox_kit.stack.services.service import Service
 
-SERVICES = {service.name: service for service in (Postgres, Kafka, Registry, Connect)}
+SERVICES: dict[str, type[Service]] = {service.name: service for service in (Postgres, Kafka, Registry, Connect)}
 # Dependents stop first: the worker leaves its group and the registry closes its sessions while both servers run.
 STOP_ORDER = (
     tuple(name for name, service in SERVICES.items() if service.requires),
@@ -35,8 +35,3 @@ def select(names: Iterable[str] | None) -> tuple[str, ...]:
 def needs_java(names: Iterable[str]) -> bool:
     """Return whether any of these services runs in a JVM."""
     return any(name != Postgres.name for name in names)
-
-
-def build(names: Iterable[str], context: Context) -> list[Service]:
-    """Return the services named."""
-    return [SERVICES[name](context) for name in names]

@@ -10,7 +10,7 @@ from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.jvm import kafka_command
-from outbox_kit.stack.services.service import Context, Options, Program
+from outbox_kit.stack.services.service import Context, Options, Program, Service
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
 
@@ -43,7 +43,15 @@ def common_settings() -> dict[str, str | int | bool]:
         "group.id": "outbox-connect",
         "key.converter": JSON,
         "value.converter": JSON,
-        **internal_topics(),
+        # Internal topics, sized for one broker.
+        "config.storage.topic": "outbox-connect-configs",
+        "config.storage.replication.factor": 1,
+        "offset.storage.topic": "outbox-connect-offsets",
+        "offset.storage.replication.factor": 1,
+        "offset.storage.partitions": 1,
+        "status.storage.topic": "outbox-connect-status",
+        "status.storage.replication.factor": 1,
+        "status.storage.partitions": 1,
         # Without it Connect rejects a connector with exactly.once.support=required.
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.policy": "All",
@@ -59,20 +67,6 @@ def common_settings() -> dict[str, str | int | bool]:
     }
 
 
-def internal_topics() -> dict[str, str | int | bool]:
-    """Return the worker's internal topics, sized for one broker."""
-    return {
-        "config.storage.topic": "outbox-connect-configs",
-        "config.storage.replication.factor": 1,
-        "offset.storage.topic": "outbox-connect-offsets",
-        "offset.storage.replication.factor": 1,
-        "offset.storage.partitions": 1,
-        "status.storage.topic": "outbox-connect-status",
-        "status.storage.replication.factor": 1,
-        "status.storage.partitions": 1,
-    }
-
-
 def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
     """Return the folders of plugin.path. Raises StackError for a missing or empty one.
 
@@ -85,30 +79,27 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
     return folders
 
 
-class Connect:
+class Connect(Service):
     """The worker."""
 
     name = "connect"
-    requires: tuple[str, ...] = ("kafka",)
+    requires = ("kafka",)
     start_seconds = 120.0
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        super().__init__(context)
         self.settings_file = context.layout.configuration / "connect.properties"
 
     def prepare(self) -> None:
-        """Write connect.properties."""
-        layout, options = self.context.layout, self.context.options
+        layout, options = self.layout, self.context.options
         folders = plugin_folders(layout, options)
-        settings = worker_settings(self.context.state, folders, options.plugin_discovery, layout.secrets)
+        settings = worker_settings(self.state, folders, options.plugin_discovery, layout.secrets)
         write_properties(self.settings_file, settings)
 
     def program(self) -> Program:
-        """Return the worker's process."""
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         command = kafka_command(self.context, self.name, main, str(self.settings_file), heap="768m")
-        return Program(command, {PASSWORD_VARIABLE: self.context.state.connector_password}, stop_seconds=30)
+        return Program(command, {PASSWORD_VARIABLE: self.state.connector_password}, stop_seconds=30)
 
     def check(self) -> Seen[bool]:
-        """Check the worker's health and its plugins."""
-        return health_checks.check_connect(self.context.state.connect, self.context.options.required_plugins)
+        return health_checks.check_connect(self.state.connect, self.context.options.required_plugins)

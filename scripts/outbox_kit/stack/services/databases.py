@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import secrets
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from pydantic import BaseModel, ConfigDict, Field
 
 
-@dataclass(frozen=True, kw_only=True)
-class Logins:
-    """Login roles and databases of a stack's server."""
+def password() -> str:
+    """Return a new password; its characters need no quoting in a URI, a shell or a properties file."""
+    return secrets.token_urlsafe(24)
 
-    connector_password: str = field(repr=False)
-    materializer_password: str = field(repr=False)
-    registry_password: str = field(repr=False)
-    admin_user: str = "outbox_admin"
-    connector_user: str = "outbox_connector"
-    materializer_user: str = "outbox_materializer"
-    registry_user: str = "outbox_registry"
+
+class Logins(BaseModel):
+    """Login roles, with new passwords by default, and databases of a stack's server."""
+
+    model_config = ConfigDict(frozen=True)
+
     source_database: str = "library"
     target_database: str = "warehouse"
     registry_database: str = "registry"
+    admin_user: str = "outbox_admin"
+    admin_password: str = Field(default_factory=password, repr=False)
+    connector_user: str = "outbox_connector"
+    connector_password: str = Field(default_factory=password, repr=False)
+    materializer_user: str = "outbox_materializer"
+    materializer_password: str = Field(default_factory=password, repr=False)
+    registry_user: str = "outbox_registry"
+    registry_password: str = Field(default_factory=password, repr=False)
 
 
 def create_databases(connection: psycopg.Connection[Any], logins: Logins) -> None:
@@ -49,6 +57,5 @@ def set_role(connection: psycopg.Connection[Any], name: str, password: str, attr
 
 
 def create_database(connection: psycopg.Connection[Any], name: str, owner: str) -> None:
-    """Create a database if it is missing."""
     if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
         connection.execute(sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner)))

@@ -44,7 +44,10 @@ def kafka_command(
 ) -> tuple[str, ...]:
     """Return the command line of a JVM on Kafka's class path; the arguments are the main class and its own."""
     run = ("-cp", kafka_class_path(context.layout), *arguments)
-    return jvm_command(context, service, heap=heap, options=(*options, *logging_options(context.layout)), run=run)
+    log4j = context.layout.configuration / "log4j2.properties"
+    log4j.write_text(LOG4J)
+    options = (*options, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+    return jvm_command(context, service, heap=heap, options=options, run=run)
 
 
 def kafka_class_path(layout: Layout) -> str:
@@ -55,10 +58,3 @@ def kafka_class_path(layout: Layout) -> str:
         if not any(libraries.glob(f"{jar}-[0-9]*.jar")):
             raise StackError(f"{libraries} does not contain {jar}", "run `make setup`")
     return str(libraries / "*")
-
-
-def logging_options(layout: Layout) -> tuple[str, ...]:
-    """Write the configuration that makes Log4j log to stdout, and return the option that names it."""
-    file = layout.configuration / "log4j2.properties"
-    file.write_text(LOG4J)
-    return (f"-Dlog4j2.configurationFile={file.as_uri()}",)

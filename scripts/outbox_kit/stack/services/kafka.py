@@ -9,7 +9,7 @@ from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.jvm import kafka_command
-from outbox_kit.stack.services.service import Context, Program
+from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
 
@@ -60,21 +60,20 @@ def single_node_settings() -> dict[str, str | int | bool]:
     }
 
 
-class Kafka:
+class Kafka(Service):
     """The broker."""
 
     name = "kafka"
-    requires: tuple[str, ...] = ()
     start_seconds = 90.0
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        super().__init__(context)
         self.settings_file = context.layout.configuration / "server.properties"
         self.directory = context.layout.data / "kafka"
 
     def prepare(self) -> None:
         """Write server.properties; format the log directory the first time."""
-        write_properties(self.settings_file, broker_settings(self.context.state.ports, self.directory))
+        write_properties(self.settings_file, broker_settings(self.state.ports, self.directory))
         if not (self.directory / "meta.properties").exists():
             self.format()
 
@@ -84,27 +83,17 @@ class Kafka:
         for folder in (unfinished, self.directory):
             shutil.rmtree(folder, ignore_errors=True)
         settings = self.settings_file.with_name("format.properties")
-        write_properties(settings, broker_settings(self.context.state.ports, unfinished))
-        run_tool(
-            "formatting Kafka's storage",
-            self.format_command(settings),
-            seconds=FORMAT_SECONDS,
-            folder=self.context.layout.home,
-        )
-        unfinished.rename(self.directory)
-
-    def format_command(self, settings: Path) -> tuple[str, ...]:
-        """Return the call of Kafka's storage tool."""
-        cluster = self.context.state.kafka_cluster_id
+        write_properties(settings, broker_settings(self.state.ports, unfinished))
+        cluster = self.state.kafka_cluster_id
         tool = ("kafka.tools.StorageTool", "format", "--config", str(settings), "--cluster-id", cluster)
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        return kafka_command(self.context, "format", *tool, heap="256m", options=options)
+        command = kafka_command(self.context, "format", *tool, heap="256m", options=options)
+        run_tool("formatting Kafka's storage", command, seconds=FORMAT_SECONDS, folder=self.layout.home)
+        unfinished.rename(self.directory)
 
     def program(self) -> Program:
-        """Return the broker's process."""
         command = kafka_command(self.context, self.name, "kafka.Kafka", str(self.settings_file), heap="512m")
         return Program(command, stop_seconds=30)
 
     def check(self) -> Seen[bool]:
-        """Describe the cluster."""
-        return health_checks.check_kafka(self.context.state.ports["kafka"], self.context.state.kafka)
+        return health_checks.check_kafka(self.state.ports["kafka"], self.state.kafka)

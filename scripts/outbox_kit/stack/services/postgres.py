@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import psycopg
 
@@ -15,7 +14,7 @@ from outbox_kit.stack.layout import write_private
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines, process_marker
 from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack
-from outbox_kit.stack.services.service import Context, Program
+from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
 from outbox_kit.waiting import Seen
 
@@ -62,27 +61,26 @@ def render_settings(settings: Mapping[str, str]) -> str:
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
-class Postgres:
+class Postgres(Service):
     """The server."""
 
     name = "postgres"
-    requires: tuple[str, ...] = ()
     start_seconds = 60.0
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        super().__init__(context)
         self.home = context.state.postgres_home
         self.data = self.home / "data"
 
     def prepare(self) -> None:
         """Unpack the binaries, create the data directory the first time, write the configuration."""
-        create_home(self.home, self.context.layout)
-        unpack(self.context.layout, self.home)
+        create_home(self.home, self.layout)
+        unpack(self.layout, self.home)
         if not self.data.exists():
             self.initialise()
         self.remove_stale_pid_file()
-        name = process_marker(self.context.layout, self.name)
-        settings = server_settings(self.context.state.postgres_port, name)
+        name = process_marker(self.layout, self.name)
+        settings = server_settings(self.state.postgres_port, name)
         for file, text in (("postgresql.conf", render_settings(settings)), ("pg_hba.conf", HBA)):
             (self.data / file).write_text(text)
 
@@ -93,30 +91,27 @@ class Postgres:
         unfinished.mkdir(mode=0o700)
         password_file = self.home / ".initdb-password"
         password_file.unlink(missing_ok=True)
-        write_private(password_file, self.context.state.admin_password)
+        write_private(password_file, self.state.admin_password)
+        user = self.state.postgres_user
         for path in (unfinished, password_file):
-            change_owner(path, self.context.state.postgres_user)
-        try:
-            self.run_initdb(unfinished, password_file)
-        finally:
-            password_file.unlink()
-        unfinished.rename(self.data)
-
-    def run_initdb(self, directory: Path, password_file: Path) -> None:
-        """Create a cluster with the same collation on every platform."""
+            change_owner(path, user)
         command = (
             str(self.home / "dist" / "bin" / "initdb"),
-            f"--pgdata={directory}",
-            f"--username={self.context.state.admin_user}",
+            f"--pgdata={unfinished}",
+            f"--username={self.state.admin_user}",
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
+            # The same collation on every platform.
             "--encoding=UTF8",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
             "--locale=C",
         )
-        user = self.context.state.postgres_user
-        run_tool("PostgreSQL's initdb", command, seconds=INITDB_SECONDS, folder=self.home, user=user)
+        try:
+            run_tool("PostgreSQL's initdb", command, seconds=INITDB_SECONDS, folder=self.home, user=user)
+        finally:
+            password_file.unlink()
+        unfinished.rename(self.data)
 
     def remove_stale_pid_file(self) -> None:
         """Remove the postmaster.pid of a killed server when its pid belongs to another program now.
@@ -132,32 +127,22 @@ class Postgres:
             file.unlink()
 
     def program(self) -> Program:
-        """Return the server's process."""
-        name = process_marker(self.context.layout, self.name)
-        command = (
-            str(self.home / "dist" / "bin" / "postgres"),
-            "-D",
-            str(self.data),
-            "-c",
-            f"cluster_name={name}",
-        )
+        name = process_marker(self.layout, self.name)
+        command = (str(self.home / "dist" / "bin" / "postgres"), "-D", str(self.data), "-c", f"cluster_name={name}")
         # INT is the fast shutdown, which does not wait for sessions. Only the server gets it; it stops its children.
         return Program(
             command,
             environment={"PGDATA": str(self.data)},
-            user=self.context.state.postgres_user if os.geteuid() == 0 else None,
+            user=self.state.postgres_user if os.geteuid() == 0 else None,
             stop_signal="INT",
             stop_seconds=30,
             stop_group=False,
         )
 
     def check(self) -> Seen[bool]:
-        """Connect, and create the roles and databases that are missing."""
-        state = self.context.state
+        state = self.state
         try:
-            return health_checks.check_postgres(
-                state.dsn(state.admin_user, state.admin_password, "postgres"), state.logins()
-            )
+            return health_checks.check_postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state)
         except psycopg.Error as error:
             message = f"cannot create the stack's roles and databases: {error}"
-            raise StackError(message, f"see {self.context.layout.log(self.name)}") from error
+            raise StackError(message, f"see {self.layout.log(self.name)}") from error

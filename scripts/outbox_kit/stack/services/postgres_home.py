@@ -72,7 +72,6 @@ def create_home(home: Path, layout: Layout) -> None:
 
 
 def change_owner(path: Path, user: str | None) -> None:
-    """Make PostgreSQL's user the owner of a file or folder."""
     if user is not None:
         entry = pwd.getpwnam(user)
         os.chown(path, entry.pw_uid, entry.pw_gid)

@@ -12,17 +12,16 @@ from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.jvm import jvm_command
-from outbox_kit.stack.services.service import Context, Program
+from outbox_kit.stack.services.service import Program, Service
 from outbox_kit.stack.state import StackState
 from outbox_kit.waiting import Seen
 
 
 def registry_environment(state: StackState) -> dict[str, str]:
-    """Return the environment variables of the registry."""
     return {
         "QUARKUS_HTTP_HOST": HOST,
         "QUARKUS_HTTP_PORT": str(state.ports["registry"]),
-        **storage(f"{HOST}:{state.postgres_port}", state.logins()),
+        **storage(f"{HOST}:{state.postgres_port}", state),
     }
 
 
@@ -41,15 +40,12 @@ def storage(address: str, logins: Logins) -> dict[str, str]:
     }
 
 
-class Registry:
+class Registry(Service):
     """The schema registry."""
 
     name = "registry"
-    requires: tuple[str, ...] = ("postgres",)
+    requires = ("postgres",)
     start_seconds = 90.0
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
 
     def prepare(self) -> None:
         """Check that the registry is installed; it is configured by its environment alone."""
@@ -57,14 +53,13 @@ class Registry:
 
     def jar(self) -> Path:
         """Return the runner. Raises StackError when `make setup` has not run."""
-        folder = self.context.layout.runtime / "registry"
+        folder = self.layout.runtime / "registry"
         jars = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not jars:
             raise StackError(f"{folder} does not contain the registry", "run `make setup`")
         return jars[-1]
 
     def program(self) -> Program:
-        """Return the registry's process."""
         command = jvm_command(
             self.context,
             self.name,
@@ -73,8 +68,7 @@ class Registry:
             options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
             run=("-jar", str(self.jar())),
         )
-        return Program(command, environment=registry_environment(self.context.state))
+        return Program(command, environment=registry_environment(self.state))
 
     def check(self) -> Seen[bool]:
-        """List the subjects."""
-        return health_checks.check_registry(self.context.state.registry)
+        return health_checks.check_registry(self.state.registry)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.state import StackState
@@ -50,20 +50,28 @@ class Context:
     """None when no selected service needs it."""
 
 
-class Service(Protocol):
+class Service(ABC):
     """One service of the stack."""
 
     name: str
-    requires: tuple[str, ...]
+    requires: tuple[str, ...] = ()
     """Services that must be ready before this one is started."""
     start_seconds: float
     """Time limit from start to readiness."""
 
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.layout = context.layout
+        self.state = context.state
+
+    @abstractmethod
     def prepare(self) -> None:
         """Write configuration and, the first time, data. Runs before any service is started."""
 
+    @abstractmethod
     def program(self) -> Program:
         """Return the process to run."""
 
+    @abstractmethod
     def check(self) -> Seen[bool]:
         """Check once whether the service is ready; does not raise for one that is still starting."""

@@ -19,7 +19,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of(tmp_path)
+    layout = Layout(tmp_path)
     layout.create()
     return layout
 
@@ -105,7 +105,7 @@ def test_without_another_user_the_files_are_in_the_project(layout: Layout) -> No
 def test_root_keeps_the_files_in_a_project_that_can_be_reached() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
-        layout = Layout.of(Path(folder))
+        layout = Layout(Path(folder))
         layout.create()
         assert choose_home(layout, "nobody", None) == layout.data / "postgres"
 

@@ -1,0 +1,174 @@
+"""Containers of PostgreSQL, Kafka, registry and Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from testcontainers.core.network import Network
+
+from outbox_kit.stack import health_checks
+from outbox_kit.stack.ports import HOST
+from outbox_kit.stack.properties import environment_variables
+from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
+from outbox_kit.stack.services.databases import Logins
+from outbox_kit.stack.services.kafka import single_node_settings
+from outbox_kit.stack.services.postgres import REPLICATION
+from outbox_kit.stack.services.registry import storage
+from outbox_kit.stack.services.service import Options
+from outbox_kit.stack.state import kafka_cluster_id
+from outbox_kit.testing.container import StackContainer
+from outbox_kit.testing.images import Images
+from outbox_kit.waiting import Seen
+
+KAFKA_INNER, KAFKA_CONTROLLER = 9092, 9093
+REGISTRY_API = "/apis/ccompat/v7"
+
+
+class PostgresContainer(StackContainer):
+    """A server with wal_level=logical and the stack's roles and databases."""
+
+    inner_port = 5432
+
+    def __init__(
+        self,
+        image: str = Images.postgres,
+        *,
+        network: Network | None = None,
+        name: str = "postgres",
+        source_database: str = "library",
+        target_database: str = "warehouse",
+    ) -> None:
+        super().__init__(image, name=name, network=network)
+        self.logins = Logins(source_database=source_database, target_database=target_database)
+        self.admin_password = self.logins.admin_password
+        self.with_envs(POSTGRES_USER=self.logins.admin_user, POSTGRES_PASSWORD=self.admin_password)
+        self.with_command(["postgres", *(f"-c{key}={value}" for key, value in REPLICATION.items())])
+
+    @property
+    def source_dsn(self) -> str:
+        """DSN of the source database as administrator, with the password."""
+        return self.dsn(self.logins.admin_user, self.admin_password, self.logins.source_database)
+
+    @property
+    def target_dsn(self) -> str:
+        """DSN of the target database as the owner of its tables, with the password."""
+        return self.dsn(self.logins.materializer_user, self.logins.materializer_password, self.logins.target_database)
+
+    def dsn(self, user: str, secret: str, database: str) -> str:
+        """Return a libpq URI of one login for this machine."""
+        return f"postgresql://{user}:{secret}@{HOST}:{self.port}/{database}"
+
+    def check(self) -> Seen[bool]:
+        return health_checks.check_postgres(
+            self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins
+        )
+
+
+class KafkaContainer(StackContainer):
+    """A broker: `bootstrap_servers` for this machine, `name:9092` for containers of its network."""
+
+    inner_port = 19092
+
+    def __init__(self, image: str = Images.kafka, *, network: Network | None = None, name: str = "kafka") -> None:
+        super().__init__(image, name=name, network=network)
+        host = name if network is not None else "localhost"  # the name resolves only in a network
+        settings: dict[str, str | int | bool] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{host}:{KAFKA_CONTROLLER}",
+            "controller.listener.names": "CONTROLLER",
+            # Containers connect through INTERNAL, this machine through EXTERNAL; each gets a reachable address.
+            "listeners": f"INTERNAL://:{KAFKA_INNER},EXTERNAL://:{self.inner_port},CONTROLLER://:{KAFKA_CONTROLLER}",
+            "advertised.listeners": f"INTERNAL://{host}:{KAFKA_INNER},EXTERNAL://{self.bootstrap_servers}",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            **single_node_settings(),
+        }
+        self.with_envs(
+            CLUSTER_ID=kafka_cluster_id(), KAFKA_HEAP_OPTS="-Xmx512m", **environment_variables("KAFKA_", settings)
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Address for this machine."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def inner_bootstrap_servers(self) -> str:
+        """Address for containers of the network."""
+        return f"{self.alias}:{KAFKA_INNER}"
+
+    def check(self) -> Seen[bool]:
+        return health_checks.check_kafka(self.port, self.bootstrap_servers)
+
+
+class RegistryContainer(StackContainer):
+    """A registry that retains schemas and their ids over a restart."""
+
+    inner_port = 8080
+
+    def __init__(
+        self, image: str = Images.registry, *, postgres: PostgresContainer, network: Network, name: str = "registry"
+    ) -> None:
+        super().__init__(image, name=name, network=network)
+        address = f"{postgres.alias}:{postgres.inner_port}"
+        self.with_envs(QUARKUS_HTTP_HOST="0.0.0.0", **storage(address, postgres.logins))  # noqa: S104 - in a container
+
+    @property
+    def url(self) -> str:
+        """URL of the Confluent API for this machine."""
+        return f"http://{HOST}:{self.port}{REGISTRY_API}"
+
+    @property
+    def inner_url(self) -> str:
+        """URL of the Confluent API for containers of the network."""
+        return f"http://{self.alias}:{self.inner_port}{REGISTRY_API}"
+
+    def check(self) -> Seen[bool]:
+        return health_checks.check_registry(self.url)
+
+
+class ConnectContainer(StackContainer):
+    """One worker in distributed mode; workers of the same Kafka share their connectors."""
+
+    inner_port = 8083
+
+    def __init__(
+        self,
+        images: Images,
+        *,
+        kafka: KafkaContainer,
+        connector_password: str,
+        network: Network,
+        name: str = "connect",
+        required_plugins: Iterable[str] = Options.required_plugins,
+    ) -> None:
+        super().__init__(images.connect, name=name, network=network)
+        self.required_plugins = tuple(required_plugins)
+        settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": kafka.inner_bootstrap_servers,
+            "listeners": f"http://0.0.0.0:{self.inner_port}",
+            "rest.advertised.host.name": name,
+            **common_settings(),
+        }
+        self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
+        # Debezium's image has its own variables for these, whose defaults would override the properties.
+        self.with_envs(
+            BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
+            GROUP_ID=str(settings["group.id"]),
+            **{
+                f"{store}_STORAGE_TOPIC": str(settings[f"{store.lower()}.storage.topic"])
+                for store in ("CONFIG", "OFFSET", "STATUS")
+            },
+        )
+        self.with_env(PASSWORD_VARIABLE, connector_password)
+        for folder, path in images.connect_plugins.items():
+            self.with_volume_mapping(folder.resolve(), path)
+
+    @property
+    def url(self) -> str:
+        """URL of the REST API for this machine."""
+        return f"http://{HOST}:{self.port}"
+
+    def check(self) -> Seen[bool]:
+        return health_checks.check_connect(self.url, self.required_plugins)
