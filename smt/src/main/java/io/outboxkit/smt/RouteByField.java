@@ -23,7 +23,6 @@ public final class RouteByField<R extends ConnectRecord<R>> extends BaseTransfor
   public static final String OVERVIEW_DOC =
       "Set the topic by the text of a field, from a list of values and their topics.";
 
-  /** Names of the options. */
   public interface ConfigName {
     String FIELD = "field";
     String TOPICS = "topics";

@@ -25,7 +25,6 @@ public final class SetPartition<R extends ConnectRecord<R>> extends BaseTransfor
   public static final String OVERVIEW_DOC =
       "Set the partition by the hash of a field, as Kafka's producer does for a key of that value.";
 
-  /** Names of the options. */
   public interface ConfigName {
     String FIELD = "field";
     String PARTITIONS = "partitions";

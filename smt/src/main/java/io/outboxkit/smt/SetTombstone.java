@@ -21,7 +21,6 @@ public final class SetTombstone<R extends ConnectRecord<R>> extends BaseTransfor
       "Replace records by tombstones (null value, null schema): if a field is null or JSON null,"
           + " for listed event types, or, without options, all records of the predicate.";
 
-  /** Names of the options. */
   public interface ConfigName {
     String PAYLOAD_FIELD = "payload.field";
     String TYPE_FIELD = "type.field";

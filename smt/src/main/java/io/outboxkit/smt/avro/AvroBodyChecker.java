@@ -29,10 +29,7 @@ public final class AvroBodyChecker {
     this.schema = schema;
   }
 
-  /**
-   * @param start offset of the value, which must extend to the end of {@code body}
-   * @throws PayloadException if the bytes are not a value of the schema
-   */
+  /** Check that the bytes from {@code start} to the end are one value of the schema. */
   public void check(byte[] body, int start) throws PayloadException {
     bytes = body;
     offset = start;

@@ -128,11 +128,7 @@ public final class AvroOutput {
     writeFixed(value);
   }
 
-  /**
-   * Write an Avro string.
-   *
-   * @return false, with nothing written, if the text has an unpaired surrogate
-   */
+  /** Write a string; return false, with nothing written, if it has an unpaired surrogate. */
   boolean writeString(char[] text, int offset, int length) {
     return writeShortAscii(text, offset, length) || writeAnyString(text, offset, length);
   }

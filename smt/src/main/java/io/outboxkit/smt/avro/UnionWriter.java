@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.util.TokenBuffer;
 import java.io.IOException;
-import java.util.Arrays;
+import java.util.List;
 import java.util.stream.Collectors;
 
 /**
@@ -15,9 +15,9 @@ import java.util.stream.Collectors;
 final class UnionWriter extends ValueWriter {
   private final ValueWriter[] branches;
 
-  UnionWriter(ValueWriter[] branches) {
-    super(Arrays.stream(branches).map(ValueWriter::expected).collect(Collectors.joining(" or ")));
-    this.branches = branches;
+  UnionWriter(List<ValueWriter> branches) {
+    super(branches.stream().map(ValueWriter::expected).collect(Collectors.joining(" or ")));
+    this.branches = branches.toArray(ValueWriter[]::new);
   }
 
   @Override

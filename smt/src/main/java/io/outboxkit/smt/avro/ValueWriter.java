@@ -11,10 +11,7 @@ abstract class ValueWriter {
   /** Bit set of the ordinals of the accepted tokens. */
   private final int tokens;
 
-  /**
-   * @param expected description of the type for error messages: {@code decimal(12,2)}
-   * @param tokens the tokens with which a value of this type can start
-   */
+  /** For a type, as described in error messages, whose values start with one of the tokens. */
   ValueWriter(String expected, JsonToken... tokens) {
     this.expected = expected;
     int bits = 0;

@@ -44,7 +44,7 @@ final class WriterCompiler {
     String logicalType = type == null ? "" : type.getName();
     return switch (schema.getType()) {
       case RECORD -> recordWriter(schema);
-      case UNION -> unionWriter(schema);
+      case UNION -> new UnionWriter(schema.getTypes().stream().map(this::compile).toList());
       case ARRAY -> new ArrayWriter(compile(schema.getElementType()));
       case MAP -> new MapWriter(compile(schema.getValueType()));
       case ENUM -> new ScalarWriters.EnumWriter(schema);
@@ -73,11 +73,6 @@ final class WriterCompiler {
       writer.addField(field, compile(field.schema()));
     }
     return writer;
-  }
-
-  private ValueWriter unionWriter(Schema schema) {
-    return new UnionWriter(
-        schema.getTypes().stream().map(this::compile).toArray(ValueWriter[]::new));
   }
 
   private static ValueWriter intWriter(String logicalType) {

@@ -62,11 +62,7 @@ final class AggregateKeys {
     }
   }
 
-  /**
-   * Return the schema versions of an aggregate type, latest first.
-   *
-   * @param labels regular expression of the version labels
-   */
+  /** Return the schema versions, latest first, with labels that match the regular expression. */
   List<SchemaVersion> schemaVersions(String type, String labels) {
     String prefix = PREFIX + type + ".schema.";
     String key = prefix + VERSIONS;

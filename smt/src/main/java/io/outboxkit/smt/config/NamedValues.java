@@ -10,11 +10,7 @@ import org.apache.kafka.common.config.ConfigException;
 public final class NamedValues {
   private NamedValues() {}
 
-  /**
-   * Return the values by name, in the order of the entries.
-   *
-   * @throws ConfigException if an entry is not {@code name:value}, or if a name is repeated
-   */
+  /** Return the values by name, in order; throw ConfigException for a bad or repeated entry. */
   public static Map<String, String> parse(String option, List<String> entries) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String entry : entries) {

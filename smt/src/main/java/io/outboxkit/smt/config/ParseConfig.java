@@ -15,7 +15,6 @@ import org.apache.kafka.common.config.ConfigException;
 
 /** Options of ParsePayload. */
 public final class ParseConfig extends AbstractConfig {
-  /** Names of the options. */
   public interface ConfigName {
     String FIELD = "field";
     String TYPE_FIELD = "type.field";
@@ -28,11 +27,7 @@ public final class ParseConfig extends AbstractConfig {
           .doc("Field with the JSON text. The parsed Struct becomes the record's value.")
           .high(ConfigName.TYPE_FIELD, Type.STRING, "header.aggregate_type", FieldPath.VALIDATOR)
           .doc("Field with the aggregate type, which determines the schema.")
-          .high(
-              ConfigName.AGGREGATES,
-              Type.LIST,
-              NO_DEFAULT_VALUE,
-              Validators.NON_EMPTY_DISTINCT_LIST)
+          .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
           .doc("Aggregate types to parse. Each requires the aggregate.T.* keys below.");
 
   private static final String LABELS = "[1-9][0-9]{0,8}";

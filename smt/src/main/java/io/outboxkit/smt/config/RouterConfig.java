@@ -105,11 +105,7 @@ public final class RouterConfig extends AbstractConfig {
           .doc(
               "Behavior if the table lacks a column of table.fields.additional.placement: error"
                   + " stops the task, ignore adds no header.")
-          .high(
-              ConfigName.AGGREGATES,
-              Type.LIST,
-              NO_DEFAULT_VALUE,
-              Validators.NON_EMPTY_DISTINCT_LIST)
+          .high(ConfigName.AGGREGATES, Type.LIST, NO_DEFAULT_VALUE, Validators.AGGREGATE_TYPES)
           .doc("Aggregate types to route. Each requires the aggregate.T.* keys below.")
           .medium(ConfigName.SOURCE_EPOCH, Type.INT, 1, Range.between(0, 0xFFFF))
           .doc(
@@ -216,7 +212,6 @@ public final class RouterConfig extends AbstractConfig {
     return Map.copyOf(reserved);
   }
 
-  /** Return the routes by aggregate type. */
   public Map<String, AggregateRoute> routes() {
     return routes;
   }

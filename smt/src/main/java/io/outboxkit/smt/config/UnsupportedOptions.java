@@ -35,10 +35,7 @@ public final class UnsupportedOptions {
 
   private UnsupportedOptions() {}
 
-  /**
-   * @throws ConfigException if a key is neither in the definition nor one of Connect; keys {@code
-   *     aggregate.*} are not checked if the definition has the option {@code aggregates}
-   */
+  /** Check the keys, without {@code aggregate.*} if the definition has {@code aggregates}. */
   public static void reject(String transform, Map<String, ?> props, ConfigDef definition) {
     Set<String> options = definition.names();
     boolean aggregates = options.contains("aggregates");

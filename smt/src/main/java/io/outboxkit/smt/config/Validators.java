@@ -42,7 +42,7 @@ public final class Validators {
   static final Validator DISTINCT_LIST =
       ofList("list without empty entries and duplicates", Validators::isDistinct);
 
-  static final Validator NON_EMPTY_DISTINCT_LIST =
+  static final Validator AGGREGATE_TYPES =
       ofList("non-empty list without duplicates", list -> !list.isEmpty() && isDistinct(list));
 
   private Validators() {}

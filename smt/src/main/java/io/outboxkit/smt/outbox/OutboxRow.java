@@ -2,7 +2,6 @@ package io.outboxkit.smt.outbox;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
-import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /**
@@ -42,11 +41,7 @@ public record OutboxRow(
     /** Throw if the source is not a valid event, whatever its columns contain. */
     void requireValid() throws InvalidRowException;
 
-    /**
-     * Return the partition column as text; null if it is null.
-     *
-     * @throws DataException if the table has no such column
-     */
+    /** Return the partition column as text or null; throw DataException if there is none. */
     String partitionText(String column, String aggregateType);
 
     /** Add the columns of {@code table.fields.additional.placement} that are not null. */

@@ -29,11 +29,7 @@ public final class SchemaVersions<C> {
     }
   }
 
-  /**
-   * Return the row's schema version, or all versions if the row has none.
-   *
-   * @throws InvalidRowException if the row's version is not configured
-   */
+  /** Return the row's schema version, or all if it has none; throw if it is not configured. */
   List<Version<C>> candidates(OutboxRow row) throws InvalidRowException {
     if (row.schemaVersion() == null) {
       return all;
@@ -48,11 +44,7 @@ public final class SchemaVersions<C> {
     return named;
   }
 
-  /**
-   * Return the row's schema version, or the only version if the row has none.
-   *
-   * @throws InvalidRowException if the row's version is not configured, or is not determined
-   */
+  /** Return the row's schema version, or the only one; throw if it is unknown or ambiguous. */
   Version<C> single(OutboxRow row) throws InvalidRowException {
     List<Version<C>> candidates = candidates(row);
     if (candidates.size() > 1) {

@@ -31,11 +31,7 @@ public final class InvalidRowHandler {
     this.rowHeaders = new RowHeaders(config.reservedHeaders());
   }
 
-  /**
-   * Return the dead letter of a row.
-   *
-   * @throws DataException with {@code invalid.rows=fail}
-   */
+  /** Return the dead letter of a row; throw DataException with {@code invalid.rows=fail}. */
   public <R extends ConnectRecord<R>> R handle(R record, OutboxRow row, InvalidRowException error) {
     if (!deadLetters) {
       throw new DataException(

@@ -15,7 +15,6 @@ import io.outboxkit.smt.util.Utf8;
 import java.util.Map;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.Schema;
-import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 
 /** Converts outbox rows to the records of the contract. */
@@ -34,12 +33,7 @@ public final class RowRouter {
     this.cloudEvents = config.cloudEvents();
   }
 
-  /**
-   * Return the record for the row.
-   *
-   * @throws InvalidRowException if the row violates the contract
-   * @throws DataException if the table lacks the partition column
-   */
+  /** Return the record for the row; throw InvalidRowException if it violates the contract. */
   public <R extends ConnectRecord<R>> R route(R record, OutboxRow row) throws InvalidRowException {
     row.columns().requireValid();
     AggregateRoute route = routeOf(row);

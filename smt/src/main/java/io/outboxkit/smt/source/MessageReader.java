@@ -76,10 +76,17 @@ final class MessageReader {
     }
     byte[] bytes = content == null ? new byte[0] : Bytes.of(content);
     Map<String, Member> members = new LinkedHashMap<>();
-    InvalidRowException problem = parse(bytes, members);
-    boolean parsed = problem == null;
-    if (parsed) {
-      problem = transactional ? validate(members) : notTransactional();
+    boolean parsed = false;
+    InvalidRowException problem = null;
+    try {
+      parse(bytes, members);
+      parsed = true;
+      validate(members, transactional);
+    } catch (InvalidRowException e) {
+      problem = e;
+    }
+    if (!parsed) {
+      members.clear();
     }
     return new OutboxRow(
         new MessageColumns(parsed ? members : null, bytes, problem, placements),
@@ -96,81 +103,72 @@ final class MessageReader {
         commitMillis);
   }
 
-  /** Add the members in order. On an error, return it and leave the map empty. */
-  private static InvalidRowException parse(byte[] content, Map<String, Member> members) {
-    InvalidRowException problem;
+  /** Add the members in order. */
+  private static void parse(byte[] content, Map<String, Member> members)
+      throws InvalidRowException {
     try {
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
-      problem = parseObject(text, members);
+      parseObject(text, members);
     } catch (CharacterCodingException e) {
-      problem = invalid("the content is not UTF-8");
+      throw invalid("the content is not UTF-8");
     } catch (JsonProcessingException e) {
       // Without Jackson's message, which quotes the text around the error.
-      problem = invalid("the content is not valid JSON");
+      throw invalid("the content is not valid JSON");
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    if (problem != null) {
-      members.clear();
-    }
-    return problem;
   }
 
-  private static InvalidRowException parseObject(String text, Map<String, Member> members)
-      throws IOException {
+  private static void parseObject(String text, Map<String, Member> members)
+      throws IOException, InvalidRowException {
     try (JsonParser parser = Json.FACTORY.createParser(text)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
-        return invalid("the content is not a JSON object");
+        throw invalid("the content is not a JSON object");
       }
       for (String name = parser.nextFieldName(); name != null; name = parser.nextFieldName()) {
         if (members.put(name, Member.read(parser, text)) != null) {
-          return invalid("the object has a duplicate member");
+          throw invalid("the object has a duplicate member");
         }
       }
-      return parser.nextToken() == null ? null : invalid("text after the JSON object");
+      if (parser.nextToken() != null) {
+        throw invalid("text after the JSON object");
+      }
     }
   }
 
-  private InvalidRowException validate(Map<String, Member> members) {
+  private void validate(Map<String, Member> members, boolean transactional)
+      throws InvalidRowException {
+    if (!transactional) {
+      throw new InvalidRowException(
+          Reason.MESSAGE_NOT_TRANSACTIONAL,
+          "the message is not transactional, so it is sent even if the transaction is rolled back;"
+              + " call pg_logical_emit_message with true");
+    }
     for (String name : textMembers) {
       Member member = members.get(name);
-      if (member == null && !name.equals(schemaVersion)) {
-        return missing(name);
-      }
       if (member != null && !member.isText()) {
-        return invalid("\"" + name + "\" must be a string");
+        throw invalid("\"" + name + "\" must be a string");
       }
-      if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
-        // Encoding would replace it by a question mark, so that different keys become equal.
-        return unpairedSurrogate(name);
-      }
+      validate(name, member, name.equals(schemaVersion));
     }
     for (HeaderPlacements.Entry entry : placements.entries()) {
-      Member member = members.get(entry.column());
-      if (member == null && !placements.lenient()) {
-        return missing(entry.column());
-      }
-      if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
-        return unpairedSurrogate(entry.column());
-      }
+      validate(entry.column(), members.get(entry.column()), placements.lenient());
     }
     // A message without a payload by mistake must not delete the aggregate.
-    return members.containsKey(payload) ? null : missing(payload);
+    if (!members.containsKey(payload)) {
+      validate(payload, null, false);
+    }
   }
 
-  private static InvalidRowException unpairedSurrogate(String name) {
-    return invalid("\"" + name + "\" has an unpaired surrogate");
-  }
-
-  private static InvalidRowException missing(String name) {
-    return invalid("the object has no member \"" + name + "\"");
-  }
-
-  private static InvalidRowException notTransactional() {
-    return new InvalidRowException(
-        Reason.MESSAGE_NOT_TRANSACTIONAL,
-        "the message is not transactional, so it is sent even if the transaction is rolled back;"
-            + " call pg_logical_emit_message with true");
+  private static void validate(String name, Member member, boolean optional)
+      throws InvalidRowException {
+    if (member == null && !optional) {
+      throw invalid("the object has no member \"" + name + "\"");
+    }
+    // Encoding would replace it by a question mark, so that different keys become equal.
+    if (member != null && Utf8.hasUnpairedSurrogate(member.text())) {
+      throw invalid("\"" + name + "\" has an unpaired surrogate");
+    }
   }
 
   private static InvalidRowException invalid(String problem) {

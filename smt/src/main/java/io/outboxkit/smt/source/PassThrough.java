@@ -7,7 +7,6 @@ import org.apache.kafka.connect.errors.DataException;
 /** Rejects records that are neither outbox events nor entries of {@code pass.through}. */
 record PassThrough(List<String> entries) {
   static final String TABLE_PREFIX = "table:";
-  private static final String KEY_SCHEMA_SUFFIX = ".Key";
 
   /** Throw DataException with the remedy on the connector if the list does not have the entry. */
   void require(String entry, ConnectRecord<?> record, String description, String remedy) {
@@ -39,8 +38,7 @@ record PassThrough(List<String> entries) {
   /** Return whether the key schema or the topic of a tombstone ends with the table's name. */
   static boolean isOfTable(ConnectRecord<?> record, String table) {
     String keySchema = record.keySchema() == null ? null : record.keySchema().name();
-    return endsWithName(keySchema, table + KEY_SCHEMA_SUFFIX)
-        || endsWithName(record.topic(), table);
+    return endsWithName(keySchema, table + ".Key") || endsWithName(record.topic(), table);
   }
 
   static DataException rejected(ConnectRecord<?> record, String description, String remedy) {

@@ -18,10 +18,7 @@ final class RowOperations {
   private static final String DELETE = "d";
   private static final String TRUNCATE = "t";
 
-  /**
-   * An update of the primary key is a delete and a create with this header (Debezium's
-   * RelationalChangeRecordEmitter).
-   */
+  /** On the create that follows the delete if a key is updated (RelationalChangeRecordEmitter). */
   private static final String OLD_KEY_HEADER = "__debezium.oldkey";
 
   private final String table;
@@ -50,12 +47,7 @@ final class RowOperations {
     return ignoresDeletes;
   }
 
-  /**
-   * Return normally if an operation other than an insert is skipped.
-   *
-   * @param sequence source_sequence of the operation, for the log
-   * @throws DataException if the operation stops the task
-   */
+  /** Log a skipped operation with its source_sequence; throw if it must stop the task. */
   void requireSkippable(String operation, Supplier<String> sequence) {
     if (READ.equals(operation)) {
       throw new DataException(

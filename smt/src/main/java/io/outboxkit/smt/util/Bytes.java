@@ -9,12 +9,7 @@ import java.util.HexFormat;
 public final class Bytes {
   private Bytes() {}
 
-  /**
-   * Return the bytes of a Connect value. An array is not copied; a buffer's position stays.
-   *
-   * @return null for null
-   * @throws ClassCastException if the value is neither an array nor a buffer
-   */
+  /** Return the bytes of an array (not copied) or buffer (whose position stays); null for null. */
   public static byte[] of(Object value) {
     if (value instanceof ByteBuffer buffer) {
       byte[] bytes = new byte[buffer.remaining()];

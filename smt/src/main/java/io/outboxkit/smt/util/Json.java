@@ -17,13 +17,11 @@ public final class Json {
           .recyclerPool(JsonRecyclerPools.threadLocalPool())
           .build();
 
-  private static final String NULL = "null";
-
   private Json() {}
 
   /** Return whether the text is JSON null, ignoring surrounding white space. */
   public static boolean isNull(String text) {
     // jsonb has no white space around the literal; json and text columns keep what was inserted.
-    return text.equals(NULL) || text.length() > NULL.length() && text.strip().equals(NULL);
+    return text.equals("null") || text.length() > 4 && text.strip().equals("null");
   }
 }

@@ -35,11 +35,7 @@ public final class KeyPartitioner {
     return Utils.toPositive(Utils.murmur2(key)) % partitions;
   }
 
-  /**
-   * Serialize a key with Kafka's serializer for its class.
-   *
-   * @return null if Kafka has no serializer for the class
-   */
+  /** Serialize a key with Kafka's serializer for its class; return null if there is none. */
   @SuppressWarnings("unchecked") // each serde is of its class in the map
   public static byte[] serialize(Object key) {
     if (key instanceof ByteBuffer) {

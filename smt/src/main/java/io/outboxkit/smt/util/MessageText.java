@@ -15,17 +15,13 @@ public final class MessageText {
     if (name == null) {
       return "null";
     }
-    if (name.isEmpty() || name.length() > MAX_NAME) {
-      return "(a name of " + name.length() + " characters)";
-    }
-    for (int i = 0; i < name.length(); i++) {
+    boolean identifier = !name.isEmpty() && name.length() <= MAX_NAME;
+    for (int i = 0; identifier && i < name.length(); i++) {
       char c = name.charAt(i);
       boolean letter = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z';
-      if (!letter && !(c >= '0' && c <= '9') && c != '_' && c != '.' && c != '-') {
-        return "(a name of " + name.length() + " characters)";
-      }
+      identifier = letter || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-';
     }
-    return "\"" + name + "\"";
+    return identifier ? "\"" + name + "\"" : "(a name of " + name.length() + " characters)";
   }
 
   /** Return the first 60 characters of an option's value. */
