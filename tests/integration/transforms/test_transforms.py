@@ -38,7 +38,7 @@ PLACED = """\
 """
 
 
-def test_set_partition_behind_event_router(deploy: Deploy, project: Path, source_dsn: str) -> None:
+def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, source_dsn: str) -> None:
     """By the key: where the producer would place it too; told of half the partitions, in that half: it is the step
     that decides. Tombstones meet their states."""
     (project / "connectors" / "templates" / "eventrouter-placed.json.j2").write_text(PLACED)
@@ -64,7 +64,7 @@ def test_set_partition_behind_event_router(deploy: Deploy, project: Path, source
 # --- the chain
 
 
-def test_the_chain_has_header_columns_and_tombstone_event_types(deploy: Deploy, source_dsn: str) -> None:
+def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy, source_dsn: str) -> None:
     table = "public.chainmore_event"
     source = {"table": table, "publication": "chainmore_p", "slot": "chainmore_s"}
     source |= {"header_columns": {"tenant": "x-tenant"}}
@@ -96,7 +96,7 @@ TEMPLATES = {
 }
 
 
-def test_each_transform_is_in_a_template_and_each_template_is_run(project: Path, stack: Stack) -> None:
+def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) -> None:
     """What a template has is asked of its rendering, so that this table cannot go stale."""
     del stack  # the local environment has its addresses
     folder = project / "connectors"
@@ -137,12 +137,10 @@ class Plugin:
     version: str
 
 
-def test_a_worker_that_looks_at_manifests_only_lists_our_transforms(
-    project: Path, stack: Stack, state: StackState
-) -> None:
+def test_lists_our_transforms_with_manifest_discovery(project: Path, stack: Stack, state: StackState) -> None:
     """The stack's worker runs with plugin.discovery=service_load, which does not scan classes."""
     del stack
-    settings = (Layout.of(project).configuration / "connect.properties").read_text(encoding="utf-8")
+    settings = (Layout(project).configuration / "connect.properties").read_text(encoding="utf-8")
     assert re.search(r"^plugin\.discovery ?= ?service_load$", settings, re.MULTILINE)
     listing = requests.get(f"{state.connect}/connector-plugins", params={"connectorsOnly": "false"}, timeout=30)
     listing.raise_for_status()

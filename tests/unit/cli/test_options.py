@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from outbox_kit.cli.app import app, group
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.errors import ConfigurationError
 
 PIPELINE, ENVIRONMENT = Path("connectors/library.yaml"), "local"
 
@@ -75,36 +76,38 @@ DEFAULTS = CommonOptions(PIPELINE, ENVIRONMENT)
         ),
     ],
 )
-def test_both_positions(received: list[CommonOptions], before: str, after: str, expected: CommonOptions) -> None:
+def test_accepts_options_before_and_after_the_command(
+    received: list[CommonOptions], before: str, after: str, expected: CommonOptions
+) -> None:
     assert parse(f"{before} ask", received) == expected
     assert parse(f"ask {after}", received) == expected
 
 
-def test_the_position_after_the_command_wins(received: list[CommonOptions]) -> None:
+def test_option_after_the_command_wins(received: list[CommonOptions]) -> None:
     assert parse("-e one --output json ask -e two --output table", received) == CommonOptions(PIPELINE, "two")
 
 
-def test_settings_of_both_positions_add_up(received: list[CommonOptions]) -> None:
+def test_settings_of_both_positions_are_combined(received: list[CommonOptions]) -> None:
     assert parse("--set a=b ask --set c=d", received).settings == ("a=b", "c=d")
 
 
 @pytest.mark.parametrize(
     ("line", "expected"), [("ask", "variable"), ("-e before ask", "before"), ("ask -e after", "after")]
 )
-def test_an_option_wins_over_its_variable(received: list[CommonOptions], line: str, expected: str) -> None:
+def test_option_wins_over_its_variable(received: list[CommonOptions], line: str, expected: str) -> None:
     assert parse(line, received, OUTBOX_ENVIRONMENT="variable").environment == expected
 
 
-def test_a_value_may_look_like_an_option(received: list[CommonOptions]) -> None:
+def test_accepts_a_value_that_starts_with_a_dash(received: list[CommonOptions]) -> None:
     """`--key -e17` once became `-e 17`."""
     assert parse("ask --key -e17", received) == DEFAULTS
 
 
-def test_before_the_command_an_option_without_effect_is_accepted(received: list[CommonOptions]) -> None:
+def test_accepts_an_option_without_effect_before_the_command(received: list[CommonOptions]) -> None:
     assert parse("--output json --yes quiet", received).output is Output.JSON
 
 
-def test_the_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
+def test_project_is_the_folder_of_connectors(tmp_path: Path) -> None:
     assert CommonOptions(tmp_path / "connectors" / "a.yaml", "local").project == tmp_path
 
 
@@ -130,3 +133,4 @@ def test_the_groups_of_the_command_line_accept_the_options(tmp_path: Path) -> No
     for line in (f"offsets -p {pipeline} show", f"dead-letter -p {pipeline} list", f"stack -p {pipeline} status"):
         result = CliRunner().invoke(app, line.split())
         assert result.exit_code == 1, result.output  # not 2, wrong usage: the options were accepted
+        assert isinstance(result.exception, ConfigurationError | SystemExit)
