@@ -159,7 +159,9 @@ class HttpSession(requests.Session):
         for reasons in (_CLOSED, _NOT_SENT):
             for name, reason in reasons.items():
                 if name in names:
-                    detail = _system_error(causes) if name == "NewConnectionError" else ""
+                    messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
+                    # The operating system's, for example "No route to host".
+                    detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
                     return Failure(reason + detail, f"{check}; {self._availability()}", sent=reasons is _CLOSED)
         return Failure(type(error).__name__, f"{check}, and that the service is running", sent=True)
 
@@ -189,12 +191,6 @@ class HttpSession(requests.Session):
             hint = f"check {self._section}.url: use http instead of https?"
             return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, sent=True)
         return Failure(f"TLS: {reason}", f"check {self._section}.url and the TLS settings of the server", sent=True)
-
-
-def _system_error(causes: list[BaseException]) -> str:
-    """Return the operating system's message, for example ": No route to host"."""
-    messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
-    return f": {messages[0]}" if messages else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -123,8 +123,7 @@ class RegistryReader:
             return None
         values = {**defaults, **response}
         if not {"version", "id", "schema"} <= values.keys():
-            message = f"registry at {self.url}: {description}: response without version, id or schema"
-            raise RejectedError(message)
+            raise RejectedError(f"registry at {self.url}: {description}: response without version, id or schema")
         references = tuple(
             Reference(e["name"], e["subject"], int(e["version"])) for e in values.get("references") or ()
         )
@@ -150,8 +149,8 @@ class RegistryReader:
             return None
         if status != HTTPStatus.OK:
             hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else ""
-            message = f"registry at {self.url}: {description}: {_error_message(response)} (HTTP {status})"
-            raise RejectedError(message, hint)
+            message = f"{_error_message(response)} (HTTP {status})"
+            raise RejectedError(f"registry at {self.url}: {description}: {message}", hint)
         try:
             return json.loads(response.text)
         except ValueError as error:

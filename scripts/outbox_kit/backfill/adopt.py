@@ -17,12 +17,11 @@ from outbox_kit.changes import System
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.config_diff import with_fingerprint
-from outbox_kit.connect.confirmed_writes import confirmed, sent
-from outbox_kit.connect.offset_seeding import own_offset
+from outbox_kit.connect.confirmed_writes import sent
+from outbox_kit.connect.offset_seeding import own_offset, write_offset
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, make_plan, prepare
 from outbox_kit.deployment.safety import refuse_dangerous, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
-from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.advisory_lock import exclusive
@@ -54,30 +53,17 @@ def adopt(deployment: Deployment, old_name: str, progress: Progress) -> Adopted:
         _refuse_both(deployment, old)
         _refuse_database(deployment, old)
         refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
-        config = _config(deployment, _prepare(deployment, progress))
-        _refuse_config(deployment, config, progress)
+        plan = make_plan(deployment, only=BEFORE_CONNECT)
+        refuse_dangerous(plan, ())
+        rendered = deployment.render(prepare(deployment, plan, progress))
+        config = with_fingerprint(deployment.pipeline.name, rendered | ONLY_INSERTS)
+        client, name = deployment.connect, deployment.pipeline.connector.name
+        if client.config(name) is None:  # validated before the old one stops
+            refuse_missing_plugins(client, config)
+            refuse_invalid(client, name, config, progress=progress)
         offset = _replace(deployment, old, config, progress)
     apply(deployment, progress)
-    return Adopted(deployment.pipeline.connector.name, old.name, offset)
-
-
-def _prepare(deployment: Deployment, progress: Progress) -> Lock:
-    plan = make_plan(deployment, only=BEFORE_CONNECT)
-    refuse_dangerous(plan, ())
-    return prepare(deployment, plan, progress)
-
-
-def _config(deployment: Deployment, lock: Lock) -> dict[str, str]:
-    """Return the rendered config with ONLY_INSERTS, and the fingerprint of both."""
-    return with_fingerprint(deployment.pipeline.name, deployment.render(lock) | ONLY_INSERTS)
-
-
-def _refuse_config(deployment: Deployment, config: dict[str, str], progress: Progress) -> None:
-    """Validate the config of a connector that does not exist yet, before the old one stops."""
-    client, name = deployment.connect, deployment.pipeline.connector.name
-    if client.config(name) is None:
-        refuse_missing_plugins(client, config)
-        refuse_invalid(client, name, config, progress=progress)
+    return Adopted(name, old.name, offset)
 
 
 def _refuse_both(deployment: Deployment, old: ForeignConnector) -> None:
@@ -137,41 +123,16 @@ def _hand_over(
     is_new = client.config(name) is None
     if is_new:
         wait_inactive(connection, deployment.pipeline.source.slot)
-        _create(deployment, config, progress)
+        progress(f"create connector {name}")
+        connect_lifecycle.put_config(client, name, config, progress, create=True)
     offset = offset_of(deployment, old)
+    prefix = deployment.pipeline.prefix
     # Connect keeps the offsets of a deleted connector for the next one of that name: a new one's are replaced.
-    if is_new or not _offset(deployment):
+    if is_new or not own_offset(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
-        _seed(deployment, offset, progress)
+        connect_lifecycle.stop(client, name, progress=progress)
+        write_offset(client, name, prefix, offset, progress)
     sent(lambda: client.resume(name), progress)
     progress(f"wait for connector {name} to be RUNNING")
     connect_lifecycle.wait_for_state(client, name)
     return offset
-
-
-def _create(deployment: Deployment, config: dict[str, str], progress: Progress) -> None:
-    client, name = deployment.connect, deployment.pipeline.connector.name
-    progress(f"create connector {name}")
-    confirmed(
-        f"create connector {name}",
-        lambda: client.create_stopped(name, config),
-        lambda: connect_lifecycle.has_config(client, name, config),
-        progress,
-    )
-
-
-def _seed(deployment: Deployment, offset: dict[str, Any], progress: Progress) -> None:
-    """Stop the new connector and replace its offset."""
-    client, name = deployment.connect, deployment.pipeline.connector.name
-    connect_lifecycle.stop(client, name, progress=progress)
-    confirmed(
-        f"seed the offsets of {name}",
-        lambda: client.patch_offsets(name, {"server": deployment.pipeline.prefix}, offset),
-        lambda: _offset(deployment) == offset,
-        progress,
-    )
-
-
-def _offset(deployment: Deployment) -> dict[str, Any] | None:
-    """Return the new connector's offset."""
-    return own_offset(deployment.connect.offsets(deployment.pipeline.connector.name), deployment.pipeline.prefix)

@@ -12,7 +12,6 @@ from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
 from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.progress import Progress
 
@@ -55,21 +54,14 @@ def backfill(
     Raises ConfigurationError, RefusedError, RejectedError, UnreachableError.
     """
     options = options or Options()
-    names = aggregate_types or _types_with_backfill(deployment.pipeline)
-    with open_session(deployment, lock_seconds=options.lock_seconds) as session:
-        types = [
-            open_states(session.connection, deployment.pipeline, name, delete=options.delete)
-            for name in dict.fromkeys(names)
-        ]
-        return [_run(session, states, progress, options) for states in types]
-
-
-def _types_with_backfill(pipeline: Pipeline) -> list[str]:
-    names = [name for name, aggregate in pipeline.aggregates.items() if aggregate.backfill]
+    names = aggregate_types or [name for name, entry in deployment.pipeline.aggregates.items() if entry.backfill]
     if not names:
-        message = f"no aggregate of pipeline {pipeline.name} has a `backfill`"
+        message = f"no aggregate of pipeline {deployment.pipeline.name} has a `backfill`"
         raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
-    return names
+    with open_session(deployment, lock_seconds=options.lock_seconds) as session:
+        connection, pipeline, delete = session.connection, deployment.pipeline, options.delete
+        types = [open_states(connection, pipeline, name, delete=delete) for name in dict.fromkeys(names)]
+        return [_run(session, states, progress, options) for states in types]
 
 
 def _run(session: Session, states: States, progress: Progress, options: Options) -> Backfilled:
@@ -82,7 +74,9 @@ def _run(session: Session, states: States, progress: Progress, options: Options)
         return Backfilled(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
     if stored.last_key is not None:
         progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
-    meter = Meter(states.aggregate_type, _estimate(session, states), stored, progress)
+    row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
+    estimate = row["rows"] if row and row["rows"] >= 0 else None
+    meter = Meter(states.aggregate_type, estimate, stored, progress)
     size = options.batch_size
     if options.rows_per_second:
         size = max(1, min(size, round(options.rows_per_second)))
@@ -107,11 +101,6 @@ def _batch(session: Session, states: States, table: ProgressTable, size: int) ->
         written = len(states.publish(connection, keys, EVENT_TYPE).written)
         table.advance(connection, keys[-1], rows=written, skipped=len(keys) - written)
         return table.lock(connection)
-
-
-def _estimate(session: Session, states: States) -> int | None:
-    row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
-    return row["rows"] if row and row["rows"] >= 0 else None
 
 
 class Meter:

@@ -32,10 +32,6 @@ class ForeignConnector:
     def publication(self) -> str:
         return self.config.get("publication.name", DEFAULT_PUBLICATION)
 
-    @property
-    def prefix(self) -> str:
-        return self.config.get("topic.prefix", "")
-
 
 def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
     """Read the connector. Raises RefusedError if it does not exist or has another class."""
@@ -75,7 +71,7 @@ def refuse_other_outbox(deployment: Deployment, old: ForeignConnector, database:
 
 def offset_of(deployment: Deployment, old: ForeignConnector) -> dict[str, Any]:
     """Return the offset of the stopped connector. Raises RefusedError."""
-    partition = {"server": old.prefix}
+    partition = {"server": old.config.get("topic.prefix", "")}
     entries = deployment.connect.offsets(old.name)
     offsets = [entry["offset"] for entry in entries if entry["partition"] == partition and entry["offset"]]
     if not offsets or not isinstance(offsets[0].get("lsn"), int):

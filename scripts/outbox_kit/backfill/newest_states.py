@@ -20,7 +20,6 @@ from outbox_kit.pipeline import Backfill, Pipeline, Source
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.aggregate_queries import KEYS_PLACEHOLDER
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.outbox_row import insertion
 
 EMPTY = sql.SQL("").format()
 # Partial and expression indexes do not make the column unique. Partitioned tables have an entry in pg_index as well.
@@ -110,7 +109,7 @@ class States:
         columns = self.source.columns
         further = [self.partition_field] if self.partition_field else []
         statement = sql.SQL("{insert} returning {id} as id, {aggregate_id} as key").format(
-            insert=insertion(self.source, rows, *further),
+            insert=ddl.insertion(self.source, rows, *further),
             id=sql.Identifier(columns.id),
             aggregate_id=sql.Identifier(columns.aggregate_id),
         )
@@ -158,13 +157,13 @@ class States:
         text = self.backfill.query.strip().rstrip(";").replace("%", "%%")
         text = KEYS_PLACEHOLDER.sub(lambda _: f"%(keys)s::text[]::{self.key_type}[]", text)
         # The line breaks end a comment at the end of the query.
-        return sql.SQL("(\n{}\n) q").format(_verbatim(text))
+        return sql.SQL("(\n{}\n) q").format(sql.SQL(text))
 
     def _names(self) -> dict[str, sql.Composable]:
         return {
             "table": ddl.qualified(self.backfill.table),
             "key": sql.Identifier(self.backfill.key),
-            "type": _verbatim(self.key_type),
+            "type": sql.SQL(self.key_type),
         }
 
     @property
@@ -198,8 +197,3 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
     )
     states.check_query(connection)
     return states
-
-
-def _verbatim(text: str) -> sql.SQL:
-    """Return SQL of the pipeline file or of the catalog unchanged."""
-    return sql.SQL(text)

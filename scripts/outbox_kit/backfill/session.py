@@ -1,26 +1,69 @@
-"""Database session of backfill and republish: checks before it opens, lock and statement timeouts, READ COMMITTED."""
+"""Database session of backfill and republish: checks before it opens, lock and statement timeouts, READ COMMITTED.
+
+While a transaction waits for a lock, a second connection reads which sessions block it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from outbox_kit.backfill.lock_holders import LockMonitor
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RefusedError, RejectedError
+from outbox_kit.errors import OutboxKitError, RefusedError, RejectedError
+from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
+from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
 
 LOCK_SECONDS = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
 # PostgreSQL aborts one of the transactions of a deadlock; repeating it loses nothing.
 DEADLOCK_ATTEMPTS = 5
+HOLDERS: LiteralString = """
+    select pid, coalesce(application_name, '') as application, coalesce(state, 'state not shown') as state,
+           coalesce(extract(epoch from now() - xact_start), 0)::int as seconds
+    from pg_stat_activity where pid = any(pg_blocking_pids(%s)) order by xact_start limit 3"""
+
+
+class LockMonitor:
+    """Polls the sessions that block `connection`, every `interval` seconds, while the context is open."""
+
+    def __init__(self, database: SourceDatabase, connection: Connection, *, interval: float) -> None:
+        self._database = database
+        self._pid = connection.info.backend_pid
+        self._interval = interval
+        self._closed = Event()
+        self._holders: list[Row] = []
+        self._thread = Thread(target=self._poll, name="lock-monitor", daemon=True)
+
+    def __enter__(self) -> LockMonitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    @property
+    def holders(self) -> str:
+        """The blocking sessions of the last poll that had any."""
+        return ", ".join(map(postgres_client.describe_session, self._holders)) or "an unknown session"
+
+    def _poll(self) -> None:
+        try:
+            while not self._closed.wait(self._interval):
+                with postgres_client.connected(self._database) as connection:
+                    self._holders = connection.execute(HOLDERS, (self._pid,)).fetchall() or self._holders
+        except OutboxKitError:
+            return  # the holders stay unknown; the server limits the wait itself
 
 
 @dataclass(frozen=True)
@@ -28,7 +71,7 @@ class Session:
     """Open connection to the source database, and its lock timeout in seconds."""
 
     deployment: Deployment
-    connection: postgres_client.Connection
+    connection: Connection
     lock_seconds: float
 
     @contextmanager
@@ -41,7 +84,10 @@ class Session:
         with LockMonitor(database, self.connection, interval=self.lock_seconds / 3) as monitor:
             try:
                 with self.connection.transaction():
-                    self._set_timeouts()
+                    limits = {"lock_timeout": self.lock_seconds * 1000, "statement_timeout": STATEMENT_TIMEOUT_MS}
+                    for name, limit in limits.items():
+                        statement = sql.SQL("set local {} = {}").format(sql.Identifier(name), sql.Literal(round(limit)))
+                        self.connection.execute(statement)
                     self._refuse_lost_slot()
                     yield
             except psycopg.errors.LockNotAvailable:
@@ -49,11 +95,6 @@ class Session:
                     f"no lock on {locked} within {self.lock_seconds:g} s; it is kept by {monitor.holders}",
                     "end that transaction, then run the same command again: committed batches are kept",
                 ) from None
-
-    def _set_timeouts(self) -> None:
-        for name, limit in (("lock_timeout", self.lock_seconds * 1000), ("statement_timeout", STATEMENT_TIMEOUT_MS)):
-            statement = sql.SQL("set local {} = {}").format(sql.Identifier(name), sql.Literal(round(limit)))
-            self.connection.execute(statement)
 
     def _refuse_lost_slot(self) -> None:
         """Raise RefusedError if the slot is lost: a long backfill can itself exceed max_slot_wal_keep_size."""
@@ -70,32 +111,22 @@ class Session:
 @contextmanager
 def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Session]:
     """Connect to the source database of a deployed pipeline. Raises RefusedError if rows would be lost."""
-    refuse_messages(deployment)
-    refuse_undeployed(deployment)
+    name, source = deployment.pipeline.name, deployment.pipeline.source
+    if not source.uses_table:
+        raise RefusedError(
+            f"the events of pipeline {name} are messages of prefix {source.message_prefix!r}: "
+            "there is no outbox table to which states can be written",
+            "let the service emit the states, in the transaction that locks their rows",
+        )
+    lock = deployment.lock()
+    if lock is None or lock.source is None:
+        message = f"pipeline {name} is not deployed to {deployment.environment.name}"
+        raise RefusedError(f"{message}: without its slot, rows would reach no topic", "run `outbox apply` first")
+    postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
     with postgres_client.connected(deployment.environment.source) as connection:
         # With a snapshot per transaction, changes committed while waiting for locks would not be visible.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         yield Session(deployment, connection, lock_seconds)
-
-
-def refuse_messages(deployment: Deployment) -> None:
-    """Raise RefusedError for a pipeline without an outbox table, to which states could be written."""
-    source = deployment.pipeline.source
-    if not source.uses_table:
-        raise RefusedError(
-            f"the events of pipeline {deployment.pipeline.name} are messages of prefix {source.message_prefix!r}: "
-            "there is no outbox table to which states can be written",
-            "let the service emit the states, in the transaction that locks their rows",
-        )
-
-
-def refuse_undeployed(deployment: Deployment) -> None:
-    """Raise RefusedError if the slot is not that of the lock file: rows would not reach a topic."""
-    lock = deployment.lock()
-    if lock is None or lock.source is None:
-        message = f"pipeline {deployment.pipeline.name} is not deployed to {deployment.environment.name}"
-        raise RefusedError(f"{message}: without its slot, rows would reach no topic", "run `outbox apply` first")
-    postgres_state.refuse_unsafe(deployment.pipeline, deployment.read_database(), lock.source)
 
 
 def retry_deadlocks() -> Retrying:

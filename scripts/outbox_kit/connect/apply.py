@@ -8,14 +8,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.confirmed_writes import confirmed, sent
-from outbox_kit.connect.lifecycle import (
-    has_config,
-    is_paused_or_stopped,
-    put_config,
-    remove,
-    stop,
-    wait_stopped,
-)
+from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remove, stop, wait_stopped
 from outbox_kit.connect.offset_seeding import Start, ensure_offset
 from outbox_kit.connect.state import INSTALL, State, missing_plugins
 from outbox_kit.errors import OutboxKitError, RefusedError
@@ -24,7 +17,7 @@ from outbox_kit.progress import Progress, silent
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
     """Raise RefusedError if the worker lacks a class that the config names."""
-    missing = missing_plugins(config, client.plugins())
+    missing = missing_plugins(config, list(client.plugin_versions()))
     if missing:
         raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
 
@@ -93,15 +86,9 @@ class _ConnectorUpdater:
             return self._enter_state()
         if change.kind == "start":
             return self._start()
-        return self._create() if change.action == "create" else self._update()
-
-    def _create(self) -> bool:
-        confirmed(
-            f"create connector {self.name}",
-            lambda: self.client.create_stopped(self.name, self.config),
-            lambda: has_config(self.client, self.name, self.config),
-            self.progress,
-        )
+        if change.action == "update":
+            return self._update()
+        put_config(self.client, self.name, self.config, self.progress, create=True)
         return self._start()
 
     def _start(self) -> bool:

@@ -28,8 +28,7 @@ class ConnectorStatus:
 
     @property
     def text(self) -> str:
-        tasks = ", ".join(self.tasks) or "no task yet"
-        return f"connector {self.connector}, tasks: {tasks}"
+        return f"connector {self.connector}, tasks: {', '.join(self.tasks) or 'no task yet'}"
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,10 @@ class ConnectClient(RestClient):
         """Return version, commit and kafka_cluster_id."""
         return dict(self._call("GET", "/"))
 
-    def plugins(self) -> list[str]:
-        """Return the class names of the worker's plugins (connectors, transforms, converters)."""
-        return [entry["class"] for entry in self._plugins()]
-
     def plugin_versions(self) -> dict[str, str]:
         """Return the versions of the worker's plugins by class name, `unknown` for a plugin without one."""
-        return {entry["class"]: entry.get("version") or "unknown" for entry in self._plugins()}
+        plugins = self._call("GET", "/connector-plugins?connectorsOnly=false")
+        return {entry["class"]: entry.get("version") or "unknown" for entry in plugins}
 
     def all_connectors(self) -> dict[str, LiveConnector]:
         """Return every connector of the cluster, except new ones that have no status yet."""
@@ -160,9 +156,6 @@ class ConnectClient(RestClient):
             return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{segment(plugin)}/config")]
         except NotFoundError:
             return None
-
-    def _plugins(self) -> list[dict[str, Any]]:
-        return list(self._call("GET", "/connector-plugins?connectorsOnly=false"))
 
 
 def _status(body: dict[str, Any] | None) -> ConnectorStatus | None:

@@ -25,7 +25,15 @@ def confirmed(description: str, write: Callable[[], None], is_done: Callable[[],
         if _becomes_true(description, is_done):
             return
         progress(f"{description}: not done; retrying")
-        _repeat(description, write, is_done)
+        try:
+            write()
+        except AlreadyExistsError:
+            # The first attempt succeeded late, or another client created the connector.
+            if not is_done():
+                raise
+        except MaybeDoneError:
+            if not _becomes_true(description, is_done):
+                raise
 
 
 def sent(write: Callable[[], None], progress: Progress) -> None:
@@ -34,18 +42,6 @@ def sent(write: Callable[[], None], progress: Progress) -> None:
         write()
     except MaybeDoneError as error:
         progress(f"{error.message}; waiting for the effect")
-
-
-def _repeat(description: str, write: Callable[[], None], is_done: Callable[[], bool]) -> None:
-    try:
-        write()
-    except AlreadyExistsError:
-        # The first attempt succeeded late, or another client created the connector.
-        if not is_done():
-            raise
-    except MaybeDoneError:
-        if not _becomes_true(description, is_done):
-            raise
 
 
 def _becomes_true(description: str, is_done: Callable[[], bool]) -> bool:

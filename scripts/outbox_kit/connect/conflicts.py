@@ -55,11 +55,8 @@ def refuse_duplicates(name: str, config: dict[str, str], others: Mapping[str, Li
     if not shared:
         return
     hint = "give each pipeline its own slot, publication and prefix, or delete the other connector"
-    foreign = [
-        duplicate.other
-        for duplicate in shared
-        if duplicate.key == "slot.name" and PIPELINE_KEY not in others[duplicate.other].config
-    ]
+    on_slot = [duplicate.other for duplicate in shared if duplicate.key == "slot.name"]
+    foreign = [other for other in on_slot if PIPELINE_KEY not in others[other].config]
     if foreign:
         hint = f"to take over its slot and offset: `outbox adopt {foreign[0]}`; otherwise {hint}"
     raise RefusedError(f"connector {name!r}: {'; '.join(duplicate.text for duplicate in shared)}", hint)
@@ -72,19 +69,15 @@ def orphans(name: str, config: dict[str, str], others: Mapping[str, LiveConnecto
     same slot or prefix counts.
     """
     pipeline = config.get(PIPELINE_KEY)
+    scoped = [(key, _scoped(config, key)) for key in ("slot.name", "topic.prefix")]
     return sorted(
         other
         for other, connector in others.items()
         if pipeline
         and other != name
         and connector.config.get(PIPELINE_KEY) == pipeline
-        and any(_shares(config, connector.config, key) for key in ("slot.name", "topic.prefix"))
+        and any(value and value == _scoped(connector.config, key) for key, value in scoped)
     )
-
-
-def _shares(config: dict[str, str], other: dict[str, str], key: str) -> bool:
-    value = _scoped(config, key)
-    return value is not None and value == _scoped(other, key)
 
 
 def _scoped(config: dict[str, str], key: str) -> tuple[str, ...] | None:

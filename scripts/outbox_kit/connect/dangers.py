@@ -27,11 +27,9 @@ REPUBLISH = "write the newest state of every aggregate again afterwards"
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
     """Return every danger of these changes as one text, each with its key and values; empty if there is none."""
-    rated = [(change, _danger(change, desired)) for change in changes]
+    rated = [(change, danger) for change in changes if (danger := _danger(change, desired))]
     dangers = [
-        f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}"
-        for change, danger in rated
-        if danger
+        f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}" for change, danger in rated
     ]
     if any(danger.startswith(STATES_AFFECTED) for _, danger in rated):
         dangers.append(REPUBLISH)

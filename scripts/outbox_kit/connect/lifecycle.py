@@ -31,20 +31,18 @@ class FailedError(RejectedError):
     """The connector or one of its tasks is FAILED."""
 
 
-def put_config(client: ConnectClient, name: str, config: dict[str, str], progress: Progress) -> None:
-    """Write the config and confirm that Connect has it."""
-    confirmed(
-        f"update connector {name}",
-        lambda: client.update(name, config),
-        lambda: has_config(client, name, config),
-        progress,
-    )
+def put_config(
+    client: ConnectClient, name: str, config: dict[str, str], progress: Progress, *, create: bool = False
+) -> None:
+    """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
+    write = client.create_stopped if create else client.update
 
+    def is_done() -> bool:  # by the fingerprint where values are masked
+        actual = client.config(name)
+        return actual is not None and not different_keys(config, actual)
 
-def has_config(client: ConnectClient, name: str, config: dict[str, str]) -> bool:
-    """Return whether Connect has this config, by its fingerprint where values are masked."""
-    actual = client.config(name)
-    return actual is not None and not different_keys(config, actual)
+    description = f"{'create' if create else 'update'} connector {name}"
+    confirmed(description, lambda: write(name, config), is_done, progress)
 
 
 def stop(client: ConnectClient, name: str, *, progress: Progress = silent) -> None:

@@ -67,10 +67,15 @@ def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Prog
     if offset:
         lsn = highest_lsn(offset)
         progress(f"set connector {name} to the slot's LSN {start.slot_lsn} instead of its stored {lsn}: {reason}")
+    write_offset(client, name, start.prefix, seed(start.slot_lsn), progress)
+
+
+def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str, Any], progress: Progress) -> None:
+    """Replace the offset of a stopped connector, and confirm that Connect has it."""
     confirmed(
         f"seed the offsets of {name}",
-        lambda: client.patch_offsets(name, {"server": start.prefix}, seed(start.slot_lsn)),
-        lambda: own_offset(client.offsets(name), start.prefix) == seed(start.slot_lsn),
+        lambda: client.patch_offsets(name, {"server": prefix}, offset),
+        lambda: own_offset(client.offsets(name), prefix) == offset,
         progress,
     )
 

@@ -37,6 +37,9 @@ GATEWAY_STATUS = (502, 504)
 # Returned by a proxy whose worker is down, never by Connect for a read.
 WORKER_DOWN = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
+TIMED_OUT = "request timed out"
+# The worker does not know the outcome of the write.
+UNSETTLED = (TIMED_OUT, "failed to modify offsets")
 NOT_CONNECT = "check connect.url in the environment file, and proxies on the way"
 MAYBE_DONE = "the worker may still complete it: check `outbox plan`, then run the command again"
 
@@ -65,18 +68,8 @@ def segment(name: str) -> str:
 def is_rebalance(reason: str) -> bool:
     """Return whether an error is a rebalance. A connector may be named `rebalance`: final errors first."""
     lower = reason.lower()
-    final = lower.endswith("already exists") or is_time_out(lower)
+    final = lower.endswith("already exists") or lower.startswith(TIMED_OUT)
     return not final and any(word in lower for word in REBALANCE_MESSAGES)
-
-
-def is_time_out(reason: str) -> bool:
-    """Return whether the worker's own limit expired; the request may still be completed."""
-    return reason.lower().startswith("request timed out")
-
-
-def is_unsettled(reason: str) -> bool:
-    """Return whether the outcome of a write is unknown to the worker."""
-    return is_time_out(reason) or reason.lower().startswith("failed to modify offsets")
 
 
 class WorkerUnreachableError(UnreachableError):
@@ -147,10 +140,8 @@ class RestClient:
         try:
             return response.json()
         except requests.JSONDecodeError:
-            raise UnreachableError(
-                f"{self.url} is not Kafka Connect: {method} {path} returned no JSON",
-                NOT_CONNECT,
-            ) from None
+            message = f"{self.url} is not Kafka Connect: {method} {path} returned no JSON"
+            raise UnreachableError(message, NOT_CONNECT) from None
 
     def _no_response(
         self, method: str, path: str, error: requests.RequestException, seconds: float
@@ -176,7 +167,7 @@ class RestClient:
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing: see the workers' logs")
-        if _writes(method, path) and (is_unsettled(reason) or status in GATEWAY_STATUS):
+        if _writes(method, path) and (reason.lower().startswith(UNSETTLED) or status in GATEWAY_STATUS):
             return MaybeDoneError(message, MAYBE_DONE)
         if status in WORKER_DOWN and method == "GET":
             return WorkerUnreachableError(message, "check that the worker behind this address is up")

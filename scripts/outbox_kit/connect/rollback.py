@@ -47,7 +47,12 @@ def roll_back(
     put_config(client, name, last_good, progress)
     outcome = f"{failure.message}; rolled back to the last working config ({fingerprint})"
     try:
-        _enter(client, name, state, progress, stability_seconds)
+        if state == "stopped":
+            wait_stopped(client, name)
+        else:
+            request = client.resume if state == "running" else client.pause
+            sent(lambda: request(name), progress)
+            wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second:
         hint = "the cause is not in the config: see docs/operations.md"
         return RejectedError(f"{outcome}, which FAILED too: {second.message}", hint)
@@ -62,13 +67,3 @@ def _unusable(last_good: dict[str, str] | None, config: dict[str, str]) -> str:
         return "the last working config has an earlier source epoch"
     keys = [key for key in different_keys(last_good, config) if OFFSET_KEYS.fullmatch(key)]
     return f"the last working config has another {', '.join(keys)}" if keys else ""
-
-
-def _enter(client: ConnectClient, name: str, state: State, progress: Progress, stability_seconds: float) -> None:
-    """Bring a stopped connector into the declared state. Raises FailedError, WaitTimeoutError."""
-    if state == "stopped":
-        wait_stopped(client, name)
-        return
-    request = client.resume if state == "running" else client.pause
-    sent(lambda: request(name), progress)
-    wait_for_state(client, name, state=state, stability_seconds=stability_seconds)

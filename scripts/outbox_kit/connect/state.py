@@ -122,13 +122,15 @@ def diff(
     `unfinished` is the lock file's record of an interrupted apply, `state` the declared state. OWN_KEYS count if
     `desired` has them (with_fingerprint()).
     """
-    changes = [_removal(other, name) for other in orphans(name, desired, actual.others)]
+    changes = []
+    for other in orphans(name, desired, actual.others):
+        danger = f"{other} stops for good; its offset is not used, {name} starts at the slot's LSN"
+        reason = f"this pipeline's connector is now {name}"
+        changes.append(Change("connect", "connector", other, "delete", reason, danger=danger))
     after = "" if state == "running" else f"left {state.upper()}"
     if actual.config is None:
-        return [
-            *changes,
-            Change("connect", "connector", name, "create", "reads the slot, writes the topics", after=after),
-        ]
+        reason = "reads the slot, writes the topics"
+        return [*changes, Change("connect", "connector", name, "create", reason, after=after)]
     # First, because it stops the connector: it must not run again with its old offset.
     if unfinished == "recover":
         changes.append(Change("connect", "offsets", name, "update", "the slot was replaced"))
@@ -147,12 +149,6 @@ def is_in(state: State, status: ConnectorStatus) -> bool:
     if state == "running":
         return status.connector not in ("PAUSED", "STOPPED")
     return status.connector == state.upper()
-
-
-def _removal(other: str, name: str) -> Change:
-    danger = f"{other} stops for good; its offset is not used, {name} starts at the slot's LSN"
-    reason = f"this pipeline's connector is now {name}"
-    return Change("connect", "connector", other, "delete", reason, danger=danger)
 
 
 def _config_changes(name: str, desired: dict[str, str], actual: dict[str, str]) -> list[Change]:

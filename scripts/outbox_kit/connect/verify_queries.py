@@ -39,19 +39,16 @@ class Observed:
 def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> Observed:
     """Read everything that the checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
+    config = actual.config or desired
+    copies = [f"connector {other!r} is this pipeline's too" for other in orphans(name, config, actual.others)]
     return Observed(
         actual=actual,
         cluster=_cluster(client),
         versions=client.plugin_versions(),
         workers=[_worker(client, url) for url in (service.addresses if service.workers else ())],
-        sharing=_sharing(name, actual.config or desired, actual),
+        sharing=[*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *copies],
         validation=_validation(client, name, actual.config, desired),
     )
-
-
-def _sharing(name: str, config: dict[str, str], actual: ActualConnector) -> list[str]:
-    copies = [f"connector {other!r} is this pipeline's too" for other in orphans(name, config, actual.others)]
-    return [*(duplicate.text for duplicate in duplicates(name, config, actual.others)), *copies]
 
 
 def _validation(

@@ -133,8 +133,13 @@ def _apply_connect(
             deployment.write_lock(lock)
     start = connector_start(deployment, lock, database)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
+    state, stability = settings.state, settings.stability_seconds
     try:
-        has_run = _settle(deployment, progress, started=started)
+        has_run = connect_lifecycle.settle(
+            client, name, progress, started=started, state=state, stability_seconds=stability
+        )
+        if started and has_run:
+            wait_reading(deployment)
     except connect_lifecycle.FailedError as failure:
         # If a previous apply was interrupted after writing the config, only the start is left to do.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
@@ -146,29 +151,13 @@ def _apply_connect(
             config=config,
             last_good=lock.config,
             progress=progress,
-            state=settings.state,
-            stability_seconds=settings.stability_seconds,
+            state=state,
+            stability_seconds=stability,
         ) from None
     finished = lock.model_copy(update={"unfinished": None, "config": config if has_run else lock.config})
     if finished != lock:
         deployment.write_lock(finished)
     return changes
-
-
-def _settle(deployment: Deployment, progress: Progress, *, started: bool) -> bool:
-    """Wait for the declared state and, if `started`, for the first read. Return whether the connector was RUNNING."""
-    settings = deployment.environment.connector
-    has_run = connect_lifecycle.settle(
-        deployment.connect,
-        deployment.pipeline.connector.name,
-        progress,
-        started=started,
-        state=settings.state,
-        stability_seconds=settings.stability_seconds,
-    )
-    if started and has_run:
-        wait_reading(deployment)
-    return has_run
 
 
 def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> Start:
@@ -177,7 +166,6 @@ def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase
     A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
-        msg = "the connector requires a slot"
-        raise ValueError(msg)
+        raise ValueError("the connector requires a slot")
     ignore_stored = lock.unfinished == "recover" or lock.config is None
     return Start(deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored)

@@ -23,12 +23,8 @@ def apply(
         progress(change.title)
         topic = by_name[change.name]
         if change.action == "create":
-            client.create(
-                topic.name,
-                partitions=topic.partitions,
-                replication_factor=environment.kafka.replication_factor,
-                config=topic.config,
-            )
+            factor = environment.kafka.replication_factor
+            client.create(topic.name, partitions=topic.partitions, replication_factor=factor, config=topic.config)
             continue
         if actual[topic.name][0] < topic.partitions:
             client.grow(topic.name, topic.partitions)

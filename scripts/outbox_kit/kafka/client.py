@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,10 +22,11 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigSource as Origin
 
 from outbox_kit.errors import ConfigurationError, RejectedError, UnreachableError
-from outbox_kit.kafka.client_errors import ClientErrors
 from outbox_kit.pipeline import Kafka
 
 REQUEST_TIMEOUT_S = 20
+# The client retries after each of these, and the call ends with a time-out.
+CAUSES = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
 CREATES_TOPICS = "run `outbox apply`, which creates every topic"
 
 T = TypeVar("T")
@@ -46,6 +47,16 @@ class Bounds:
 
     first: int
     end: int
+
+
+class ClientErrors:
+    """An error_cb that keeps the last cause, which the error of a call omits: wrong password, unknown host."""
+
+    cause = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() in CAUSES:
+            self.cause = error.str()
 
 
 def client_settings(kafka: Kafka, errors: ClientErrors | None = None) -> dict[str, Any]:
@@ -79,8 +90,10 @@ class KafkaClient:
         try:
             return self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
+            self._admin.poll(0)  # calls error_cb
+            cause = f"; {self._errors.cause}" if self._errors.cause else ""
             raise UnreachableError(
-                f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {self._errors.describe(self._admin, error)}",
+                f"cannot reach Kafka at {self.kafka.bootstrap_servers}: {error.args[0].str()}{cause}",
                 "check kafka.bootstrap_servers and kafka.client in the environment file",
             ) from None
 
@@ -150,12 +163,8 @@ class KafkaClient:
             raise UnreachableError(f"cannot read topic {name}: it does not exist", CREATES_TOPICS)
         partitions = sorted(topic.partitions)
         first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        end = self._offsets(
-            name,
-            partitions,
-            OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_COMMITTED,
-        )
+        latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]
+        end = self._offsets(name, partitions, latest, isolation_level=level)
         return {number: Bounds(first[number], end[number]) for number in partitions}
 
     def committed_offsets(self, group: str, name: str, partitions: Iterable[int]) -> dict[int, int]:

@@ -17,7 +17,6 @@ FRAMING_BYTES = 65_536
 # with exactly-once the task then fails at each commit: clock skew must not stop the pipeline.
 ANY_TIMESTAMP = str(2**63 - 1)
 
-
 # Purpose of each setting, shown with its change and in docs/plan.md.
 SETTINGS = {
     "cleanup.policy": "which records are deleted: all but the latest of each key, or those older than the retention",
@@ -134,16 +133,8 @@ def _update(topic: Topic, actual: TopicState) -> Change:
         before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
         reasons.insert(0, "the topic first, then the connector, which restarts its task")
-    return Change(
-        "kafka",
-        "topic",
-        topic.name,
-        "update",
-        "; ".join(reasons),
-        ", ".join(before),
-        ", ".join(after),
-        danger(topic, actual),
-    )
+    texts = "; ".join(reasons), ", ".join(before), ", ".join(after)
+    return Change("kafka", "topic", topic.name, "update", *texts, danger(topic, actual))
 
 
 def danger(topic: Topic, actual: TopicState) -> str:

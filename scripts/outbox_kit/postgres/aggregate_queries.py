@@ -34,8 +34,6 @@ KEYS = """
     select aggregate_id::text as key from (
     {query}
     ) as aggregates where coalesce(payload::jsonb <> 'null'::jsonb, false)"""
-
-
 # Payloads that mean a deletion. JSON null counts only for payloads that are JSON.
 JSONB_NULL: LiteralString = "coalesce({payload} = 'null'::jsonb, true)"
 JSON_NULL: LiteralString = "coalesce({payload}::text ~ '^[ \t\n\r]*null[ \t\n\r]*$', true)"
@@ -80,9 +78,8 @@ def live_keys(connection: Connection, backfill: Backfill) -> set[str]:
             return {row["key"] for row in connection.execute(_keys_query(backfill).encode()).fetchall()}
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
         message = f"the `backfill` of table {backfill.table}: {error.diag.message_primary}"
-        raise ConfigurationError(
-            message, "correct table, key and query of that `backfill` in the pipeline file, or remove it"
-        ) from None
+        hint = "correct table, key and query of that `backfill` in the pipeline file, or remove it"
+        raise ConfigurationError(message, hint) from None
 
 
 def _keys_query(backfill: Backfill) -> str:

@@ -45,8 +45,7 @@ def identity(
     """
     actual = read_actual(connection, pipeline, environment)
     if actual.slot is None or actual.slot.confirmed_flush is None or actual.publication is None:
-        msg = "identity() requires the slot and the publication that apply() creates"
-        raise ValueError(msg)
+        raise ValueError("identity() requires the slot and the publication that apply() creates")
     known = locked if locked is not None and locked.slot == pipeline.source.slot else None
     return LockedSource(
         system_identifier=actual.system_identifier,

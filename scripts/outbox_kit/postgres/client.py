@@ -88,9 +88,8 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
         )
     except psycopg.OperationalError as error:
         message = f"cannot connect to PostgreSQL at {address} as {login.user!r}: {_first_line(error)}"
-        raise UnreachableError(
-            message, "check source.host, port, database and the login in the environment file"
-        ) from None
+        hint = "check source.host, port, database and the login in the environment file"
+        raise UnreachableError(message, hint) from None
     try:
         with connection:
             yield connection
@@ -102,7 +101,7 @@ def connected(database: SourceDatabase, login: Login | None = None) -> Iterator[
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def read_server(connection: Connection) -> Row:

@@ -30,9 +30,8 @@ TABLE = """\
 NO_TABLE = """\
 -- No table: services write messages (source.message_prefix), for which no privilege is needed. Messages exist only in
 -- the WAL: if the slot is lost, the messages that it has not delivered are lost too."""
-CONNECTOR = (
-    "-- Connector: reads through its slot. It writes only its heartbeat message, for which no privilege is needed."
-)
+CONNECTOR = """\
+-- Connector: reads through its slot. It writes only its heartbeat message, for which no privilege is needed."""
 VERIFIER = """\
 -- Verifier: login of `outbox verify` and `outbox status`. It cannot update rows or read payloads: it reads only the
 -- columns that route. It inserts the canary and deletes it in the same transaction. PostgreSQL cannot restrict DELETE

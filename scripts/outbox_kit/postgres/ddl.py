@@ -1,4 +1,4 @@
-"""DDL of the source database, as `apply` executes it and `render` prints it for a DBA."""
+"""DDL of the source database, as `apply` executes it and `render` prints it, and the INSERT of outbox rows."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
     columns["payload_type"] = sql.SQL(pipeline.payload_type)
     lines = [sql.SQL(",\n  {} text").format(sql.Identifier(name)) for name in further]
     return TABLE.format(table=qualified(source.table), **columns) + sql.SQL("").join(lines) + sql.SQL(")")
+
+
+def insertion(source: Source, rows: sql.Composable, *further: str) -> sql.Composed:
+    """INSERT `rows` (VALUES or SELECT): id, aggregate type, aggregate id, event type, payload, `further` columns."""
+    columns = source.columns
+    names = [columns.id, columns.aggregate_type, columns.aggregate_id, columns.event_type, columns.payload, *further]
+    return sql.SQL("insert into {outbox} ({names}) {rows}").format(
+        outbox=qualified(source.table), names=sql.SQL(", ").join(map(sql.Identifier, names)), rows=rows
+    )
 
 
 def create_publication(source: Source) -> sql.Composed:

@@ -17,11 +17,10 @@ PEEK_TIMEOUT_MS = 600_000
 COUNT_TIMEOUT_MS = 60_000
 
 # Output of pgoutput by its first byte (PostgreSQL: logical replication message formats). I is an inserted row. M is a
-# logical message: flags in one byte (1: transactional), position in 8 bytes, prefix, a zero byte. Heartbeats are
-# messages as well, with another prefix or without a transaction. C is a commit; its position is the transaction's end.
-# Transactions come in commit order, so an event of a long transaction can have a lower position than events that were
-# delivered long ago: the position of the commit decides. Within a transaction that the connector has delivered in part,
-# the event's own position decides; COPY gives several rows one position, which counts as not delivered.
+# logical message: flags in one byte (1: transactional), position in 8 bytes, prefix, a zero byte; heartbeats have
+# another prefix or no transaction. C is a commit; its position is the transaction's end. Transactions come in commit
+# order, so the position of the commit decides. Within a transaction that the connector has delivered in part, the
+# event's own position decides; COPY gives several rows one position, which counts as not delivered.
 EVENTS: LiteralString = """
     with change as materialized (
         select lsn, xid::text as xid, get_byte(data, 0) = ascii('C') as is_commit,

@@ -102,8 +102,7 @@ def milliseconds(value: str) -> int:
     """Parse a duration in PostgreSQL's notation: `5s`, `60000`, `1min`. Raises ValueError."""
     match = re.fullmatch(r"(\d+)\s*(ms|s|min|h|d|)", value.strip().strip("'\""))
     if match is None:
-        msg = f"not a duration: {value!r}"
-        raise ValueError(msg)
+        raise ValueError(f"not a duration: {value!r}")
     return int(match[1]) * UNITS_MS[match[2]]
 
 

@@ -1,21 +1,40 @@
-"""Event and its outbox row, validated before any SQL is executed."""
+"""Event, its outbox row, and the name of the table, validated before any SQL is executed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid4
 
-from outbox_kit.errors import RefusedError
+from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.record_headers import CONTRACT_HEADERS
 from outbox_kit.sending.values import UnfitError, text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the connector writes from the other columns of the row."""
 
+DEFAULT_TABLE = "public.outbox_event"
 Row = dict[str, str | None]
 """Outbox row as text: id, aggregate_type, aggregate_id, event_type, payload, headers."""
+
+
+@dataclass(frozen=True)
+class TableName:
+    """Schema and name of a table, unquoted; without a schema the search_path applies."""
+
+    schema: str | None
+    name: str
+
+
+@lru_cache(maxsize=64)
+def parse_table(text: str) -> TableName:
+    """Parse `schema.table` or `table`. Case is significant: both are quoted in SQL. Raises ConfigurationError."""
+    schema, dot, name = text.rpartition(".")
+    if not name or "." in schema or bool(schema) != bool(dot) or "\0" in text:
+        raise ConfigurationError(f"the outbox table must be named as table or schema.table, not {text!r}")
+    return TableName(schema or None, name)
 
 
 class InvalidEventError(RefusedError):
@@ -42,40 +61,33 @@ class OutboxEvent:
 
     def to_row(self) -> Row:
         """Return the outbox row. Raises InvalidEventError, which names the field and never its value."""
+        if not isinstance(self.event_id, UUID):
+            raise InvalidEventError(f"event_id must be a UUID, not {type(self.event_id).__name__}")
+        aggregate_id = str(self.aggregate_id) if isinstance(self.aggregate_id, UUID) else self.aggregate_id
         return {
-            "id": str(_event_id(self.event_id)),
+            "id": str(self.event_id),
             "aggregate_type": _required_text("aggregate_type", self.aggregate_type),
-            "aggregate_id": _required_text("aggregate_id", _plain(self.aggregate_id)),
+            "aggregate_id": _required_text("aggregate_id", aggregate_id),
             "event_type": _required_text("event_type", self.event_type),
             "payload": _payload(self.payload),
             "headers": _headers(self.headers),
         }
 
 
-def _plain(aggregate_id: str | UUID) -> str:
-    return str(aggregate_id) if isinstance(aggregate_id, UUID) else aggregate_id
-
-
-def _event_id(value: object) -> UUID:
-    if isinstance(value, UUID):
-        return value
-    message = f"event_id must be a UUID, not {type(value).__name__}"
-    raise InvalidEventError(message)
+def _text(name: str, value: object) -> str:
+    """Return the value if it is text that PostgreSQL can store."""
+    if not isinstance(value, str):
+        raise InvalidEventError(f"{name} must be text, not {type(value).__name__}")
+    if reason := text_reason(value):
+        raise InvalidEventError(f"{name} {reason}")
+    return str.__str__(value)  # of a text Enum, the value
 
 
 def _required_text(name: str, value: object) -> str:
-    """Return the value if it is text that PostgreSQL can store, and not empty."""
-    if not isinstance(value, str):
-        message = f"{name} must be text, not {type(value).__name__}"
-        raise InvalidEventError(message)
-    if not value:
-        message = f"{name} is empty"
+    if value == "":
         hint = "the aggregate's id is the record key: set it"
-        raise InvalidEventError(message, hint if name == "aggregate_id" else "")
-    if reason := text_reason(value):
-        message = f"{name} {reason}"
-        raise InvalidEventError(message)
-    return str.__str__(value)  # of a text Enum, the value
+        raise InvalidEventError(f"{name} is empty", hint if name == "aggregate_id" else "")
+    return _text(name, value)
 
 
 def _payload(payload: object) -> str | None:
@@ -87,8 +99,8 @@ def _payload(payload: object) -> str | None:
     try:
         return to_json(payload)
     except UnfitError as error:
-        message = f"{error.location('payload')} {error.reason}"
-        raise InvalidEventError(message) from None  # the cause's frames hold the value
+        # Without the cause, whose frames hold the value.
+        raise InvalidEventError(f"{error.location('payload')} {error.reason}") from None
 
 
 def _headers(headers: object) -> str | None:
@@ -96,17 +108,11 @@ def _headers(headers: object) -> str | None:
     if headers is None or headers == {}:
         return None
     if not isinstance(headers, Mapping):
-        message = f"headers must be a mapping of text to text, not {type(headers).__name__}"
-        raise InvalidEventError(message)
+        raise InvalidEventError(f"headers must be a mapping of text to text, not {type(headers).__name__}")
     for name, value in headers.items():
         _required_text("a header's name", name)
         if name in RESERVED_HEADERS:
             message = f"header {name} is written by the connector and cannot be set"
             raise InvalidEventError(message, "choose another name")
-        if not isinstance(value, str):
-            message = f"header {name} must be text, not {type(value).__name__}"
-            raise InvalidEventError(message)
-        if reason := text_reason(value):
-            message = f"header {name} {reason}"
-            raise InvalidEventError(message)
+        _text(f"header {name}", value)
     return to_json(headers)

@@ -10,8 +10,7 @@ import psycopg
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.sending import psycopg_writer
-from outbox_kit.sending.event import OutboxEvent
-from outbox_kit.sending.table import DEFAULT_TABLE, parse_table
+from outbox_kit.sending.event import DEFAULT_TABLE, OutboxEvent, parse_table
 
 if TYPE_CHECKING:
     import sqlalchemy

@@ -10,8 +10,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from outbox_kit.errors import RefusedError
-from outbox_kit.sending.event import Row
-from outbox_kit.sending.table import TableName
+from outbox_kit.sending.event import Row, TableName
 
 
 def insert_rows(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:

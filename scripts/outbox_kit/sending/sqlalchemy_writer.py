@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.types import TypeEngine
 
 from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.sending.event import Row
-from outbox_kit.sending.table import TableName
+from outbox_kit.sending.event import Row, TableName
 
 COLUMNS: dict[str, TypeEngine[Any]] = {
     "id": UUID(),
@@ -37,8 +36,7 @@ def insert_rows(bind: Connection | Session | scoped_session[Any], rows: Sequence
     """
     connection = bind if isinstance(bind, Connection) else bind.connection()
     if connection.dialect.name != "postgresql":
-        message = f"the outbox table is in PostgreSQL; this connection is to {connection.dialect.name}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"the outbox table is in PostgreSQL; this connection is to {connection.dialect.name}")
     # Only the driver knows the level: it may come from the engine, the connection or create_engine().
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise RefusedError(

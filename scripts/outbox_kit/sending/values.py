@@ -66,8 +66,7 @@ def _encode(value: object, depth: int) -> str:
     if not isinstance(value, dict | list | tuple | Mapping):
         return _scalar(value)
     if depth >= MAX_DEPTH:
-        reason = f"is nested more than {MAX_DEPTH} levels deep"
-        raise UnfitError(reason)
+        raise UnfitError(f"is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return _object(value, depth)
     return f"[{','.join(_items(enumerate(value), depth))}]"
@@ -81,11 +80,9 @@ def _object(value: Mapping[object, object], depth: int) -> str:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        reason = f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}"
-        raise UnfitError(reason)
+        raise UnfitError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
     if reason := text_reason(key):
-        reason = f"has a key that {reason}"
-        raise UnfitError(reason)
+        raise UnfitError(f"has a key that {reason}")
     return str.__str__(key)  # of a text Enum, the value
 
 
@@ -103,8 +100,7 @@ def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
 
 @singledispatch
 def _scalar(value: object) -> str:
-    reason = f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}"
-    raise UnfitError(reason)
+    raise UnfitError(f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}")
 
 
 @_scalar.register

@@ -23,7 +23,6 @@ from outbox_kit.kafka.topic_reader import POLL_S, reader_at_end, text_headers
 from outbox_kit.pipeline import CANARY_AGGREGATE, Pipeline
 from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
-from outbox_kit.postgres.outbox_row import insertion
 from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, unknown
 from outbox_kit.verification.canary_contract import FRAME, KEY, CanaryContract, key_problems, record_problems
 from outbox_kit.verification.murmur2 import partition_of
@@ -196,7 +195,7 @@ def _insert_and_delete(
     extra = [field for field in fields if field not in columns]
     values = [event, CANARY_AGGREGATE, KEY, event_type, payload, *["0"] * len(extra)]
     placeholders = sql.SQL(", ").join([sql.Placeholder()] * len(values))
-    connection.execute(insertion(source, sql.SQL("values ({})").format(placeholders), *extra), values)
+    connection.execute(ddl.insertion(source, sql.SQL("values ({})").format(placeholders), *extra), values)
     removal = sql.SQL("delete from {} where {} = %s").format(
         ddl.qualified(source.table), sql.Identifier(source.columns.id)
     )

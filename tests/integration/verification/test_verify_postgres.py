@@ -17,7 +17,7 @@ from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pip
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, ddl, slot_changes, state, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
-from outbox_kit.postgres.outbox_row import insertion
+from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.progress import silent
@@ -99,7 +99,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
             yield Database(int(request.param), pipeline, environment, locked, opened)
 
 
-def test_a_deployed_database_passes(database: Database) -> None:
+def test_passes_for_a_deployed_database(database: Database) -> None:
     with database.read():
         checks = database.checks()
         assert {name for name, check in checks.items() if check.status is not Status.PASS} == set()
@@ -107,7 +107,7 @@ def test_a_deployed_database_passes(database: Database) -> None:
     assert database.checks()["postgres.slot-active"].seen == "not active"
 
 
-def test_another_role_reads_the_slot(database: Database) -> None:
+def test_detects_a_slot_read_by_another_role(database: Database) -> None:
     source = database.environment.source
     other = source.connector.model_copy(update={"user": ADMIN})
     environment = database.environment
@@ -150,7 +150,7 @@ SINCE_ALWAYS = [
 @pytest.mark.parametrize(
     ("identifier", "broken", "mended"), SINCE_ALWAYS, ids=[f"{i}: {b}" for i, b, _ in SINCE_ALWAYS]
 )
-def test_what_is_broken_is_named(database: Database, identifier: str, broken: str, mended: str) -> None:
+def test_reports_exactly_what_is_broken(database: Database, identifier: str, broken: str, mended: str) -> None:
     database.sql(broken)
     try:
         named = database.named()
@@ -160,7 +160,7 @@ def test_what_is_broken_is_named(database: Database, identifier: str, broken: st
     assert database.named() == {"postgres.slot-active"}
 
 
-def test_a_filter_is_found_where_there_are_filters(database: Database) -> None:
+def test_reports_a_publication_filter_where_supported(database: Database) -> None:
     if database.version < ROW_FILTERS:
         with pytest.raises(psycopg.errors.SyntaxError):
             database.sql("alter publication library_outbox set table outbox_event where (event_type <> 'x')")
@@ -176,7 +176,7 @@ def test_a_filter_is_found_where_there_are_filters(database: Database) -> None:
     database.sql("alter publication library_outbox set table outbox_event")
 
 
-def test_a_slot_without_failover_is_found_where_there_is_failover(database: Database) -> None:
+def test_reports_a_slot_without_failover_where_supported(database: Database) -> None:
     slot = database.pipeline.source.slot
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=False)
@@ -188,7 +188,7 @@ def test_a_slot_without_failover_is_found_where_there_is_failover(database: Data
     assert database.named() == {"postgres.slot-active"}
 
 
-def test_an_idle_timeout_is_found_where_there_is_one(database: Database) -> None:
+def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
     if database.version < IDLE_TIMEOUT:
         assert database.checks()["postgres.idle-slot-timeout"].seen == f"PostgreSQL {database.version} has none"
         return
@@ -202,7 +202,7 @@ def test_an_idle_timeout_is_found_where_there_is_one(database: Database) -> None
     database.sql("alter system reset idle_replication_slot_timeout", "select pg_reload_conf()")
 
 
-def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Database) -> None:
+def test_counts_undelivered_messages_without_heartbeats(database: Database) -> None:
     """Whoever drops or passes the slot loses them: a message is in no table."""
     source = database.pipeline.source.model_copy(
         update={"slot": "sent_s", "publication": "sent_p", "message_prefix": "outbox"}
@@ -238,7 +238,7 @@ def test_undelivered_messages_are_counted_and_heartbeats_are_not(database: Datab
         client.drop_publication(connection, source.publication)
 
 
-def test_undelivered_rows_are_counted(database: Database) -> None:
+def test_counts_undelivered_rows(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
     before = slot_changes.count_undelivered(connection, source, slot_changes.Delivered())
     database.sql(
@@ -249,7 +249,7 @@ def test_undelivered_rows_are_counted(database: Database) -> None:
     assert slot_changes.count_undelivered(connection, source, slot_changes.Delivered()) == before + 2
 
 
-def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> None:
+def test_partition_field_applies_to_one_aggregate_only(database: Database) -> None:
     """The canary, and a backfill of another aggregate, know no column beyond the contract's."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.tenanted"})
@@ -269,7 +269,7 @@ def test_a_partition_field_is_of_its_own_aggregate_only(database: Database) -> N
         database.sql("drop table tenanted")
 
 
-def test_replication_by_membership_as_amazon_rds_gives_it(database: Database) -> None:
+def test_accepts_replication_by_role_membership(database: Database) -> None:
     database.sql("alter role reader noreplication", "create role rds_replication", "create role between")
     try:
         assert "postgres.connector-role" in database.named()
@@ -279,7 +279,7 @@ def test_replication_by_membership_as_amazon_rds_gives_it(database: Database) ->
         database.sql("drop role between", "drop role rds_replication", "alter role reader replication")
 
 
-def test_a_hidden_identity_is_named_with_its_grant(database: Database) -> None:
+def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> None:
     """All else can be told, also of the other checks."""
     database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
     database.sql("set role reader")
@@ -294,7 +294,7 @@ def test_a_hidden_identity_is_named_with_its_grant(database: Database) -> None:
     assert (actual.system_identifier, actual.timeline) == ("", database.locked.timeline)
 
 
-def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The root has no pages, and rows are old or new by partition."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.parted"})
@@ -325,7 +325,7 @@ def test_the_newest_rows_of_partitions_are_sampled(database: Database, monkeypat
         database.sql("set statement_timeout = '30s'", "drop table parted")
 
 
-def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_changes, "PEEK_TIMEOUT_MS", 1)
     monkeypatch.setattr(slot_changes, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
     with pytest.raises(RejectedError, match="took longer than") as caught:
@@ -333,7 +333,7 @@ def test_a_slot_that_takes_too_long_is_no_lock(database: Database, monkeypatch: 
     assert "--drop-slot" in caught.value.hint
 
 
-def test_a_lost_slot(database: Database) -> None:
+def test_reports_a_lost_slot(database: Database) -> None:
     """The last test of a server: the slot does not come back."""
     database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
     database.sql("create table filler (text text)")

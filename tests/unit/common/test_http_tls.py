@@ -59,7 +59,7 @@ def secure() -> Iterator[Secure]:
 
 def ask_connect(service: HttpService) -> object:
     with closing(ConnectClient(service)) as client:
-        return client.plugins()
+        return list(client.plugin_versions())
 
 
 def ask_registry(service: HttpService) -> object:
@@ -82,7 +82,7 @@ Ask = Callable[[HttpService], object]
     ids=["none", "basic", "bearer"],
 )
 @pytest.mark.parametrize("mutual", [False, True], ids=["server certificate", "client certificate"])
-def test_credentials_arrive(
+def test_sends_credentials(
     keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any], authorization: str | None, mutual: bool
 ) -> None:
     server = secure(keys.server, clients=keys.ours.file if mutual else None, authorization=authorization)
@@ -92,7 +92,7 @@ def test_credentials_arrive(
 
 
 @ASK
-def test_key_and_certificate_in_one_file(keys: Keys, secure: Secure, ask: Ask, tmp_path: Path) -> None:
+def test_accepts_key_and_certificate_in_one_file(keys: Keys, secure: Secure, ask: Ask, tmp_path: Path) -> None:
     server = secure(keys.server, clients=keys.ours.file)
     both = tmp_path / "both.pem"
     both.write_bytes(keys.client.read_bytes() + keys.client.with_suffix(".key").read_bytes())
@@ -101,7 +101,7 @@ def test_key_and_certificate_in_one_file(keys: Keys, secure: Secure, ask: Ask, t
 
 @ASK
 @pytest.mark.parametrize("trusted", ["none", "another"])
-def test_a_server_that_nobody_vouches_for(keys: Keys, secure: Secure, ask: Ask, trusted: str) -> None:
+def test_rejects_an_untrusted_server(keys: Keys, secure: Secure, ask: Ask, trusted: str) -> None:
     authority = {"ca_file": keys.other.file} if trusted == "another" else {}
     server = secure(keys.server)
     with pytest.raises(UnreachableError, match=r"TLS: the server's certificate is not trusted: ") as caught:
@@ -111,7 +111,7 @@ def test_a_server_that_nobody_vouches_for(keys: Keys, secure: Secure, ask: Ask, 
 
 
 @ASK
-def test_a_certificate_of_another_host(keys: Keys, secure: Secure, ask: Ask) -> None:
+def test_rejects_a_certificate_of_another_host(keys: Keys, secure: Secure, ask: Ask) -> None:
     server = secure(keys.ours.issue("elsewhere", hosts=["connect.example.internal"]))
     with pytest.raises(UnreachableError, match=r"TLS: the certificate is for a different host: .*127.0.0.1") as caught:
         ask(HttpService(url=server.url, ca_file=keys.ours.file))
@@ -119,7 +119,7 @@ def test_a_certificate_of_another_host(keys: Keys, secure: Secure, ask: Ask) -> 
 
 
 @ASK
-def test_a_certificate_that_has_expired(keys: Keys, secure: Secure, ask: Ask) -> None:
+def test_rejects_an_expired_certificate(keys: Keys, secure: Secure, ask: Ask) -> None:
     server = secure(keys.ours.issue("expired", hosts=["127.0.0.1"], days=-1))
     with pytest.raises(UnreachableError, match="certificate has expired"):
         ask(HttpService(url=server.url, ca_file=keys.ours.file))
@@ -127,7 +127,7 @@ def test_a_certificate_that_has_expired(keys: Keys, secure: Secure, ask: Ask) ->
 
 @ASK
 @pytest.mark.parametrize("sent", ["none", "stranger"])
-def test_a_client_certificate_that_is_missing_or_not_accepted(keys: Keys, secure: Secure, ask: Ask, sent: str) -> None:
+def test_reports_a_missing_or_rejected_client_certificate(keys: Keys, secure: Secure, ask: Ask, sent: str) -> None:
     server = secure(keys.server, clients=keys.ours.file)
     files = {"certificate_file": keys.stranger, "key_file": keys.stranger.with_suffix(".key")}
     with pytest.raises(UnreachableError) as caught:
@@ -141,7 +141,7 @@ def test_a_client_certificate_that_is_missing_or_not_accepted(keys: Keys, secure
 
 
 @ASK
-def test_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask: Ask) -> None:
+def test_reports_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask: Ask) -> None:
     server = serve([(200, [])])
     with pytest.raises(UnreachableError, match="TLS: the server does not use TLS") as caught:
         ask(HttpService(url=server.url.replace("http:", "https:"), ca_file=keys.ours.file))
@@ -154,7 +154,7 @@ def test_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask: Ask) -
     [{}, {"username": "me", "password": SecretStr("s3cret")}, {"token": SecretStr("s3cret")}],
     ids=["none", "basic", "bearer"],
 )
-def test_credentials_that_are_refused(keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any]) -> None:
+def test_reports_rejected_credentials(keys: Keys, secure: Secure, ask: Ask, credentials: dict[str, Any]) -> None:
     server = secure(keys.server, authorization="Bearer other")
     with pytest.raises(OutboxKitError, match="401") as caught:
         ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials))
@@ -188,7 +188,7 @@ def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
 
 @pytest.mark.parametrize(("ask", "section"), [(ask_connect, "connect"), (ask_registry, "registry")])
 @pytest.mark.parametrize("case", range(8))
-def test_credentials_that_cannot_be_used(
+def test_rejects_invalid_credentials(
     keys: Keys, free_port: int, tmp_path: Path, ask: Ask, section: str, case: int
 ) -> None:
     settings, said = wrong(keys, tmp_path)[case]

@@ -28,7 +28,9 @@ def client(server: ScriptedServer) -> ConnectClient:
     [(lambda found: found.config("c"), None), (lambda found: found.status("c"), None)],
     ids=["config", "status"],
 )
-def test_what_is_not_there_is_none(serve: Serve, call: Callable[[ConnectClient], object], expected: object) -> None:
+def test_returns_none_for_missing_objects(
+    serve: Serve, call: Callable[[ConnectClient], object], expected: object
+) -> None:
     assert call(client(serve([answer(404, "No status found for connector c")]))) is expected
 
 
@@ -48,7 +50,7 @@ def test_status(serve: Serve) -> None:
     assert ConnectorStatus("RUNNING", (), ()).text == "connector RUNNING, tasks: no task yet"
 
 
-def test_validate_keeps_errors_and_drops_values(serve: Serve) -> None:
+def test_validate_returns_errors_without_values(serve: Serve) -> None:
     """The worker's answer has placeholders resolved; nothing of it may get out."""
     echoed: list[tuple[str, object, list[str]]] = [
         ("a", "s3cret", []),
@@ -81,7 +83,7 @@ def test_validate_keeps_errors_and_drops_values(serve: Serve) -> None:
     ]
 
 
-def test_all_connectors_in_one_call(serve: Serve) -> None:
+def test_reads_all_connectors_in_one_call(serve: Serve) -> None:
     """200 connectors cost as many requests as one; fields that a newer worker adds are ignored."""
     connectors = {
         f"c{number}": {
@@ -102,10 +104,10 @@ def test_all_connectors_in_one_call(serve: Serve) -> None:
     assert found["young"] == LiveConnector({}, None)
 
 
-def test_another_worker_is_asked_with_the_same_credentials(serve: Serve) -> None:
+def test_requests_to_another_worker_use_the_same_credentials(serve: Serve) -> None:
     first, second = serve([(200, {})]), serve([(200, [])])
     service = HttpService(url=first.url, token=SecretStr("t0ken"))
-    ConnectClient(service).at(second.url).plugins()
+    ConnectClient(service).at(second.url).plugin_versions()
     assert (first.seen, [request.authorization for request in second.seen]) == ([], ["Bearer t0ken"])
 
 
@@ -119,7 +121,7 @@ def test_another_worker_is_asked_with_the_same_credentials(serve: Serve) -> None
         ("a.b_c-d", "a.b_c-d"),
     ],
 )
-def test_names_are_encoded(serve: Serve, name: str, segment: str) -> None:
+def test_encodes_names(serve: Serve, name: str, segment: str) -> None:
     server = serve([(200, {})])
     client(server).config(name)
     client(server).stop(name)
@@ -128,12 +130,6 @@ def test_names_are_encoded(serve: Serve, name: str, segment: str) -> None:
 
 CALLS: list[tuple[Callable[[ConnectClient], object], object, Request, object]] = [
     (lambda c: c.root(), {"a": 1}, Request("GET", "/"), {"a": 1}),
-    (
-        lambda c: c.plugins(),
-        [{"class": "A", "type": "source"}, {"class": "B"}],
-        Request("GET", "/connector-plugins?connectorsOnly=false"),
-        ["A", "B"],
-    ),
     (lambda c: c.config("c"), {"a": "1"}, Request("GET", "/connectors/c/config"), {"a": "1"}),
     (
         lambda c: c.create_stopped("c", {"a": "1"}),

@@ -6,7 +6,7 @@ import pytest
 from psycopg import sql
 
 from outbox_kit.pipeline import Columns, Source
-from outbox_kit.postgres.outbox_row import insertion
+from outbox_kit.postgres.ddl import insertion
 
 NAMED = Columns(id="event_id", aggregate_type="Kind")
 
@@ -20,7 +20,7 @@ NAMED = Columns(id="event_id", aggregate_type="Kind")
     ],
     ids=["names of the contract", "named by the pipeline file", "with a partition field"],
 )
-def test_a_row_uses_the_names_of_the_pipeline_file(columns: Columns, further: tuple[str, ...], names: str) -> None:
+def test_row_uses_column_names_of_the_pipeline_file(columns: Columns, further: tuple[str, ...], names: str) -> None:
     source = Source(table="App.events", publication="p", slot="s", columns=columns)
     text = insertion(source, sql.SQL("values (%(id)s)"), *further).as_string()
     assert text == f'insert into "App"."events" ({names}) values (%(id)s)'

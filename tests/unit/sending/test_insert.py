@@ -24,7 +24,7 @@ from outbox_kit.sending import (
     psycopg_writer,
     sqlalchemy_writer,
 )
-from outbox_kit.sending.table import TableName, parse_table
+from outbox_kit.sending.event import TableName, parse_table
 
 EVENT: dict[str, Any] = {
     "aggregate_type": "book",
@@ -42,12 +42,12 @@ EVENT: dict[str, Any] = {
         ('My Schema.Out"box', TableName("My Schema", 'Out"box')),
     ],
 )
-def test_table_names(text: str, name: TableName) -> None:
+def test_accepts_table_names(text: str, name: TableName) -> None:
     assert parse_table(text) == name
 
 
 @pytest.mark.parametrize("text", ["", ".", "public.", ".outbox", "db.public.outbox", "a\0b"])
-def test_invalid_table_names(text: str) -> None:
+def test_rejects_invalid_table_names(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table or schema\.table"):
         parse_table(text)
 
@@ -69,20 +69,20 @@ def test_sqlalchemy_keeps_the_case_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("connection", [None, "postgresql://localhost/x", object()])
-def test_other_objects_are_rejected(connection: Any) -> None:
+def test_rejects_other_objects(connection: Any) -> None:
     with pytest.raises(ConfigurationError, match="cannot write an event through") as raised:
         emit(connection, **EVENT)
     assert "psycopg 3 Connection" in raised.value.hint
 
 
-def test_an_engine_is_rejected_with_a_hint() -> None:
+def test_rejects_an_engine_with_a_hint() -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with pytest.raises(ConfigurationError, match="Engine") as raised:
         emit(cast("Any", engine), **EVENT)
     assert "engine.begin()" in raised.value.hint
 
 
-def test_an_async_session_is_rejected_with_a_hint() -> None:
+def test_rejects_an_async_session_with_a_hint() -> None:
     # A stand-in: the real class cannot be imported without greenlet, which nothing else here needs.
     kind = type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})
     with pytest.raises(ConfigurationError, match="AsyncSession") as raised:
@@ -90,7 +90,7 @@ def test_an_async_session_is_rejected_with_a_hint() -> None:
     assert "run_sync(emit_many" in raised.value.hint
 
 
-def test_another_database_is_rejected() -> None:
+def test_rejects_another_database_system() -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as connection, pytest.raises(ConfigurationError, match="connection is to sqlite"):
         emit(connection, **EVENT)
@@ -99,19 +99,19 @@ def test_another_database_is_rejected() -> None:
     engine.dispose()
 
 
-def test_the_event_is_checked_before_the_connection() -> None:
+def test_checks_the_event_before_the_connection() -> None:
     with pytest.raises(InvalidEventError):
         emit(cast("Any", None), **{**EVENT, "aggregate_id": ""})
     with pytest.raises(InvalidEventError):
         emit_many(cast("Any", None), [OutboxEvent(**EVENT), OutboxEvent(**{**EVENT, "event_type": ""})])
 
 
-def test_async_takes_no_sync_connection() -> None:
+def test_async_rejects_a_sync_connection() -> None:
     with pytest.raises(ConfigurationError, match="cannot write an event through"):
         asyncio.run(emit_async(cast("Any", None), OutboxEvent(**EVENT)))
 
 
-def test_importing_the_library_loads_neither_sqlalchemy_nor_the_deploy_tool() -> None:
+def test_import_loads_neither_sqlalchemy_nor_the_deploy_tool() -> None:
     code = (
         "import sys, outbox_kit.sending\n"
         "print([m for m in ('sqlalchemy', 'confluent_kafka', 'pydantic', 'rich', 'typer') if m in sys.modules])"
