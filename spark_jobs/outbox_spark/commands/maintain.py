@@ -39,7 +39,7 @@ def maintain(spark: SparkSession, job: MaterializeJob, progress: Progress) -> Ma
     return Maintained(job.aggregate, job.target_name, job.table, done)
 
 
-def failed(job: MaterializeJob, error: OutboxKitError) -> Maintained:
+def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> Maintained:
     """Return the result of a table whose maintenance raised."""
     return Maintained(job.aggregate, job.target_name, job.table, **failure_fields(error))
 
@@ -55,7 +55,7 @@ def _main(options: argparse.Namespace) -> int:
         return maintain(spark, job, print_message)
 
     jobs = selected_jobs(options)
-    results = for_each(jobs, print_message, work, failed, debug=options.debug, name="outbox-maintain")
+    results = for_each(jobs, print_message, work, failed_maintenance, debug=options.debug, name="outbox-maintain")
     print(_as_json(results) if options.output == "json" else _as_table(results))
     return exit_code(result.transient for result in results if result.error is not None)
 

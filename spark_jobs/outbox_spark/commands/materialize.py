@@ -24,7 +24,7 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
-from outbox_spark.commands.report import as_json, as_table, exit_of, failed
+from outbox_spark.commands.report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status
@@ -61,7 +61,7 @@ class Runner:
         started = time.monotonic()
 
         def on_error(error: OutboxKitError) -> Outcome:
-            return replace(failed(job, error), seconds=round(time.monotonic() - started, 3))
+            return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
         outcome = run_each.attempt(str(job), self.progress, run, on_error, debug=self.debug)
         if self.metrics is not None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
-from outbox_spark.commands.report import as_json, as_table, exit_of, failed
+from outbox_spark.commands.report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, Status
@@ -111,7 +111,7 @@ def _main(options: argparse.Namespace) -> int:
     def work(spark: SparkSession, job: MaterializeJob) -> Outcome:
         return rebuild(spark, job, print_message, options.batch_records, restart=options.restart)
 
-    outcomes = for_each(selected_jobs(options), print_message, work, failed, debug=options.debug)
+    outcomes = for_each(selected_jobs(options), print_message, work, failed_outcome, debug=options.debug)
     print(as_json(outcomes) if options.output == "json" else as_table(outcomes))
     return exit_of(outcomes)
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
-from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of, failed
+from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of, failed_comparison
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Progress, Source
 from outbox_spark.kafka.ranges import resolve
@@ -54,7 +54,7 @@ def reconcile(
             # A missing key that the guarded write does not write has a newer deletion in the ledger.
             result = Result.DIFFERENT if remaining[Kind.ZOMBIE] else Result.MENDED
     scan = comparison.scan or "every key is certain"
-    progress(f"{job}: {comparison.records} records compared, {comparison.hops} additional hops; {scan}")
+    progress(f"{job}: {comparison.records} records compared, {comparison.hops} additional passes; {scan}")
     return Reconciled(
         **job.names,
         result=result,
@@ -105,7 +105,7 @@ def _main(options: argparse.Namespace) -> int:
         source = sources[job.aggregate]
         return result.with_source(compare_with_source(spark, job, source, print_message, options.examples))
 
-    results = for_each(jobs, print_message, work, failed, debug=options.debug)
+    results = for_each(jobs, print_message, work, failed_comparison, debug=options.debug)
     print(as_json(results) if options.output == "json" else as_table(results))
     return exit_of(results)
 

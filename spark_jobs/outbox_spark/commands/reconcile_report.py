@@ -53,7 +53,7 @@ class Reconciled:
         return replace(self, source=source, result=Result.DIFFERENT if different else self.result)
 
 
-def failed(job: MaterializeJob, error: OutboxKitError) -> Reconciled:
+def failed_comparison(job: MaterializeJob, error: OutboxKitError) -> Reconciled:
     """Return the result of a job that raised."""
     return Reconciled(**job.names, result=Result.FAILED, **failure_fields(error))
 

@@ -20,7 +20,7 @@ _JSON_KEYS = [
 ]  # fmt: skip
 
 
-def failed(job: MaterializeJob, error: OutboxKitError) -> Outcome:
+def failed_outcome(job: MaterializeJob, error: OutboxKitError) -> Outcome:
     """Return the outcome of a job that raised."""
     return Outcome(**job.names, status=Status.FAILED, **failure_fields(error))
 

@@ -28,9 +28,9 @@ def start(name: str = APPLICATION_NAME) -> SparkSession:
 
 
 def attempt(
-    subject: str, progress: Progress, work: Callable[[], R], failed: Callable[[OutboxKitError], R], *, debug: bool
+    subject: str, progress: Progress, work: Callable[[], R], on_error: Callable[[OutboxKitError], R], *, debug: bool
 ) -> R:
-    """Return the result of `work`; report an error and return the result of `failed`. Raises Stopped and Ctrl-C."""
+    """Return the result of `work`; report an error and return the result of `on_error`. Raises Stopped and Ctrl-C."""
     try:
         return work()
     except Stopped:
@@ -42,24 +42,24 @@ def attempt(
             progress(traceback.format_exc())
         failure = redacted(error)
         report_error(failure, progress, subject)
-        return failed(failure)
+        return on_error(failure)
 
 
 def for_each(
     jobs: Sequence[MaterializeJob],
     progress: Progress,
     work: Callable[[SparkSession, MaterializeJob], R],
-    failed: Callable[[MaterializeJob, OutboxKitError], R],
+    on_error: Callable[[MaterializeJob, OutboxKitError], R],
     *,
     debug: bool,
     name: str = APPLICATION_NAME,
 ) -> list[R]:
-    """Return the result of `work` for each job, or of `failed` if it raised."""
+    """Return the result of `work` for each job, or of `on_error` if it raised."""
     progress("starting Spark")
     spark = start(name)
     try:
         return [
-            attempt(str(job), progress, partial(work, spark, job), partial(failed, job), debug=debug) for job in jobs
+            attempt(str(job), progress, partial(work, spark, job), partial(on_error, job), debug=debug) for job in jobs
         ]
     finally:
         spark.stop()

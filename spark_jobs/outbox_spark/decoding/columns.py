@@ -102,7 +102,7 @@ class Column:
     precision: int = 0
     scale: int = 0
     has_default: bool = False
-    """Whether the field has a default other than null, which rows from before the field have."""
+    """Whether the field has a non-null default; existing rows get it when the column is added."""
     doc: str = ""
     """Documentation of the field, the comment of the column."""
 

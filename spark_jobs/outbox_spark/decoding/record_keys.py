@@ -44,7 +44,7 @@ def _text(key: Column, id_header: Column) -> Column:
 
 
 def _avro_string(key: Column, frame_bytes: int) -> Column:
-    """Return the text of an Avro string after a frame of this size; the whole key if it is none."""
+    """Return the text of an Avro string after a frame of this size; the key unchanged if it is not an Avro string."""
     size = F.octet_length(key)
     text = key
     for count, (minimum, maximum) in _LENGTHS.items():

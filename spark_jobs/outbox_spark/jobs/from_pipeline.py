@@ -73,12 +73,12 @@ def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -
 
 
 def _target(environment: Environment, name: str) -> Target:
-    model = environment.targets.get(name)
-    if model is None:
+    settings = environment.targets.get(name)
+    if settings is None:
         known = ", ".join(sorted(environment.targets)) or "none"
         message = f"environment {environment.name!r} has no target {name!r}; it has: {known}"
         raise ConfigurationError(message, "add it under `targets:` of the environment file")
-    target: Target = msgspec.convert(_plain(model.model_dump(by_alias=True)), Target)
+    target: Target = msgspec.convert(_plain(settings.model_dump(by_alias=True)), Target)
     return target
 
 

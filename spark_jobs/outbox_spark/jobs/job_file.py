@@ -132,8 +132,8 @@ def _read(path: Path) -> JobFile:
 
 def _hint(message: str) -> str:
     """Return the keys or values that are allowed where a validation error is."""
-    path = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
-    key = path[1] if path else ""
+    match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
+    key = match[1] if match else ""
     if "unknown field" in message:
         allowed = [", ".join(kind.__struct_fields__) for kind in _OBJECTS[key]]
         return f"allowed keys of {key or 'the file'}: {'; or '.join(allowed)}"

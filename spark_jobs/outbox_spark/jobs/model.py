@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 """Receives progress messages and warnings, one line each."""
 
 LAYOUT_VERSION = 2
-"""Version of what is stored with the rows and in the companion tables (progress, ledger, quarantine, our columns)."""
+"""Version of the storage layout: metadata columns, progress, ledger, quarantine."""
 _NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
 
 

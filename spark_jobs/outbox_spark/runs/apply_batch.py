@@ -114,26 +114,26 @@ def _decode(
         # early staging is disabled; a schema that was unknown is known from now on.
         table.discard(staged, disable=complete)
     if complete:
-        decoded = _persist_decoded(stack, decoder, rows, metrics, observed=staged is None)
+        decoded = _persist_decoded(stack, decoder, rows, metrics, with_observation=staged is None)
         if decoded is not None:
             return decoded
     # Nothing of the first pass is used, because the log may have changed since. Listeners have seen the batch.
     newest = persist(stack, newest_of(job, topic, read, every_version=history))
     with allow_topic_reads(spark):
-        summary, schemas = summarize(newest, observed=False)
+        summary, schemas = summarize(newest, with_observation=False)
     label(spark, job, "decode")
     rows = persist(stack, decoder.rows(newest, decoder.writers(schemas)))
     return _Decoded(rows, summary, count_rows(rows))
 
 
 def _persist_decoded(
-    stack: ExitStack, decoder: BatchDecoder, rows: DataFrame, metrics: list[Column], *, observed: bool
+    stack: ExitStack, decoder: BatchDecoder, rows: DataFrame, metrics: list[Column], *, with_observation: bool
 ) -> _Decoded | None:
     """Return the rows, persisted; None if a record has another schema than expected."""
     with ExitStack() as attempt:
         rows = persist(attempt, rows)
         with allow_topic_reads(rows.sparkSession):
-            values = aggregated(rows, metrics, observed=observed)
+            values = aggregated(rows, metrics, with_observation=with_observation)
         if not decoder.likely_suffice(values):
             return None
         stack.push(attempt.pop_all())
@@ -170,7 +170,7 @@ def _with_older(
     versions = newest_of(job, topic, read, every_version=True)
     versions = persist(stack, versions.where(F.col("key").cast("string").isin(unreadable)))
     with allow_topic_reads(rows.sparkSession):
-        _, schemas = summarize(versions, observed=False)
+        _, schemas = summarize(versions, with_observation=False)
     older = decoder.rows(versions, decoder.writers(schemas, complete=False))
     affected = F.coalesce(F.col(KEY_COLUMN).isin(unreadable), F.lit(False))
     # Records of the first read may have been compacted away before the second.

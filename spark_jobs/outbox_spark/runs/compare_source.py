@@ -1,8 +1,8 @@
 """Compares the keys of a table with the source table of its aggregates, while both change.
 
-The comparison has no false differences. It takes two snapshots, each of the table first and the source second. In
-between the connector confirms the source's WAL up to a position after the first snapshot, and the table is brought to
-the end of its topic; so the second one contains everything that was committed before the first.
+The comparison has no false differences. It takes two snapshots, each of the table first and the source second.
+Between them it waits until the connector has confirmed a WAL position after the first snapshot, and brings the table to
+the end of its topic. The second snapshot therefore contains everything that was committed before the first.
 - missing: no row in the table in the second snapshot, and the source row is in both, unchanged (same xmin). It was
   inserted before the first snapshot and not deleted since.
 - extra: the same version of the row in both snapshots, and no source row in either. It was deleted before the first.

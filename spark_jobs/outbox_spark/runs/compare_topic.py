@@ -1,11 +1,11 @@
 """Compares a table with its topic, while the topic is written to and compacted.
 
-The table claims to have read everything below its offsets C. A live record below C is proof: the table must show it or
-something newer. A key without a record is no proof. Its record below C may have been replaced by one above C after the
-scan began, and compacted away before the scan reached it. The scan therefore continues in hops: from C to the current
-end, from there to the end after that, and so on. A record that replaced one of a hop was appended before that hop was
-read, so it is in one of the next hops. When a hop is empty, or so young that `min.compaction.lag.ms` protects all its
-records, no record can have been missed, and a key that is in no hop is no longer in the topic.
+According to its offsets, the table has read everything below C. A live record below C is proof: the table must show it
+or something newer. A key without a record is no proof. Its record below C may have been replaced by one above C after the
+scan began, and compacted away before the scan reached it. The scan therefore continues in passes: from C to the current
+end, from there to the end after that, and so on. A record that replaced one of a pass was appended before that pass was
+read, so it is in one of the next passes. When a pass is empty, or so young that `min.compaction.lag.ms` protects all
+its records, no record can have been missed, and a key that is in no pass is no longer in the topic.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from outbox_spark.runs.retention import now
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import TargetTable
 
-MAX_HOPS = 20
-"""A hop has what was written while the one before was read, so hops shrink quickly."""
+MAX_PASSES = 20
+"""A pass has the records written while the previous one was read, so passes shrink quickly."""
 
 
 class Kind(StrEnum):
@@ -109,7 +109,7 @@ def compare(
     claimed = claimed_range(scan.state, committed)
     records = persist(stack, newest_of(job, topic, claimed))
     with allow_topic_reads(records.sparkSession):
-        summary, schemas = summarize(records, observed=True)
+        summary, schemas = summarize(records, with_observation=True)
     forbid_topic_reads(stack, records.sparkSession)
     labelled = _labelled(stack, table, records)
     grown = committed.partition_epoch > 0
@@ -143,28 +143,28 @@ def claimed_range(state: TopicState, committed: Committed) -> ReadRange:
 def _labelled(stack: ExitStack, table: TargetTable, records: DataFrame) -> DataFrame:
     """Return keys that differ, with `_kind`, the row's version (`row`) and the newest record, in one scan."""
     # Records without a key have no row.
-    named = records.where(F.col("key").isNotNull()).withColumn("text", F.col("key").cast("string"))
+    named = records.where(F.col("key").isNotNull()).withColumn("record_key", F.col("key").cast("string"))
     rows = table.current_versions().select(F.col(KEY_COLUMN), F.struct(*METADATA_COLUMNS).alias("row"))
-    both = rows.join(named, F.col(KEY_COLUMN) == F.col("text"), how="full_outer")
-    labelled = both.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
-    labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("text"))).drop("text")
+    joined = rows.join(named, F.col(KEY_COLUMN) == F.col("record_key"), how="full_outer")
+    labelled = joined.withColumn("_kind", _kind()).where(F.col("_kind").isNotNull())
+    labelled = labelled.withColumn(KEY_COLUMN, F.coalesce(F.col(KEY_COLUMN), F.col("record_key"))).drop("record_key")
     return persist(stack, labelled)
 
 
 def _kind() -> Column:
     """Return the kind of a joined row; NULL where table and topic agree.
 
-    The partition epoch is not compared: it is the one at the time of reading. With a sequence, the epoch distinguishes
-    copies of one event only; without a sequence there is one epoch.
+    The partition epoch is not compared: records with equal sequences are copies of one event, and topics without a
+    sequence have a single epoch.
     """
-    text = F.col("text").isNotNull()
+    has_record = F.col("record_key").isNotNull()
     sequence, row = F.col("_sequence"), F.col("row._sequence")
     same = sequence == row
     newer = (sequence > row) | (same & (sequence == F.lit("")) & (F.col("_offset") > F.col("row._offset")))
     older = (sequence < row) | (same & (sequence == F.lit("")) & (F.col("_offset") < F.col("row._offset")))
     deleted = F.col("value").isNull()
     return (
-        F.when(~text, F.lit(_ABSENT))
+        F.when(~has_record, F.lit(_ABSENT))
         .when(F.col("row").isNull() & deleted, F.lit(None))
         .when(F.col("row").isNull(), F.lit(Kind.MISSING.value))
         .when(newer & deleted, F.lit(_DELETED))
@@ -176,19 +176,21 @@ def _kind() -> Column:
 def _prove(
     stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, committed: Committed, absent: DataFrame
 ) -> DataFrame:
-    """Read hops until no record can have been missed. Return the absent keys with their kind."""
+    """Read passes until no record can have been missed. Return the absent keys with their kind."""
     absent = absent.select(KEY_COLUMN, "row.*")
     scan.offsets = dict(committed.offsets)
-    while not absent.isEmpty() and not scan.proven and scan.hops < MAX_HOPS:
+    while not absent.isEmpty() and not scan.proven and scan.hops < MAX_PASSES:
         scan.state = topic.describe()
         resolve(scan.state, committed)  # raises when the topic was recreated meanwhile
         start = {p: scan.offsets.get(p, first) for p, first in scan.state.earliest.items()}
-        hop = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.state.latest)
-        if hop.is_empty:
-            scan.proven, scan.message = True, f"the end of the topic did not change after {scan.hops} hops"
+        extension = ReadRange(committed.topic, committed.topic_id, committed.partition_epoch, start, scan.state.latest)
+        if extension.is_empty:
+            scan.proven, scan.message = True, f"the end of the topic did not change after {scan.hops} passes"
             break
-        absent = persist(stack, absent.join(_keys_of_hop(stack, job, scan, topic, hop), on=KEY_COLUMN, how="left_anti"))
-        scan.offsets = dict(hop.end)
+        absent = persist(
+            stack, absent.join(_keys_of_pass(stack, job, scan, topic, extension), on=KEY_COLUMN, how="left_anti")
+        )
+        scan.offsets = dict(extension.end)
     # Retention and DeleteRecords move the log start, compaction does not: records below it are not proof.
     truncated = _by_partition(scan.state.earliest, F.col("_partition")) > F.col("_offset")
     proven = ~F.coalesce(truncated, F.lit(True)) & F.lit(scan.proven)
@@ -196,9 +198,9 @@ def _prove(
     return absent.withColumn("_kind", kind)
 
 
-def _keys_of_hop(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, hop: ReadRange) -> DataFrame:
-    """Return the keys of one hop, and set scan.proven if it was young enough to be the last."""
-    keys = newest_of(job, topic, hop)
+def _keys_of_pass(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topic, extension: ReadRange) -> DataFrame:
+    """Return the keys of one pass, and set scan.proven if it was young enough to be the last."""
+    keys = newest_of(job, topic, extension)
     keys = persist(stack, keys.select(F.col("key").cast("string").alias(KEY_COLUMN), "_timestamp"))
     # As a number: collect() would return a timestamp in the driver's time zone.
     counts = keys.agg(F.count(F.lit(1)).alias("keys"), F.unix_micros(F.min("_timestamp")).alias("oldest"))
@@ -209,10 +211,10 @@ def _keys_of_hop(stack: ExitStack, job: MaterializeJob, scan: _Scan, topic: Topi
     if row["oldest"] is not None and now().astimezone(UTC).timestamp() - row["oldest"] / 1e6 < lag:
         # The log cleaner does not compact a segment while one of its records is younger than the lag.
         scan.proven = True
-        scan.message = f"all records of hop {scan.hops} are younger than min.compaction.lag.ms"
+        scan.message = f"all records of pass {scan.hops} are younger than min.compaction.lag.ms"
     else:
-        offsets = sum(end - hop.start[partition] for partition, end in hop.end.items())
-        scan.message = f"hop {scan.hops} still had {offsets} offsets, {row['keys']} keys"
+        offsets = sum(end - extension.start[partition] for partition, end in extension.end.items())
+        scan.message = f"pass {scan.hops} still had {offsets} offsets, {row['keys']} keys"
     return keys.select(KEY_COLUMN)
 
 

@@ -142,17 +142,17 @@ def _results(partition_epoch: int) -> list[Column]:
     ]
 
 
-def summarize(latest: DataFrame, *, observed: bool) -> tuple[Summary, Schemas]:
+def summarize(latest: DataFrame, *, with_observation: bool) -> tuple[Summary, Schemas]:
     """Count the result of `newest_per_key`: the action that persists it."""
-    row = aggregated(latest, [*_counts(), *_schemas()], observed=observed)
+    row = aggregated(latest, [*_counts(), *_schemas()], with_observation=with_observation)
     return summary_from(row), Schemas(frozenset(row["schema_ids"]), frozenset(row["schema_guids"]))
 
 
-def aggregated(frame: DataFrame, metrics: Sequence[Column], *, observed: bool) -> dict[str, Any]:
+def aggregated(frame: DataFrame, metrics: Sequence[Column], *, with_observation: bool) -> dict[str, Any]:
     """Return the metrics of a frame, among them `records` and `keys`: the action that persists it."""
     counts = frame.agg(*metrics)
     # Observed on the one row of the metrics, for listeners of Spark's queries: no cost per record.
-    if observed:
+    if with_observation:
         counts = counts.observe(OBSERVATION, F.max("records").alias("records"), F.max("keys").alias("keys"))
     return counts.collect()[0].asDict()
 

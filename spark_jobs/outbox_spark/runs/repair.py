@@ -53,10 +53,10 @@ def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
 
     The version is that of the row with the next offset: (its `_sequence`, its epoch, its offset + 1).
     - It is newer than the row, so the row is deleted.
-    - It is not newer than any unread record. With a sequence, a later event has a greater one. Without, the key's next
-      record has a greater offset: compare() has found no record of the key between the row's offset and the end of the
-      topic, and that end is at least the row's offset + 2, because the record that replaced the row's was in between.
-      So every later record wins over this tombstone.
+    - It is not newer than any unread record. With a sequence, a later event has a greater one. Without a sequence,
+      offsets decide: compare() has found no record of the key after the row's offset, so its next record is at the end
+      offset or later. That end is at least the row's offset + 2, because the record that replaced the row's was in
+      between.
     - Unlike the end offset of the topic, which would be correct too, each key has its own offset, and PostgreSQL
       detects incomplete staging by counting offsets.
     The time is now: the time of the deletion is unknown, and the ledger must retain the entry for its whole TTL.

@@ -50,7 +50,7 @@ class Retention:
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether a run without records commits its time, or compares on behalf of an earlier run.
+        """Whether a run without records must still commit its time, or make a pending comparison.
 
         Otherwise the next record of a topic without records for longer than the retention would count as missed.
         """

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.lake.merge_sql import POISON
+from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 
 IDENTITY = "_identity"
 ENDED = "_ended"
@@ -37,7 +37,7 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
     """Return the versions of the touched keys whose interval or flag is new or has changed.
 
     `new` has the versions to add, with all columns; `stored` is the table; `deletions` has KEY_COLUMN and
-    METADATA_COLUMNS; `touched` has KEY_COLUMN and, for keys in quarantine, POISON. The result has the columns of
+    METADATA_COLUMNS; `touched` has KEY_COLUMN and, for keys in quarantine, QUARANTINED. The result has the columns of
     `new`, `_valid_from`, `_valid_to`, `_stale`, NEW and ENDED; the fields of stored rows are NULL.
     """
     versions = new.withColumns({NEW: F.lit(True), "_dead": F.lit(False)})
@@ -65,9 +65,9 @@ def timeline(new: DataFrame, stored: DataFrame | None, deletions: DataFrame | No
 
 
 def _changed(timed: DataFrame) -> DataFrame:
-    newer = F.coalesce(F.col(POISON) > F.struct(*VERSION_COLUMNS), F.lit(False))
+    newer = F.coalesce(F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS), F.lit(False))
     flagged = timed.withColumn(STALE_COLUMN, F.col(VALID_TO_COLUMN).isNull() & newer)
     new_end = F.col(NEW) | ~F.col(VALID_TO_COLUMN).eqNullSafe(F.col("_was_to"))
     changed = flagged.where(new_end | (F.col(STALE_COLUMN) != F.col("_was_stale")))
     changed = changed.withColumn(ENDED, F.col("_by_deletion") & new_end)
-    return changed.drop("_was_to", "_was_stale", "_by_deletion", "_dead", POISON)
+    return changed.drop("_was_to", "_was_stale", "_by_deletion", "_dead", QUARANTINED)

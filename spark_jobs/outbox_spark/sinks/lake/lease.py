@@ -178,7 +178,7 @@ class Lease:
             stream.close()
 
     def _read(self, file: Any) -> Holder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder, or None without a file. A half-written file expires from its modification time."""
+        """Return the holder, or None without a file. A half-written file counts from its modification time."""
         files = self._file_system()
         try:
             status = files.getFileStatus(file)

@@ -1,8 +1,8 @@
 """The guarded MERGE of the lake formats, as SQL text.
 
-A source row is either a record to apply (`_good`; a tombstone where `_deleted`), or only says that the quarantine has
-records of its key. `_stale` is the flag of the row that is written; `_poison`, where it exists, is the newest version
-of the key in quarantine.
+A source row is a record to apply (`_readable`; a tombstone where `_deleted`), or only states that the quarantine has
+records of its key. `_stale` is the flag of the row that is written. `_quarantined`, where it exists, is the newest
+version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS, version_sql
 
-READABLE, POISON = "_good", "_poison"
+READABLE, QUARANTINED = "_readable", "_quarantined"
 
 STATE_TYPES: Mapping[str, str] = {
     STALE_COLUMN: "boolean",
@@ -58,7 +58,7 @@ class Merge:
     """Columns of the table that the latest schema no longer has."""
     filled: Mapping[str, str] = field(default_factory=dict)
     """SQL defaults of new columns, which existing rows are filled with, by name."""
-    has_poison: bool = False
+    has_quarantined: bool = False
 
     def sql(self, target: str, source: str) -> str:
         """Return the statement; `target` and `source` are SQL names."""
@@ -79,8 +79,8 @@ class Merge:
             f"WHEN MATCHED AND {newer} AND s._deleted THEN {self._delete()}",
             f"WHEN MATCHED AND {newer} THEN {self._update({**values, **dict.fromkeys(self.removed, 'null')})}",
         ]
-        if self.has_poison:
-            unflagged = f"s.{POISON} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
+        if self.has_quarantined:
+            unflagged = f"s.{QUARANTINED} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
             clauses.append(f"WHEN MATCHED AND {unflagged} THEN {self._update({STALE_COLUMN: 'true'})}")
         if self.filled:
             # Existing rows show the field's default, as if their records were decoded again.

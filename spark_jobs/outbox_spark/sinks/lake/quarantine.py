@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.lake.merge_sql import POISON
+from outbox_spark.sinks.lake.merge_sql import QUARANTINED
 from outbox_spark.sinks.lake.storage import LakeStorage
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, Batch
 
@@ -46,14 +46,14 @@ class Quarantine:
             self._append_missing(source._storage.read(QUARANTINE_SUFFIX))
 
     def newest_versions(self, topic_id: str) -> DataFrame | None:
-        """Return the newest quarantined version of each key as (KEY_COLUMN, POISON); None without a quarantine."""
+        """Return the newest quarantined version of each key as (KEY_COLUMN, QUARANTINED); None without a quarantine."""
         if not self._exists():
             return None
         entries = self._storage.read(QUARANTINE_SUFFIX).where(F.col("topic_id") == topic_id)
         # A key that could not be decoded belongs to no row, although its bytes may equal the text of another key.
         entries = entries.where(F.col("key").isNotNull() & ~F.col("reason").isin(*UNREADABLE_KEY))
         key = F.coalesce(KEY_COLUMN, F.col("key").cast("string"))
-        return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(POISON))
+        return entries.groupBy(key.alias(KEY_COLUMN)).agg(F.max(F.struct(*VERSION_COLUMNS)).alias(QUARANTINED))
 
     def _append_missing(self, rows: DataFrame) -> None:
         if self._exists():

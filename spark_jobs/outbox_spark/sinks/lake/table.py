@@ -38,7 +38,7 @@ from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
 from outbox_spark.sinks.lake.ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.merge_sql import (
-    POISON,
+    QUARANTINED,
     READABLE,
     STATE_TYPES,
     Merge,
@@ -155,10 +155,10 @@ class LakeTable(NoEarlyStaging, ABC):
             self._commit_progress(progress)
             return 0, 0
         rows = self._source(batch, flag_other_keys=bool(batch.counts.quarantined))
-        merge = self._merge_for(batch, filled, has_poison=POISON in rows.columns)
+        merge = self._merge_for(batch, filled, has_quarantined=QUARANTINED in rows.columns)
         with self._temporary_view(rows) as source:
             changes = self._commit_merge(merge, source, progress)
-        if self._mode is Mode.HARD_DELETE and not merge.filled and not merge.has_poison:
+        if self._mode is Mode.HARD_DELETE and not merge.filled and not merge.has_quarantined:
             return changes.inserted + changes.updated, changes.deleted
         upserts, deleted = self._count_changed(batch)
         return upserts, deleted + changes.deleted
@@ -172,9 +172,11 @@ class LakeTable(NoEarlyStaging, ABC):
         if stored is not None:
             new = history.without(new, stored)
         touched = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
-        poison = self._quarantine.newest_versions(batch.committed.topic_id)
+        quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
         touched = (
-            touched.withColumn(POISON, _no_version()) if poison is None else touched.join(poison, KEY_COLUMN, "left")
+            touched.withColumn(QUARANTINED, _no_version())
+            if quarantined is None
+            else touched.join(quarantined, KEY_COLUMN, "left")
         )
         deletions = self._ledger.entries() if self._ledger.exists() else None
         rows = history.timeline(new, stored, deletions, touched).persist(StorageLevel.MEMORY_AND_DISK)
@@ -184,7 +186,7 @@ class LakeTable(NoEarlyStaging, ABC):
             if first:
                 return self._commit_first(self._first_rows(changed, batch), progress).inserted, ended
             with self._temporary_view(changed) as source:
-                merge = self._merge_for(batch, filled, has_poison=False)
+                merge = self._merge_for(batch, filled, has_quarantined=False)
                 return self._commit_merge(merge, source, progress).inserted, ended
         finally:
             rows.unpersist()
@@ -200,21 +202,21 @@ class LakeTable(NoEarlyStaging, ABC):
             readable = self._ledger.without_deleted(readable)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable = readable.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
-        poison = self._quarantine.newest_versions(batch.committed.topic_id)
-        if poison is None:
+        quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
+        if quarantined is None:
             return readable.withColumn(STALE_COLUMN, F.lit(False))
-        both = readable.join(poison, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
-        newer = F.col(POISON) > F.struct(*VERSION_COLUMNS)
+        both = readable.join(quarantined, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
+        newer = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
         flags = {READABLE: F.coalesce(READABLE, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
         return both.withColumns({STALE_COLUMN: F.coalesce(newer, F.lit(False)), **flags}).where(
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
-    def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_poison: bool) -> Merge:
+    def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_quarantined: bool) -> Merge:
         names = table_columns(batch.columns, self._mode)
         removed = sorted(set(self._storage.column_types()) - {name.lower() for name in names})
         stored = [self._storage.stored_names.get(name, name) for name in names]
-        return Merge(self._mode, stored, removed, filled, has_poison)
+        return Merge(self._mode, stored, removed, filled, has_quarantined)
 
     def _first_rows(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """Select the columns of the table, with the documentation of the fields as comments."""

@@ -57,7 +57,7 @@ class HistoryMerge(Merge):
         )
 
     def close_rows(self) -> Composed:
-        """Set the changed ends of stored versions; returns the number of versions that a deletion ended.
+        """Update `_valid_to` of stored versions where it changed; return the number of versions that a deletion ended.
 
         Executed before the new versions are inserted, because only one version of a key may have no end.
         """
@@ -81,7 +81,7 @@ class HistoryMerge(Merge):
             "{ends} insert into {target} ({names}, {own}) select {values}, s.ends is null and {is_stale}, "
             "s._timestamp, s.ends from {ended} s where {good} order by {staged}"
         ).format(
-            ends=SQL("") if self.first else self._ends(),
+            ends=SQL("") if self.is_new_table else self._ends(),
             target=self.tables.target,
             names=identifiers(names),
             own=identifiers([STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]),
@@ -98,7 +98,7 @@ class HistoryMerge(Merge):
 
     def _ended(self) -> Composed:
         """Return the staged rows with their ends. For a new table one pass over staging in the order of the keys."""
-        if self.first:
+        if self.is_new_table:
             return SQL(
                 "(select s.*, lead(s._timestamp) over (partition by {key} order by {version}) as ends "
                 "from {staging} s where s._reason is null)"

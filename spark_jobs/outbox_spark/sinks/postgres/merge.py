@@ -13,22 +13,30 @@ from outbox_spark.sinks.postgres.statements import Statements
 
 
 def apply_staged(
-    connection: Connection, tables: Statements, staging: Identifier, counts: StagedCounts, topic_id: str, *, first: bool
+    connection: Connection,
+    tables: Statements,
+    staging: Identifier,
+    counts: StagedCounts,
+    topic_id: str,
+    *,
+    is_new_table: bool,
 ) -> Written:
-    """Apply quarantine, deletions, rows and stale flags. `first`: the table was just created and has no key yet."""
+    """Apply quarantine, deletions, rows and stale flags. A new table was just created and has no key yet."""
     quarantined = 0
-    if counts.quarantined or not first:  # a new table is filled without a join of the staged rows
+    if counts.quarantined or not is_new_table:  # a new table is filled without a join of the staged rows
         analyze(connection, staging)
     if counts.quarantined:
-        plain = Merge(tables, staging, topic_id, first, ledger=False, poison=False)
+        plain = Merge(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
         quarantined = connection.execute(plain.merge_quarantine()).rowcount
-    poison = _has_rows(connection, tables.quarantine)
-    ledger = not first and _has_rows(connection, tables.tombstones)
+    has_quarantine = _has_rows(connection, tables.quarantine)
+    has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
-        history = HistoryMerge(tables, staging, topic_id, first, ledger, poison)
+        history = HistoryMerge(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
         written = _add_versions(connection, history, counts)
     else:
-        written = _change_rows(connection, Merge(tables, staging, topic_id, first, ledger, poison), counts)
+        written = _change_rows(
+            connection, Merge(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
+        )
     return written.plus(Written(quarantined=quarantined))
 
 
@@ -37,11 +45,11 @@ def _change_rows(connection: Connection, merge: Merge, counts: StagedCounts) -> 
     if counts.tombstones:
         # The ledger skips tombstones older than their row, so it is written before the rows are deleted or marked.
         tombstones = connection.execute(merge.merge_tombstones()).rowcount
-        if not merge.first:
+        if not merge.is_new_table:
             deletes = connection.execute(merge.delete_rows()).rowcount
     if counts.rows:
         upserts = connection.execute(merge.merge_rows()).rowcount
-        if merge.ledger:
+        if merge.has_ledger:
             connection.execute(merge.remove_superseded_tombstones())
     _finish(connection, merge, counts)
     return Written(upserts, deletes, tombstones)
@@ -49,12 +57,12 @@ def _change_rows(connection: Connection, merge: Merge, counts: StagedCounts) -> 
 
 def _add_versions(connection: Connection, history: HistoryMerge, counts: StagedCounts) -> Written:
     rows, tombstones, deletes = counts.rows, counts.tombstones, 0
-    if not history.first:
+    if not history.is_new_table:
         known_rows, known_tombstones = (connection.execute(s).rowcount for s in history.remove_known())
         rows, tombstones = rows - known_rows, tombstones - known_tombstones
     if tombstones:
         connection.execute(history.merge_tombstones())
-    if (rows or tombstones) and not history.first:
+    if (rows or tombstones) and not history.is_new_table:
         (deletes,) = connection.execute(history.close_rows()).fetchone() or (0,)
     if rows:
         connection.execute(history.merge_rows())
@@ -64,7 +72,7 @@ def _add_versions(connection: Connection, history: HistoryMerge, counts: StagedC
 
 def _finish(connection: Connection, merge: Merge, counts: StagedCounts) -> None:
     """Add the keys of a new table, and flag rows that are older than the batch's quarantined records."""
-    for statement in merge.tables.add_keys() if merge.first else ():
+    for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:
         connection.execute(merge.flag_stale())

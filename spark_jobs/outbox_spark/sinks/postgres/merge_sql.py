@@ -21,11 +21,11 @@ class Merge:
     tables: Statements
     staging: Identifier
     topic_id: str
-    first: bool
+    is_new_table: bool
     """The table was just created: it has no rows, and its ledger no entries."""
-    ledger: bool
+    has_ledger: bool
     """The ledger has entries."""
-    poison: bool
+    has_quarantine: bool
     """The quarantine has entries, so rows may be stale when they are written."""
 
     def merge_quarantine(self) -> Composed:
@@ -59,7 +59,7 @@ class Merge:
             names=identifiers(names),
             values=identifiers(names, "s"),
             tombstone=TOMBSTONE,
-            unless=SQL("") if self.first else unless,
+            unless=SQL("") if self.is_new_table else unless,
             assignments=assign(METADATA_COLUMNS),
         )
 
@@ -89,10 +89,10 @@ class Merge:
         faster, without row locks. Rows are sorted by key so that the index is filled from left to right; a new table
         gets its index afterwards.
         """
-        if self.first:
+        if self.is_new_table:
             return self._insert()
         newer = SQL("and not exists (select from {} r where r.{key} = s.{key} and {} >= {})")
-        sources = [self.tables.target, *([self.tables.tombstones] if self.ledger else [])]
+        sources = [self.tables.target, *([self.tables.tombstones] if self.has_ledger else [])]
         unless = [newer.format(t, version("r"), version("s"), key=Identifier(KEY_COLUMN)) for t in sources]
         names = [*(column.name for column in self.tables.columns), *METADATA_COLUMNS, STALE_COLUMN]
         cleared = [*self.tables.extra, *([DELETED_AT_COLUMN] if self._soft else [])]
@@ -137,7 +137,11 @@ class Merge:
 
     def is_stale(self) -> Composed:
         """Return the condition that a staged row is older than a quarantined record of its key."""
-        return self.tables.newer_poison("s", self.topic_id) if self.poison else SQL("{}").format(Literal(False))
+        return (
+            self.tables.newer_quarantined("s", self.topic_id)
+            if self.has_quarantine
+            else SQL("{}").format(Literal(False))
+        )
 
     def _names(self) -> dict[str, Composable]:
         return {

@@ -149,7 +149,7 @@ class Statements:
             SQL("create index on {quarantine} ({key}) where {key} is not null").format(**names),
         ]
 
-    def newer_poison(self, alias: str, topic_id: str) -> Composed:
+    def newer_quarantined(self, alias: str, topic_id: str) -> Composed:
         """Return the condition that the quarantine has a newer record of the key of `alias`."""
         return SQL(
             "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {bad} > {row})"

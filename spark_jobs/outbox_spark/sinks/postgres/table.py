@@ -291,8 +291,8 @@ class PostgresTable:
         return counts
 
     def _merge(self, tables: Statements, staging: Staging, counts: StagedCounts, batch: Batch) -> Written:
-        topic_id, first = batch.committed.topic_id, batch.previous is None
-        written = apply_staged(self._connection, tables, staging.name, counts, topic_id, first=first)
+        topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
+        written = apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
         write_progress(self._connection, tables, batch.committed)
         return written
 
