@@ -75,27 +75,23 @@ final class MessageReader {
               + " connector");
     }
     byte[] bytes = content == null ? new byte[0] : Bytes.of(content);
-    Map<String, Member> members = new LinkedHashMap<>();
-    boolean parsed = false;
+    Map<String, Member> parsed = null;
     InvalidRowException problem = null;
     try {
-      parse(bytes, members);
-      parsed = true;
-      validate(members, transactional);
+      parsed = parse(bytes);
+      validate(parsed, transactional);
     } catch (InvalidRowException e) {
       problem = e;
     }
-    if (!parsed) {
-      members.clear();
-    }
+    Map<String, Member> members = parsed == null ? Map.of() : parsed;
     return new OutboxRow(
-        new MessageColumns(parsed ? members : null, bytes, problem, placements),
+        new MessageColumns(parsed, bytes, problem, placements),
         text(members, id),
         text(members, key),
         text(members, aggregateType),
         text(members, eventType),
         schemaVersion == null ? null : text(members, schemaVersion),
-        parsed ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
+        parsed != null ? payload(members) : new String(bytes, StandardCharsets.UTF_8),
         members.containsKey(headers) ? members.get(headers).json() : null,
         eventTime.format(text(members, timestamp), null),
         sequence,
@@ -103,12 +99,11 @@ final class MessageReader {
         commitMillis);
   }
 
-  /** Add the members in order. */
-  private static void parse(byte[] content, Map<String, Member> members)
-      throws InvalidRowException {
+  /** Return the members in order. */
+  private static Map<String, Member> parse(byte[] content) throws InvalidRowException {
     try {
       String text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(content)).toString();
-      parseObject(text, members);
+      return parseObject(text);
     } catch (CharacterCodingException e) {
       throw invalid("the content is not UTF-8");
     } catch (JsonProcessingException e) {
@@ -119,8 +114,9 @@ final class MessageReader {
     }
   }
 
-  private static void parseObject(String text, Map<String, Member> members)
+  private static Map<String, Member> parseObject(String text)
       throws IOException, InvalidRowException {
+    Map<String, Member> members = new LinkedHashMap<>();
     try (JsonParser parser = Json.FACTORY.createParser(text)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
         throw invalid("the content is not a JSON object");
@@ -133,6 +129,7 @@ final class MessageReader {
       if (parser.nextToken() != null) {
         throw invalid("text after the JSON object");
       }
+      return members;
     }
   }
 
