@@ -1,11 +1,11 @@
 """Compares a table with its topic, while the topic is written to and compacted.
 
-According to its offsets, the table has read everything below C. A live record below C is proof: the table must show it
-or something newer. A key without a record is no proof. Its record below C may have been replaced by one above C after the
-scan began, and compacted away before the scan reached it. The scan therefore continues in passes: from C to the current
-end, from there to the end after that, and so on. A record that replaced one of a pass was appended before that pass was
-read, so it is in one of the next passes. When a pass is empty, or so young that `min.compaction.lag.ms` protects all
-its records, no record can have been missed, and a key that is in no pass is no longer in the topic.
+According to its offsets, the table has read everything below C. A live record below C is proof: the table must show
+it or something newer. A key without a record is no proof. Its record below C may have been replaced by one above C
+after the scan began, and compacted away before the scan reached it. The scan therefore continues in passes: from C to
+the current end, from there to the end after that, and so on. A record that replaced one of a pass was appended before
+that pass was read, so it is in one of the next passes. When a pass is empty, or so young that `min.compaction.lag.ms`
+protects all its records, no record can have been missed, and a key that is in no pass is no longer in the topic.
 """
 
 from __future__ import annotations
