@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 ROUTER = "io.outboxkit.smt.OutboxRouter"
 EVENT_ROUTER = "io.debezium.transforms.outbox.EventRouter"
@@ -101,16 +102,16 @@ def producer_setting(config: Mapping[str, str], key: str) -> int:
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield keys whose value is an Avro schema as JSON text, with that text."""
     for key, value in config.items():
-        if value.startswith(("{", "[")) and '"type"' in value and _is_json(value):
+        if value.startswith(("{", "[")) and '"type"' in value and parsed(value) is not None:
             yield key, value
 
 
-def _is_json(text: str) -> bool:
+def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of a JSON text, None where it is not JSON."""
     try:
-        json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError:
-        return False
-    return True
+        return None
 
 
 def transforms(config: Mapping[str, str]) -> list[Transform]:

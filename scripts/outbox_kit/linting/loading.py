@@ -44,15 +44,6 @@ def lint_files(
 
     A file that cannot be read is a failed check. If no file can be read, no rule is evaluated.
     """
-    inputs, errors = _read_inputs(files, environment, overrides or Overrides())
-    checks = lint(inputs, (*RULES, *extra_rules)) if inputs else []
-    if errors:
-        checks = [check for check in checks if check.id != FILES or check.status is not Status.PASS]
-    return [*errors, *checks]
-
-
-def _read_inputs(files: Iterable[Path], environment: str, overrides: Overrides) -> tuple[list[LintInput], list[Check]]:
-    """Return the inputs that can be read, and a failed check for each file that cannot."""
     inputs: list[LintInput] = []
     errors: list[Check] = []
     for path in dict.fromkeys(Path(os.path.relpath(file.resolve())) for file in files):
@@ -61,7 +52,10 @@ def _read_inputs(files: Iterable[Path], environment: str, overrides: Overrides) 
         except ConfigurationError as error:
             expected = "a file that can be read"
             errors.append(Check(FILES, Status.FAIL, error.message, expected, error.hint, Severity.ERROR))
-    return inputs, list(dict.fromkeys(errors))
+    checks = lint(inputs, (*RULES, *extra_rules)) if inputs else []
+    if errors:
+        checks = [check for check in checks if check.id != FILES or check.status is not Status.PASS]
+    return [*dict.fromkeys(errors), *checks]
 
 
 def read_input(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> LintInput:
@@ -107,7 +101,9 @@ def _validated(values: Values) -> Environment:
             return Environment.model_validate(_filled(values.data, (), attempts))
         except ValidationError as error:
             rejected = {_location(values.data, problem["loc"]) for problem in error.errors()}
-            if stand_in == STAND_INS[-1] or not all(_has_expression(values, location) for location in rejected):
+            if stand_in == STAND_INS[-1] or not all(
+                EXPRESSION.search(str(values.at(location))) for location in rejected
+            ):
                 raise failure(validation_problems(Environment, values, error)) from None
             attempts |= {location: attempts.get(location, 0) + 1 for location in rejected}
     raise AssertionError("the last stand-in returns or raises")
@@ -142,8 +138,3 @@ def _location(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML
             continue
         keys.append(key)
     return tuple(keys)
-
-
-def _has_expression(values: Values, location: Location) -> bool:
-    value = values.at(location)
-    return isinstance(value, str) and EXPRESSION.search(value) is not None

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,17 +149,20 @@ def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - 
 
 
 def _simplified(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
+    if not isinstance(node, dict):
+        return _rebuilt(node, _simplified)
+    retained = {key: value for key, value in node.items() if not key.startswith("__") and key != "namespace"}
+    simple = _rebuilt(retained, _simplified)
+    return simple["type"] if simple.keys() == {"type"} and isinstance(simple["type"], str) else simple
+
+
+def _rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
+    """Apply `change` to the values in `node`. A default is data, not a schema."""
     if isinstance(node, list):
-        return [_simplified(item) for item in node]
+        return [change(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # A default is data, not a schema.
-    retained = {
-        key: value if key == "default" else _simplified(value)
-        for key, value in node.items()
-        if not key.startswith("__") and key != "namespace"
-    }
-    return retained["type"] if retained.keys() == {"type"} and isinstance(retained["type"], str) else retained
+    return {key: value if key == "default" else change(value) for key, value in node.items()}
 
 
 def fingerprint(text: str) -> str:
@@ -174,10 +177,5 @@ def without_docs(text: str) -> str:
 
 
 def _strip(node: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(node, list):
-        return [_strip(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    # A default is data: a key "doc" in it is retained.
-    retained = {key: value for key, value in node.items() if key != "doc"}
-    return {key: value if key == "default" else _strip(value) for key, value in retained.items()}
+    is_object = isinstance(node, dict)
+    return _rebuilt({key: node[key] for key in node if key != "doc"} if is_object else node, _strip)

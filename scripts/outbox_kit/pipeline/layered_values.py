@@ -135,7 +135,9 @@ def read_mapping(path: Path) -> Values:
 
     Raises ConfigurationError, which never quotes a line of the file: it may contain a secret.
     """
-    text = read_text(path, f"cannot read {path}", _other_files(path))
+    names = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
+    hint = f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; found {names}' if names else ''}"
+    text = read_text(path, f"cannot read {path}", hint)
     try:
         loader = _UniqueKeyLoader(text)
         node = loader.get_single_node()
@@ -151,11 +153,6 @@ def read_mapping(path: Path) -> Values:
         raise ConfigurationError(f"{path}: expected a mapping, found {type(data).__name__}", "see docs/pipeline.md")
     lines = {location: f"{path}:{line}" for location, line in _lines(node, ())}
     return Values(data, {**lines, (): f"{path}:1"})
-
-
-def _other_files(path: Path) -> str:
-    names = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
-    return f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; found {names}' if names else ''}"
 
 
 def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:

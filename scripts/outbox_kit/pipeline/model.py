@@ -10,9 +10,19 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from outbox_kit.pipeline import names
 from outbox_kit.pipeline.materialization import Materialization
-from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
+from outbox_kit.pipeline.names import (
+    CLOUDEVENTS,
+    EventType,
+    HeaderNames,
+    Identifier,
+    Model,
+    QualifiedTable,
+    SlotName,
+    TopicPart,
+    UriReference,
+    reject_reserved,
+)
 
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, with a topic and schema of its own."""
@@ -65,10 +75,10 @@ class Source(Model):
         description="Column (text or integer) with the registry version of the payload's schema; null for the latest "
         "version that accepts the payload, or the only version with `payload: avro`. Required with `payload: avro`.",
     )
-    header_columns: dict[Identifier, str] = Field(
+    header_columns: HeaderNames = Field(
         default={}, description="Columns that become record headers: header name by column."
     )
-    cloudevents_source: str | None = Field(
+    cloudevents_source: UriReference | None = Field(
         default=None,
         description="Adds CloudEvents headers (`ce_id`, `ce_type`, ...) to records, with this URI reference as "
         "`ce_source`.",
@@ -84,26 +94,11 @@ class Source(Model):
         "Debezium skips a truncate in either case.",
     )
 
-    @field_validator("header_columns")
-    @classmethod
-    def valid_header_names(cls, columns: dict[str, str]) -> dict[str, str]:
-        """Require unique names that the contract does not use."""
-        names.validate_names(columns)
-        return columns
-
-    @field_validator("cloudevents_source")
-    @classmethod
-    def uri_reference(cls, source: str | None) -> str | None:
-        """Require a URI reference that is not empty, as CloudEvents 1.0.2 does."""
-        if source is not None:
-            names.validate_source(source)
-        return source
-
     @model_validator(mode="after")
     def no_cloudevents_names(self) -> Source:
         """Reject names that CloudEvents uses."""
         if self.cloudevents_source is not None:
-            names.validate_cloudevents_names(self.header_columns)
+            reject_reserved(self.header_columns, CLOUDEVENTS, "cloudevents_source sets it")
         return self
 
     @property

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from outbox_kit.record_headers import CONTRACT_HEADERS
 
@@ -40,10 +40,10 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def validate_names(columns: Mapping[str, str]) -> None:
+def _validate_names(columns: dict[str, str]) -> dict[str, str]:
     """Check header names by column: unique, not reserved. Raises ValueError."""
-    _reject_reserved(columns, CONTRACT_HEADERS, "every record has it")
-    _reject_reserved(columns, DEAD_LETTER, "dead letters have it")
+    reject_reserved(columns, CONTRACT_HEADERS, "every record has it")
+    reject_reserved(columns, DEAD_LETTER, "dead letters have it")
     counts = Counter(columns.values())
     for column, name in columns.items():
         if NAME.fullmatch(name) is None:
@@ -52,24 +52,25 @@ def validate_names(columns: Mapping[str, str]) -> None:
         if counts[name] > 1:
             duplicates = ", ".join(key for key, value in columns.items() if value == name)
             raise ValueError(f"columns {duplicates} have the same header {name!r}")
+    return columns
 
 
-def validate_cloudevents_names(columns: Mapping[str, str]) -> None:
-    """Reject names of CloudEvents headers. Raises ValueError."""
-    _reject_reserved(columns, CLOUDEVENTS, "cloudevents_source sets it")
-
-
-def _reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reason: str) -> None:
+def reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reason: str) -> None:
     for column, name in columns.items():
         if name in reserved:
             raise ValueError(f"{name!r}, the header of column {column}, is reserved: {reason}; choose another name")
 
 
-def validate_source(text: str) -> None:
-    """Check that the text is a URI reference that is not empty. Raises ValueError."""
+def _validate_uri(text: str) -> str:
+    """Check that the text is a URI reference that is not empty, as CloudEvents 1.0.2 does. Raises ValueError."""
     first = re.split(r"[/?#]", text, maxsplit=1)[0]
     scheme, colon, rest = first.partition(":")
     legal = text and REFERENCE.fullmatch(ADDRESS.sub("", text))
     if not legal or (colon and SCHEME.fullmatch(scheme) is None) or (colon and first == text and not rest):
         msg = "must be a URI reference (RFC 3986) such as /library, urn:shop:library or https://shop.example/library"
         raise ValueError(msg)
+    return text
+
+
+HeaderNames = Annotated[dict[Identifier, str], AfterValidator(_validate_names)]
+UriReference = Annotated[str, AfterValidator(_validate_uri)]

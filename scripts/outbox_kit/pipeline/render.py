@@ -12,7 +12,7 @@ from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, TemplateNot
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
-from outbox_kit.pipeline.lock import Lock
+from outbox_kit.pipeline.lock import Lock, LockedSchema
 from outbox_kit.pipeline.model import Aggregate, Pipeline
 from outbox_kit.pipeline.schema_references import inlined
 
@@ -32,7 +32,7 @@ def render_connector(
     loader = FileSystemLoader(folders)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
-    jinja.filters["tojson"] = _to_json
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_refuse)
     jinja.globals["refuse"] = _refuse_pipeline
     try:
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
@@ -53,10 +53,6 @@ def own_templates() -> Path:
     package = Path(__file__).resolve().parents[1]
     installed = package / "templates"
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
-
-
-def _to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_refuse)
 
 
 def _refuse(value: object) -> object:
@@ -113,7 +109,7 @@ def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
     }
 
 
-def _versions(aggregate: Aggregate, locked: list[Any]) -> list[dict[str, str]]:
+def _versions(aggregate: Aggregate, locked: list[LockedSchema]) -> list[dict[str, str]]:
     if aggregate.schema_file is None:
         return []
     if not locked:

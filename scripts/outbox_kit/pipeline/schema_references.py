@@ -53,24 +53,19 @@ class _Resolver:
         self._paths = [path for path in dict.fromkeys(aggregate.references) if path != self._main]
         self._definitions = {path: read_definition(path) for path in [*self._paths, self._main]}
         self._names = {path: used_and_defined(definition) for path, definition in self._definitions.items()}
-        self._owners = dict(self._owned())
+        self._owners: dict[str, Path] = {}
+        for path, (_, defined) in self._names.items():
+            for name in defined:
+                if name in self._owners:
+                    message = f"schema file {path}: {name} is also defined in {self._owners[name]}"
+                    raise ConfigurationError(message, "remove one of the two definitions")
+                self._owners[name] = path
         self._reject_mixed_namespaces()
 
     def resolved(self) -> list[NamedSchema]:
         """Return every needed file in dependency order, the aggregate's schema last."""
         order = list(self._visit(self._main, [], set()))
         return [self._named(path, order[:position]) for position, path in enumerate(order)]
-
-    def _owned(self) -> Iterator[tuple[str, Path]]:
-        """Yield every defined name with its file."""
-        files: dict[str, Path] = {}
-        for path, (_, defined) in self._names.items():
-            for name in defined:
-                if name in files:
-                    message = f"schema file {path}: {name} is also defined in {files[name]}"
-                    raise ConfigurationError(message, "remove one of the two definitions")
-                files[name] = path
-                yield name, path
 
     def _reject_mixed_namespaces(self) -> None:
         """Reject types without namespace besides others: within a namespace Avro cannot express such a name."""

@@ -2,8 +2,7 @@
 
 from outbox_kit.verification.html import to_html
 from outbox_kit.verification.junit import to_junit
-from outbox_kit.verification.report import FORMAT, Report, to_json
+from outbox_kit.verification.report import FORMAT, Report, StatusChanges, to_json
 from outbox_kit.verification.run import verify
-from outbox_kit.verification.status_changes import StatusChanges
 
 __all__ = ["FORMAT", "Report", "StatusChanges", "to_html", "to_json", "to_junit", "verify"]

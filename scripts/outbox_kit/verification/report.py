@@ -46,3 +46,20 @@ def worst(checks: list[Check]) -> Status:
 def to_json(checks: list[Check]) -> dict[str, Any]:
     """Return `{"format": 1, "checks": [...]}`, one object per check."""
     return {"format": FORMAT, "checks": [dataclasses.asdict(check) for check in checks]}
+
+
+class StatusChanges:
+    """Compares the checks of each run with those of the previous one, for `outbox verify --every`."""
+
+    def __init__(self) -> None:
+        self._previous: dict[str, Status] = {}
+
+    def since_last_run(self, checks: list[Check]) -> list[str]:
+        """Return one line per check whose status changed; in the first run, per check that did not pass."""
+        lines = []
+        for check in checks:
+            previous = self._previous.get(check.id, Status.PASS)
+            if check.status is not previous:
+                lines.append(f"{check.id}: {previous} → {check.status}: {check.seen}")
+        self._previous = {check.id: check.status for check in checks}
+        return lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -66,12 +66,9 @@ class Snapshot:
         return self.connect.value.observed.actual.config if self.connect.value else None
 
 
-@contextmanager
-def database(deployment: Deployment) -> Iterator[postgres_client.Connection]:
+def database(deployment: Deployment) -> AbstractContextManager[postgres_client.Connection]:
     """Connect to the source database with the verifier's login. Raises UnreachableError, RejectedError."""
-    source = deployment.environment.source
-    with postgres_client.connected(source, source.verifier) as connection:
-        yield connection
+    return postgres_client.connected(deployment.environment.source, deployment.environment.source.verifier)
 
 
 def read_snapshot(deployment: Deployment, lock: Lock, progress: Progress) -> Snapshot:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, schema_versions
+from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parsed, schema_versions
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline import UNKNOWN
@@ -81,8 +80,5 @@ def schemas(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _is_record(text: str) -> bool:
-    try:
-        definition = json.loads(text)
-    except json.JSONDecodeError:
-        return False
+    definition = parsed(text)
     return isinstance(definition, dict) and definition.get("type") == "record"

@@ -75,13 +75,11 @@ def known_target(lint_input: LintInput) -> Iterator[Finding]:
 )
 def table_columns(lint_input: LintInput) -> Iterator[Finding]:
     for name in dict.fromkeys(entry.aggregate for entry in lint_input.pipeline.materializations):
-        for problem in _column_problems(_fields(lint_input.pipeline.aggregates[name])):
+        aggregate = lint_input.pipeline.aggregates[name]
+        fields = [] if schema_error(aggregate) is not None else json.loads(inlined(aggregate))["fields"]
+        for problem in _column_problems(fields):
             remedy = "rename the field, or choose another type, before the first record is written"
             yield violation(f"aggregate {name}: {problem}", "a field that can be a column", remedy)
-
-
-def _fields(aggregate: Aggregate) -> list[dict[str, Any]]:
-    return [] if schema_error(aggregate) is not None else list(json.loads(inlined(aggregate))["fields"])
 
 
 def _column_problems(fields: list[dict[str, Any]]) -> Iterator[str]:

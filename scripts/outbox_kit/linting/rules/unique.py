@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 
 from outbox_kit.connector_config import MESSAGE_PREFIXES
 from outbox_kit.linting.lint_input import LintInput
@@ -42,14 +43,10 @@ def _cluster(lint_input: LintInput) -> Hashable:
     return lint_input.environment.kafka.bootstrap_servers
 
 
-def _message_prefixes(lint_input: LintInput) -> list[tuple[Hashable, str]]:
+def _sources(lint_input: LintInput, *, messages: bool) -> list[tuple[Hashable, str]]:
     prefix = lint_input.config.get(MESSAGE_PREFIXES)
-    return [(_database(lint_input), prefix)] if prefix else []
-
-
-def _outbox_tables(lint_input: LintInput) -> list[tuple[Hashable, str]]:
-    has_table = not lint_input.config.get(MESSAGE_PREFIXES)
-    return [(_database(lint_input), lint_input.pipeline.source.table)] if has_table else []
+    name = prefix or lint_input.pipeline.source.table
+    return [(_database(lint_input), name)] if bool(prefix) is messages else []
 
 
 def _materialized_tables(lint_input: LintInput) -> Iterator[tuple[Hashable, str]]:
@@ -86,10 +83,10 @@ _unique(
 )
 _unique(
     "outbox table",
-    _outbox_tables,
+    partial(_sources, messages=False),
     "each row would be sent twice, and each pipeline would write dead letters for the other's types",
 )
-_unique("message prefix", _message_prefixes, "each message would be sent twice")
+_unique("message prefix", partial(_sources, messages=True), "each message would be sent twice")
 _unique(
     "topic",
     lambda lint_input: [(_cluster(lint_input), name) for name in lint_input.topics],

@@ -66,7 +66,6 @@ def unknown_keys_rule(definitions: Definitions) -> LintRule:
 
 
 def _connector(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
-    """Check the keys of the connector itself."""
     named = [f"{name}." for key in NAMED_PREFIXES for name in items(config.get(key, ""))]
     prefixes = ("transforms.", "predicates.", *(f"{key}." for key in CONVERTERS), *PASSED_THROUGH, *named)
     keys = {key for key in config if not key.startswith(prefixes)}
@@ -74,18 +73,14 @@ def _connector(config: Mapping[str, str], definitions: Definitions) -> Iterator[
 
 
 def _steps(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
-    """Check the keys of transforms and predicates."""
     for kind in ("transforms", "predicates"):
         for alias in items(config.get(kind, "")):
             prefix = f"{kind}.{alias}."
             settings = under(config, prefix)
-            keys = {key for key in settings if not _is_dynamic(settings, key)}
+            # lint.route.keys checks keys that contain the name of an aggregate.
+            has_aggregates = settings.get("type") in AGGREGATE_KEYS
+            keys = {key for key in settings if not (has_aggregates and key.startswith("aggregate."))}
             yield from _unknown(prefix, keys, settings.get("type"), definitions, STEP_KEYS)
-
-
-def _is_dynamic(settings: Mapping[str, str], key: str) -> bool:
-    """Return whether the key contains the name of an aggregate; lint.route.keys checks those."""
-    return key.startswith("aggregate.") and settings.get("type") in AGGREGATE_KEYS
 
 
 def _converters(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
