@@ -103,13 +103,13 @@ def lake(project: Path) -> dict[str, str]:
     return {row["aggregate_id"]: row["title"] for row in rows}
 
 
-def test_the_job_file_holds_no_secret(job: Path, secrets: dict[str, str]) -> None:
+def test_job_file_contains_no_secret(job: Path, secrets: dict[str, str]) -> None:
     text = job.read_text()
     assert variables(text) == [PASSWORD]
     assert secrets[PASSWORD] not in text
 
 
-def test_tables_are_right_though_a_worker_is_lost_meanwhile(
+def test_tables_are_correct_after_a_worker_is_killed(
     job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState, project: Path
 ) -> None:
     """One worker is killed after the first batch: its executor goes with it, and what it had shuffled and cached."""
@@ -134,20 +134,18 @@ def test_tables_are_right_though_a_worker_is_lost_meanwhile(
     assert all(line["spark"]["tasks"] > 0 for line in batches if line["event"] == "batch")
 
 
-def test_the_next_run_has_nothing_to_do(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:
+def test_next_run_reads_nothing(job: Path, cluster: Cluster, secrets: dict[str, str]) -> None:
     driver = cluster.submit("--job", str(job), "--output", "json", secrets=secrets)
     assert {result["status"] for result in driver.results().values()} == {"unchanged"}
 
 
-def test_a_dry_run_beside_it(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_reports_nothing_to_read(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Asks the real broker; starts no Spark. Nothing is new."""
     monkeypatch.setenv(PASSWORD, secrets[PASSWORD])
     assert main(["--job", str(job), "--target", "warehouse", "--dry-run"]) == Exit.DONE
 
 
-def test_rounds_in_a_process_of_their_own_until_sigterm(
-    job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState
-) -> None:
+def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState) -> None:
     """What is written meanwhile arrives; a signal ends it with 0, and Spark's JVM with it."""
     lines, words = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
     command = [sys.executable, "-m", "outbox_spark", "--job", str(job), "--target", "warehouse"]
@@ -183,7 +181,7 @@ def importable(python: Path, *names: str, path: str = "") -> str:
     return done.stdout.strip()
 
 
-def test_the_pythons_have_only_what_they_need(cluster: Cluster) -> None:
+def test_driver_and_executors_have_only_required_packages(cluster: Cluster) -> None:
     """What the cases above stand on."""
     kafka, ours = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
     names = (*kafka, *ours, "fastavro")

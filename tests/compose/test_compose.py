@@ -67,7 +67,7 @@ def running(stack: Composed) -> Finished:
     return wait_for("the connector to run", look, seconds=ARRIVE_SECONDS, every=1.0)
 
 
-def test_deployed_verified_and_without_changes(stack: Composed) -> None:
+def test_verify_and_plan_report_no_changes_after_apply(stack: Composed) -> None:
     verified = stack.outbox("verify")
     assert verified.code == 0, verified.words
     planned = stack.outbox("plan")
@@ -75,7 +75,7 @@ def test_deployed_verified_and_without_changes(stack: Composed) -> None:
     assert "no changes" in planned.stderr
 
 
-def test_every_container_is_bounded_and_local(stack: Composed) -> None:
+def test_every_container_has_limits_and_local_ports(stack: Composed) -> None:
     for service in SERVICES:
         attributes = stack.container(service).attrs
         bindings = [each for ports in attributes["HostConfig"]["PortBindings"].values() for each in ports]
@@ -86,7 +86,7 @@ def test_every_container_is_bounded_and_local(stack: Composed) -> None:
         assert attributes["Config"]["User"] == "outbox", service
 
 
-def test_rows_become_a_table_by_the_job_in_a_container_and_by_the_one_outside(stack: Composed) -> None:
+def test_materializes_the_same_table_in_and_outside_a_container(stack: Composed) -> None:
     kept, changed, removed = (str(uuid4()) for _ in range(3))
     events = {send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (kept, changed, removed)}
     arrived(stack, events)
@@ -105,7 +105,7 @@ def test_rows_become_a_table_by_the_job_in_a_container_and_by_the_one_outside(st
     assert stack.rows(query) == sorted([(kept, Decimal("1.10")), (changed, Decimal("2.20"))])
 
 
-def test_a_worker_that_is_killed_while_rows_flow_loses_and_doubles_nothing(stack: Composed) -> None:
+def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: Composed) -> None:
     with stack.deployment() as deployment:
         status = deployment.connect.status("library-outbox")
     assert status is not None
@@ -150,7 +150,7 @@ def test_a_worker_that_is_killed_while_rows_flow_loses_and_doubles_nothing(stack
     stack.wait_healthy(worker)
 
 
-def test_a_registry_that_is_restarted_still_knows_the_old_records(stack: Composed) -> None:
+def test_restarted_registry_returns_old_schemas(stack: Composed) -> None:
     key = str(uuid4())
     old = send(stack.source_dsn, "book", key, book(key, title="before"))
     arrived(stack, {old})
@@ -170,7 +170,7 @@ def test_a_registry_that_is_restarted_still_knows_the_old_records(stack: Compose
     assert verified.code == 0, verified.words
 
 
-def test_the_chain_of_transforms_reaches_the_registry_from_its_container(stack: Composed) -> None:
+def test_transform_chain_connects_to_the_registry_in_a_container(stack: Composed) -> None:
     """Its converter asks the registry; the tool's own address of it leads nowhere in there."""
     path = stack.project / "connectors" / "chain.yaml"
     path.write_text(yaml.safe_dump(CHAIN))
@@ -179,7 +179,7 @@ def test_the_chain_of_transforms_reaches_the_registry_from_its_container(stack: 
         assert done.code == 0, done.words
 
 
-def test_stopped_in_order_and_started_again_nothing_is_lost(stack: Composed) -> None:
+def test_keeps_all_rows_over_stop_and_start(stack: Composed) -> None:
     key = str(uuid4())
     arrived(stack, {send(stack.source_dsn, "book", key, book(key))})
     stopped = stack.command("stop")
@@ -201,7 +201,7 @@ def key_of(message: Message) -> str:
     return key.decode()
 
 
-def test_the_images_are_as_the_documents_say(stack: Composed) -> None:
+def test_images_have_the_documented_sizes_and_users(stack: Composed) -> None:
     """User and size of each image in docs/containers.md; a tenth more or less is another Debian."""
     text = (REPOSITORY / "docs" / "containers.md").read_text()
     rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)

@@ -13,7 +13,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 
 
 @pytest.mark.parametrize(("example", "passed"), [("shop", 3), ("notes", 1)])
-def test_the_examples_component_tests_pass(example: str, passed: int, tmp_path: Path) -> None:
+def test_component_tests_of_the_examples_pass(example: str, passed: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}"]
     done = run(command, EXAMPLES / example)
     assert done.code == 0, done.words

@@ -74,14 +74,14 @@ def wait_sampled(stack: Composed, expression: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("title", "expression"), panels(), ids=[title for title, _ in panels()])
-def test_every_panel_shows_something(stack: Composed, title: str, expression: str) -> None:
+def test_every_panel_returns_data(stack: Composed, title: str, expression: str) -> None:
     del title
     values = [float(each["value"][1]) for each in wait_sampled(stack, expression)]
     assert not any(math.isnan(value) for value in values), values
 
 
 @pytest.mark.parametrize(("name", "expression"), alerts(), ids=[name for name, _ in alerts()])
-def test_every_alert_watches_metrics_that_are_there_and_is_silent(stack: Composed, name: str, expression: str) -> None:
+def test_alerts_use_existing_metrics_and_do_not_fire(stack: Composed, name: str, expression: str) -> None:
     for metric in set(re.findall(r"\b(?:up|[a-z]+_[a-z_]+)\b(?=[{ )\s]|$)", expression)):
         wait_sampled(stack, metric)
     loaded = {rule["name"] for group in ask(stack, "rules")["groups"] for rule in group["rules"]}
@@ -89,14 +89,14 @@ def test_every_alert_watches_metrics_that_are_there_and_is_silent(stack: Compose
     assert samples(stack, expression) == []
 
 
-def test_an_alert_sees_a_worker_that_is_gone(stack: Composed) -> None:
+def test_alert_fires_for_a_missing_worker(stack: Composed) -> None:
     expression = dict(alerts())["ConnectWorkerDown"]
     stack.container("connect-2").kill()
     found = wait_sampled(stack, expression)
     assert [each["metric"]["instance"] for each in found] == ["connect-2:9404"]
 
 
-def test_an_alert_sees_a_connector_that_is_stopped(stack: Composed) -> None:
+def test_alert_fires_for_a_stopped_connector(stack: Composed) -> None:
     done = stack.outbox("--set", "environment.connector.state=stopped", "apply", "--yes")
     assert done.code == 0, done.words
     assert wait_sampled(stack, dict(alerts())["OutboxSlotInactive"])

@@ -52,7 +52,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("service", ["kafka", "postgres"])
-def test_a_server_is_restarted(stack: Composed, service: str, how: str) -> None:
+def test_delivers_all_rows_after_a_server_restart(stack: Composed, service: str, how: str) -> None:
     before = rows(stack)
     if how == "stop":
         stack.container(service).stop(timeout=STOP_SECONDS)
@@ -68,7 +68,7 @@ def test_a_server_is_restarted(stack: Composed, service: str, how: str) -> None:
     assert verified
 
 
-def test_a_start_that_fails_says_why_and_a_later_one_goes_on(stack: Composed) -> None:
+def test_failed_start_reports_the_cause_and_a_later_start_continues(stack: Composed) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         taken = up(stack, REGISTRY_PORT=str(port))
@@ -103,7 +103,7 @@ def green(stack: Composed) -> Seen[bool]:
     return Seen(True if done.code == 0 else None, done.words)
 
 
-def test_three_brokers_go_on_without_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_keeps_running_without_one_of_three_brokers(tmp_path_factory: pytest.TempPathFactory) -> None:
     project = make_project(tmp_path_factory.mktemp("three"))
     variables = {"KAFKA_REPLICATION": "3", "KAFKA_MIN_INSYNC": "2"}
     with composed(project, ("compose.yaml", "three-brokers.yaml"), **variables) as stack:

@@ -49,7 +49,7 @@ def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "outbox"
 
 
-def test_the_checksums_fit(dist: Path) -> None:
+def test_checksums_match_the_files(dist: Path) -> None:
     done = run(["sha256sum", "--check", "--strict", "SHA256SUMS"], dist)
     assert done.code == 0, done.words
     assert len(done.stdout.splitlines()) == 7

@@ -55,7 +55,7 @@ def refused(done: Finished, stack: Composed, *words: str) -> None:
     assert not [secret for secret in [*secrets, WRONG] if secret in text]
 
 
-def test_the_whole_path(stack: Composed) -> None:
+def test_delivers_rows_to_tables(stack: Composed) -> None:
     for command in ("verify", "plan"):
         done = stack.outbox(command)
         assert done.code == 0, done.words
@@ -73,7 +73,7 @@ def test_the_whole_path(stack: Composed) -> None:
     assert inside.code == 0, inside.words
 
 
-def test_no_password_stands_in_a_worker(stack: Composed) -> None:
+def test_worker_config_contains_no_password(stack: Composed) -> None:
     attributes = str(stack.container("connect-1").attrs) + str(stack.container("kafka").attrs)
     with stack.deployment() as deployment:
         attributes += str(deployment.connect.config("library-outbox"))
@@ -88,7 +88,7 @@ def test_no_password_stands_in_a_worker(stack: Composed) -> None:
         ("CONNECT_REST_PASSWORD", ("Kafka Connect at https://127.0.0.1", "HTTP 401")),
     ],
 )
-def test_a_wrong_password_is_refused(stack: Composed, variable: str, words: tuple[str, ...]) -> None:
+def test_rejects_a_wrong_password(stack: Composed, variable: str, words: tuple[str, ...]) -> None:
     refused(stack.outbox("plan", **{variable: WRONG}), stack, *words)
 
 
@@ -99,7 +99,7 @@ def test_a_wrong_password_is_refused(stack: Composed, variable: str, words: tupl
         ("KAFKA_PASSWORD", ("Kafka at 127.0.0.1", "Invalid username or password")),
     ],
 )
-def test_a_job_with_a_wrong_password_is_refused(stack: Composed, variable: str, words: tuple[str, ...]) -> None:
+def test_rejects_a_job_with_a_wrong_password(stack: Composed, variable: str, words: tuple[str, ...]) -> None:
     refused(stack.materialize("--aggregate", "book", **{variable: WRONG}), stack, *words)
 
 
@@ -111,7 +111,7 @@ def test_a_job_with_a_wrong_password_is_refused(stack: Composed, variable: str, 
         ("kafka.client.ssl.ca.location", ("Kafka at 127.0.0.1", "certificate verify failed")),
     ],
 )
-def test_a_server_that_another_authority_signed_is_not_believed(
+def test_rejects_a_server_certificate_of_another_authority(
     stack: Composed, stranger: Path, setting: str, words: tuple[str, ...]
 ) -> None:
     if setting.startswith("kafka"):  # its keys have dots themselves
@@ -124,7 +124,7 @@ def test_a_server_that_another_authority_signed_is_not_believed(
     refused(done, stack, *words)
 
 
-def test_who_comes_without_tls_is_refused(stack: Composed) -> None:
+def test_rejects_connections_without_tls(stack: Composed) -> None:
     plain = ["--set", "environment.source.sslmode=disable", "--set", "environment.source.sslrootcert=null"]
     refused(stack.outbox(*plain, "plan"), stack, "no encryption")
     url = f"environment.connect.url=http://127.0.0.1:{stack.values['CONNECT_1_PORT']}"
@@ -132,7 +132,7 @@ def test_who_comes_without_tls_is_refused(stack: Composed) -> None:
     refused(stack.outbox("--set", url, "--set", workers, "plan"), stack, "Kafka Connect at http://127.0.0.1")
 
 
-def test_a_user_that_may_only_read_cannot_make_a_topic(stack: Composed) -> None:
+def test_rejects_topic_creation_by_a_read_only_user(stack: Composed) -> None:
     spark = {"KAFKA_USER": "spark", "KAFKA_PASSWORD": stack.values["KAFKA_SPARK_PASSWORD"]}
     file = stack.project / "connectors" / "reader.yaml"
     text = (stack.project / "connectors" / "library.yaml").read_text()

@@ -31,32 +31,32 @@ def names(folder: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_zip_has_the_jobs_and_what_they_share_with_the_deploy_tool(folder: Path) -> None:
+def test_zip_contains_jobs_and_shared_modules(folder: Path) -> None:
     actual = names(folder)
     assert {f"outbox_spark/{path.relative_to(SOURCES)}" for path in SOURCES.rglob("*.py")} <= actual
     common = {f"outbox_common/{path.name}" for path in Path(outbox_common.__file__).parent.glob("*.py")}
     assert {name for name in actual if not name.startswith("outbox_spark/")} == {*common, "outbox_common/py.typed"}
 
 
-def test_launchers_are_beside_it(folder: Path) -> None:
+def test_folder_contains_launchers(folder: Path) -> None:
     launchers = {path.name for path in (PROJECT / "spark_jobs").glob("*.py")}
     assert "materialize.py" in launchers
     assert {path.name for path in folder.iterdir()} == {ZIP_NAME, "requirements.txt", *launchers}
 
 
-def test_requirements_are_those_that_are_installed_here(folder: Path) -> None:
+def test_requirements_match_the_installed_versions(folder: Path) -> None:
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines())
     assert tuple(pins) == DRIVER_PACKAGES
     constraints = (PROJECT / "constraints.txt").read_text().splitlines()
     assert {f"{name}=={version}" for name, version in pins.items()} <= set(constraints)
 
 
-def test_the_same_sources_make_the_same_zip(folder: Path, tmp_path: Path) -> None:
+def test_zip_is_reproducible(folder: Path, tmp_path: Path) -> None:
     build(tmp_path)
     assert (tmp_path / ZIP_NAME).read_bytes() == (folder / ZIP_NAME).read_bytes()
 
 
-def test_jars_are_copied_and_old_ones_go(tmp_path: Path) -> None:
+def test_copies_jars_and_removes_old_ones(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from/new.jar").touch()
     (tmp_path / "to/jars").mkdir(parents=True)
@@ -65,12 +65,12 @@ def test_jars_are_copied_and_old_ones_go(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "to/jars").iterdir()] == ["new.jar"]
 
 
-def test_a_folder_without_jars_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_a_folder_without_jars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--jars", str(tmp_path)]) == Exit.REFUSED
     assert f"error: no jars in {tmp_path}" in capsys.readouterr().err
 
 
-def test_the_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
+def test_launcher_runs_from_the_zip(folder: Path, tmp_path: Path) -> None:
     """As spark-submit starts it: the zip on the path, and the jobs of no checkout."""
     finder = "import outbox_spark.commands.materialize as j, outbox_common as k; print(j.__file__); print(k.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder / ZIP_NAME)}

@@ -18,17 +18,17 @@ from outbox_kit.changes import KINDS, Change, parse_object
         (Change("connect", "offsets", "c", "update", ""), "offsets c", "reset offsets of connector c"),
     ],
 )
-def test_names_of_a_change(change: Change, name: str, title: str) -> None:
+def test_change_names(change: Change, name: str, title: str) -> None:
     assert (change.object, change.title) == (name, title)
     assert parse_object(name) == (change.kind, change.name)
     assert change.to_dict()["object"] == name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_with_spaces_are_parsed(kind: str) -> None:
+def test_parses_names_with_spaces(kind: str) -> None:
     assert parse_object(f"{kind} a b") == (kind, "a b")
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_rejects_an_unknown_kind() -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         parse_object("thing x")

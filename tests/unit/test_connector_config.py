@@ -58,7 +58,7 @@ def test_regex_router(regex: str, replacement: str, expected: list[str]) -> None
     assert [route.topic for route in with_transforms(chain).routes] == expected
 
 
-def test_without_a_router_nothing_is_said() -> None:
+def test_returns_nothing_without_a_router() -> None:
     chain = {**CHAIN, "transforms": "unwrap,key"}
     assert with_transforms({key: value for key, value in chain.items() if ".topic." not in key}).routes == []
 
@@ -91,16 +91,16 @@ def test_route_by_field() -> None:
         ("transforms.place.field", "value.tenant", "lint.route.partition-field"),
     ],
 )
-def test_the_chain_is_judged_too(key: str, value: str, rule: str) -> None:
+def test_covers_the_transform_chain(key: str, value: str, rule: str) -> None:
     assert {check.id for check in broken(with_transforms({**BY_FIELD, key: value}))} == {rule}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("5", 5), (" 5 ", 5), (None, 9), ("five", 9), ("-5", -5), ("", 9)])
-def test_numbers(text: str | None, expected: int) -> None:
+def test_parses_numbers(text: str | None, expected: int) -> None:
     assert number(text, 9) == expected
 
 
-def test_schema_versions() -> None:
+def test_parses_schema_versions() -> None:
     router = outbox_router(target().config)
     assert router is not None
     assert [(entry.label, entry.id) for entry in schema_versions(router, "book")] == [("1", UNKNOWN)]

@@ -13,7 +13,7 @@ from outbox_kit.progress import silent
 from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
 
 
-def test_the_drawing_names_every_error() -> None:
+def test_exception_tree_lists_every_error() -> None:
     drawn = set(re.findall(r"[├└]── (\w+)", errors.__doc__ or ""))
     defined = {
         name
@@ -24,7 +24,7 @@ def test_the_drawing_names_every_error() -> None:
 
 
 @pytest.mark.parametrize("kind", OutboxKitError.__subclasses__())
-def test_errors_carry_message_and_hint(kind: type[OutboxKitError]) -> None:
+def test_errors_have_message_and_hint(kind: type[OutboxKitError]) -> None:
     error = kind("what happened", "what to do")
     assert (str(error), error.message, error.hint) == ("what happened", "what happened", "what to do")
     assert kind("alone").hint == ""
@@ -69,10 +69,10 @@ def test_status_and_severity_are_text_in_reports() -> None:
     assert [*Status, *Severity] == ["pass", "warn", "fail", "unknown", "error", "warning"]
 
 
-def test_a_change_is_a_value() -> None:
+def test_changes_compare_by_value() -> None:
     assert Change("kafka", "topic", "a", "create", "why") == Change("kafka", "topic", "a", "create", "why", "", "")
 
 
-def test_silent_takes_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_accepts_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     silent("a sentence")
     assert capsys.readouterr() == ("", "")

@@ -10,23 +10,23 @@ from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.waiting import Seen, wait_for
 
 
-def test_returns_at_once_what_is_there() -> None:
+def test_returns_an_existing_result_immediately() -> None:
     started = time.monotonic()
     assert wait_for("a thing", lambda: Seen("here", "it is here"), seconds=30, every=10) == "here"
     assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("value", [0, "", False, ()])
-def test_a_falsy_value_is_a_value(value: object) -> None:
+def test_falsy_value_is_a_result(value: object) -> None:
     assert wait_for("a thing", lambda: Seen(value, "there"), seconds=0.1) == value
 
 
-def test_looks_until_it_is_there() -> None:
+def test_polls_until_there_is_a_result() -> None:
     looks = iter([Seen(None, "1 of 3"), Seen(None, "2 of 3"), Seen(3, "3 of 3")])
     assert wait_for("three", lambda: next(looks), seconds=5, every=0.001) == 3
 
 
-def test_a_timeout_says_what_was_awaited_and_last_seen() -> None:
+def test_timeout_reports_the_condition_and_last_status() -> None:
     words = iter(f"look {number}" for number in range(1000))
     with pytest.raises(WaitTimeoutError) as caught:
         wait_for(
@@ -41,7 +41,7 @@ def test_a_timeout_says_what_was_awaited_and_last_seen() -> None:
     assert caught.value.hint == "create it"
 
 
-def test_a_timeout_keeps_its_bound() -> None:
+def test_timeout_is_bounded() -> None:
     started = time.monotonic()
     with pytest.raises(WaitTimeoutError):
         wait_for("nothing", lambda: Seen[int](None, "nothing"), seconds=0.1, every=0.02)
@@ -49,7 +49,7 @@ def test_a_timeout_keeps_its_bound() -> None:
 
 
 @pytest.mark.parametrize("error", [RejectedError("it said no"), ZeroDivisionError("unexpected")])
-def test_what_the_look_raises_ends_the_wait(error: Exception) -> None:
+def test_propagates_errors_of_the_poll(error: Exception) -> None:
     looks = 0
 
     def look() -> Seen[int]:

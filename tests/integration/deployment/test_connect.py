@@ -56,7 +56,7 @@ def override(path: Path, overrides: dict[str, str]) -> None:
     path.write_text(yaml.safe_dump(data))
 
 
-def test_a_failed_update_is_rolled_back_and_loses_nothing(
+def test_failed_update_is_rolled_back_without_data_loss(
     outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
 ) -> None:
     deployment = deploy("relapse")
@@ -88,7 +88,7 @@ def test_a_failed_update_is_rolled_back_and_loses_nothing(
     assert outbox("plan", pipeline="relapse").code == 0
 
 
-def test_a_first_config_that_fails_is_stopped(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
+def test_first_config_that_fails_stops_the_connector(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
     connector = {"name": "stillborn", "template": "outbox-postgres", "overrides": BREAKS}
     path = make_pipeline("stillborn", connector=connector)
     done = outbox("apply", "--yes", pipeline="stillborn")
@@ -103,7 +103,7 @@ def test_a_first_config_that_fails_is_stopped(outbox: Outbox, make_pipeline: Cal
         assert connect_lifecycle.is_running(deployment.connect.status("stillborn"))
 
 
-def test_a_placeholder_that_the_worker_does_not_resolve_is_refused(
+def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
     outbox: Outbox, make_pipeline: Callable[..., Path]
 ) -> None:
     """Without this the connector is made, says RUNNING, and works with a literal ${...}."""
@@ -132,7 +132,7 @@ def declare(project: Path) -> Callable[[str], None]:
     return write
 
 
-def test_the_declared_state_decides(
+def test_applies_the_declared_state(
     outbox: Outbox, make_pipeline: Callable[..., Path], declare: Callable[[str], None], source_dsn: str
 ) -> None:
     path = make_pipeline("halting")
@@ -167,7 +167,7 @@ def test_the_declared_state_decides(
 # --- the other connectors of the cluster
 
 
-def test_another_connector_on_the_same_slot_is_refused(outbox: Outbox, deploy: Deploy) -> None:
+def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Deploy) -> None:
     deployment = deploy("crowded")
     stranger = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
     deployment.connect.create_stopped("a stranger", stranger)
@@ -182,7 +182,7 @@ def test_another_connector_on_the_same_slot_is_refused(outbox: Outbox, deploy: D
     assert outbox("plan", pipeline="crowded").code == 0
 
 
-def test_a_renamed_connector_takes_the_place_of_the_old_one(
+def test_replaces_the_old_connector_after_a_rename(
     outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
 ) -> None:
     deployment = deploy("changeling")
@@ -211,7 +211,7 @@ def test_a_renamed_connector_takes_the_place_of_the_old_one(
 # --- log levels
 
 
-def test_log_levels(outbox: Outbox, library: Deployment) -> None:
+def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     done = outbox("log-level", "io.outboxkit.smt", "debug")
     assert done.code == 0, done.words
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr

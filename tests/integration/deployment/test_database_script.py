@@ -88,7 +88,7 @@ def as_role(script: str, state: StackState) -> Callable[..., Any]:
     return log_in
 
 
-def test_nothing_of_the_database_is_left_to_apply(outbox: Outbox, as_role: object, environment: str) -> None:
+def test_apply_has_no_database_changes_after_the_script(outbox: Outbox, as_role: object, environment: str) -> None:
     """The plan is made as the owner: it needs no more rights than the script gave."""
     del as_role
     done = outbox("plan", "--output", "json", pipeline=NAME, environment=environment)
@@ -146,18 +146,22 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize(("role", "database", "statement"), ALLOWED, ids=[f"{row[0]}: {row[2]}" for row in ALLOWED])
-def test_a_role_can_do_its_work(as_role: Callable[..., Any], role: str, database: str, statement: str) -> None:
+def test_each_role_has_the_privileges_it_needs(
+    as_role: Callable[..., Any], role: str, database: str, statement: str
+) -> None:
     with as_role(role, database) as connection:
         connection.execute(statement.encode())
 
 
 @pytest.mark.parametrize(("role", "database", "statement"), FORBIDDEN, ids=[f"{row[0]}: {row[2]}" for row in FORBIDDEN])
-def test_a_role_can_do_no_more(as_role: Callable[..., Any], role: str, database: str, statement: str) -> None:
+def test_each_role_lacks_all_other_privileges(
+    as_role: Callable[..., Any], role: str, database: str, statement: str
+) -> None:
     with as_role(role, database) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(statement.encode())
 
 
-def test_the_slot_is_a_failover_slot_where_there_are_some(as_role: Callable[..., Any]) -> None:
+def test_creates_a_failover_slot_where_supported(as_role: Callable[..., Any]) -> None:
     with as_role("verifier") as connection:
         row = connection.execute(
             "select plugin, to_jsonb(s) -> 'failover' from pg_replication_slots s where slot_name = %s", (f"{NAME}_s",)
@@ -165,7 +169,7 @@ def test_the_slot_is_a_failover_slot_where_there_are_some(as_role: Callable[...,
         assert row == ("pgoutput", True if connection.info.server_version >= 170000 else None)
 
 
-def test_the_verifier_reads_all_that_the_checks_read(as_role: object, project: Path) -> None:
+def test_verifier_can_read_what_the_checks_need(as_role: object, project: Path) -> None:
     """The login of source.verifier is enough for what the kit asks of the database."""
     del as_role
     path = project / "connectors" / f"{NAME}.yaml"

@@ -55,7 +55,7 @@ def test_plan_shows_pending_changes_with_exit_code_3(outbox: Outbox, make_pipeli
     assert objects[-1] == "connector planned"
 
 
-def test_verify_finds_what_was_changed_behind_the_kits_back(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_verify_reports_changes_made_outside_outbox_kit(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deploy("tampered")
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter publication tampered_p set (publish = 'insert, update')")
@@ -66,7 +66,7 @@ def test_verify_finds_what_was_changed_behind_the_kits_back(outbox: Outbox, depl
     assert failed["postgres.publication"]["seen"] == "insert, update of public.tampered_event, via root"
 
 
-def test_apply_refuses_when_the_slot_is_gone(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_apply_rejects_a_missing_slot(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("slotless")
     drop_slot(deployment, source_dsn)
     done = outbox("apply", "--yes", pipeline="slotless")
@@ -75,9 +75,7 @@ def test_apply_refuses_when_the_slot_is_gone(outbox: Outbox, deploy: Deploy, sou
     assert "hint:" in done.stderr
 
 
-def test_an_incompatible_schema_is_refused_before_anything_is_touched(
-    outbox: Outbox, deploy: Deploy, project: Path
-) -> None:
+def test_rejects_an_incompatible_schema_before_any_change(outbox: Outbox, deploy: Deploy, project: Path) -> None:
     deployment = deploy("narrowed")
     path = project / "connectors" / "narrowed.yaml"
     schema = json.loads((project / "schemas" / "book.avsc").read_text())
@@ -101,7 +99,7 @@ def test_an_incompatible_schema_is_refused_before_anything_is_touched(
         ({"admin": {"user": "outbox_admin", "password": "wrong"}}, "password authentication failed"),
     ],
 )
-def test_an_unreachable_database_is_a_clear_error(
+def test_reports_an_unreachable_database(
     outbox: Outbox, project: Path, change: dict[str, object], message: str
 ) -> None:
     data = yaml.safe_load((project / "connectors" / "environments" / "local.yaml").read_text())
@@ -116,7 +114,7 @@ def test_an_unreachable_database_is_a_clear_error(
     assert "Traceback" not in done.stderr
 
 
-def test_a_wrong_connector_password_is_found_before_the_connector_is_written(
+def test_reports_a_wrong_connector_password_before_writing_the_connector(
     outbox: Outbox, make_pipeline: Callable[..., Path], project: Path
 ) -> None:
     make_pipeline("unresolved")

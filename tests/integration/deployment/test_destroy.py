@@ -52,9 +52,7 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
     return sequence
 
 
-def test_destroy_keeps_what_has_value_and_a_new_pipeline_wins_over_it(
-    outbox: Outbox, deploy: Deploy, source_dsn: str
-) -> None:
+def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("torn")
     assert write(deployment, source_dsn, "torn").startswith("0001_")
     asked = outbox("destroy", pipeline="torn")
@@ -87,9 +85,7 @@ def test_destroy_keeps_what_has_value_and_a_new_pipeline_wins_over_it(
     assert not deployment.lock_file.exists()
 
 
-def test_a_slot_with_rows_that_were_not_delivered_is_not_dropped(
-    outbox: Outbox, deploy: Deploy, source_dsn: str
-) -> None:
+def test_does_not_drop_a_slot_with_undelivered_rows(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("laden")
     write(deployment, source_dsn, "laden")
     connect_lifecycle.stop(deployment.connect, "laden")
@@ -106,7 +102,7 @@ def test_a_slot_with_rows_that_were_not_delivered_is_not_dropped(
     assert database_objects(source_dsn, "laden") == {"rows": 2, "publication": 0, "slot": 0}
 
 
-def test_without_its_lock_file_nothing_is_deleted(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("foreign")
     deployment.lock_file.unlink()
     refused = outbox("destroy", "--yes", pipeline="foreign")
@@ -115,7 +111,7 @@ def test_without_its_lock_file_nothing_is_deleted(outbox: Outbox, deploy: Deploy
     assert database_objects(source_dsn, "foreign")["slot"] == 1
 
 
-def test_what_counts_as_delivered_is_the_commit(deploy: Deploy, source_dsn: str) -> None:
+def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn: str) -> None:
     """A long transaction's rows stand before rows that were delivered long ago, and are delivered after them."""
     deployment = deploy("lasting", applied=False)
     database, slot = deployment.environment.source, {"slot": "lasting_s", "publication": "lasting_p"}
@@ -146,7 +142,7 @@ def test_what_counts_as_delivered_is_the_commit(deploy: Deploy, source_dsn: str)
         drop_publication(connection, "lasting_p")
 
 
-def test_messages_are_counted_as_rows_are(deploy: Deploy) -> None:
+def test_counts_logical_messages_like_rows(deploy: Deploy) -> None:
     """Those of a transaction under the pipeline's own prefix, which is all that its router takes."""
     database = deploy("spoken", applied=False).environment.source
     source = Source(publication="spoken_p", slot="spoken_s", message_prefix="outbox")

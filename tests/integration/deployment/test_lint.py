@@ -45,18 +45,18 @@ def with_template(project: Path, make_pipeline: Callable[..., Path], name: str, 
     make_pipeline(name, connector={"name": name, "template": name})
 
 
-def test_the_worked_example_has_only_known_keys(outbox: Outbox) -> None:
+def test_worked_example_has_only_known_keys(outbox: Outbox) -> None:
     done = outbox("lint", "--connect", "--strict")
     assert done.code == 0, done.words
 
 
-def test_what_is_legal_passes(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
+def test_accepts_valid_keys(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
     with_template(project, make_pipeline, "legal", LEGAL)
     done = outbox("lint", "--connect", pipeline="legal")
     assert done.code == 0, done.words
 
 
-def test_each_unknown_key_is_named_with_the_nearest_one(
+def test_reports_each_unknown_key_with_the_nearest_known_key(
     outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]
 ) -> None:
     with_template(project, make_pipeline, "misspelt", {**LEGAL, **dict.fromkeys(UNKNOWN, "1")})
@@ -67,7 +67,9 @@ def test_each_unknown_key_is_named_with_the_nearest_one(
     assert {check["seen"].partition(":")[0]: check["remedy"] for check in broken} == UNKNOWN
 
 
-def test_a_class_that_no_worker_has(outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]) -> None:
+def test_reports_a_class_that_is_not_installed(
+    outbox: Outbox, project: Path, make_pipeline: Callable[..., Path]
+) -> None:
     with_template(project, make_pipeline, "missing", {**LEGAL, "predicates.rows.type": f"{PREDICATE}z"})
     done = outbox("lint", "--connect", "--output", "json", pipeline="missing")
     assert done.code == 1, done.words
@@ -75,7 +77,7 @@ def test_a_class_that_no_worker_has(outbox: Outbox, project: Path, make_pipeline
     assert check["seen"] == f"predicates.rows.{PREDICATE}z is not installed"
 
 
-def test_lint_reaches_nothing_without_being_asked(outbox: Outbox) -> None:
+def test_lint_opens_no_connection_by_default(outbox: Outbox) -> None:
     """In an environment where no variable is set and nobody listens."""
     done = outbox("lint", environment="production.example")
     assert done.code == 0, done.words

@@ -66,7 +66,7 @@ def refused(done: Finished, *words: str) -> None:
         assert word in done.stderr, done.words
 
 
-def test_a_topic_grows_only_when_allowed_and_before_the_connector(
+def test_adds_partitions_only_when_allowed_and_before_the_connector(
     outbox: Outbox, deploy: Deploy, edit: Edit, source_dsn: str
 ) -> None:
     deployment = deploy("growing")
@@ -91,7 +91,7 @@ def test_a_topic_grows_only_when_allowed_and_before_the_connector(
     arrived(deployment, "growing.book", 6, send(source_dsn, "book", key, book(key), table="public.growing_event"))
 
 
-def test_a_saved_plan_is_carried_out_or_refused_and_cannot_be_taken_back(
+def test_saved_plan_is_applied_once_or_rejected(
     outbox: Outbox, deploy: Deploy, edit: Edit, project: Path, tmp_path: Path
 ) -> None:
     deployment = deploy("saved")
@@ -125,9 +125,7 @@ def test_a_saved_plan_is_carried_out_or_refused_and_cannot_be_taken_back(
     refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the latest")
 
 
-def test_a_logical_type_that_a_registry_calls_compatible_needs_a_word(
-    outbox: Outbox, deploy: Deploy, project: Path
-) -> None:
+def test_requires_allow_for_a_changed_logical_type(outbox: Outbox, deploy: Deploy, project: Path) -> None:
     def clock(unit: str) -> None:
         moment = {"type": "long", "logicalType": f"timestamp-{unit}"}
         schema = {"type": "record", "name": "Clock", "namespace": "t", "fields": [{"name": "at", "type": moment}]}
@@ -144,7 +142,7 @@ def test_a_logical_type_that_a_registry_calls_compatible_needs_a_word(
     assert planned(outbox, "logical")["changes"] == []
 
 
-def test_shared_types_are_registered_first_and_evolve(
+def test_registers_shared_types_first_and_lets_them_evolve(
     outbox: Outbox, deploy: Deploy, project: Path, source_dsn: str
 ) -> None:
     def money(*fields: dict[str, Any]) -> None:
@@ -182,7 +180,7 @@ def test_shared_types_are_registered_first_and_evolve(
     assert decode(deployment, "order", message) == payload
 
 
-def test_two_applies_at_once(outbox: Outbox, steady: Deployment, source_dsn: str) -> None:
+def test_rejects_a_concurrent_apply(outbox: Outbox, steady: Deployment, source_dsn: str) -> None:
     with exclusive(steady.environment.source, "steady"):
         done = outbox("apply", "--yes", pipeline="steady")
         waited = outbox("apply", "--yes", "--wait", "1", pipeline="steady")
@@ -195,9 +193,7 @@ def test_two_applies_at_once(outbox: Outbox, steady: Deployment, source_dsn: str
     assert after.code == 0, after.words
 
 
-def test_the_next_command_need_not_wait_for_the_server_to_end_a_session(
-    steady: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_command_does_not_wait_for_an_ended_session(steady: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     database = steady.environment.source
     with postgres_client.connected(database) as still_there:
         with monkeypatch.context() as patch:
@@ -225,7 +221,7 @@ def elsewhere(project: Path) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destroy", "--yes"]])
-def test_another_kafka_cluster_is_refused_before_anything_is_written(
+def test_rejects_another_kafka_cluster_before_any_change(
     outbox: Outbox,
     make_pipeline: Callable[..., Path],
     elsewhere: Callable[..., str],
@@ -241,7 +237,7 @@ def test_another_kafka_cluster_is_refused_before_anything_is_written(
         assert connection.execute("select to_regclass('public.astray_event')").fetchone() == (None,)
 
 
-def test_the_first_applys_cluster_is_kept_in_mind(outbox: Outbox, steady: Deployment, state: StackState) -> None:
+def test_records_the_cluster_of_the_first_apply(outbox: Outbox, steady: Deployment, state: StackState) -> None:
     lock = steady.lock()
     assert lock is not None
     assert lock.cluster_id == state.kafka_cluster_id
@@ -252,7 +248,7 @@ def test_the_first_applys_cluster_is_kept_in_mind(outbox: Outbox, steady: Deploy
         steady.write_lock(lock)
 
 
-def test_only_the_database_asks_nobody_else(
+def test_database_only_plan_queries_no_other_system(
     outbox: Outbox, make_pipeline: Callable[..., Path], elsewhere: Callable[..., str], source_dsn: str
 ) -> None:
     """A database administrator does not reach Kafka."""
@@ -266,7 +262,7 @@ def test_only_the_database_asks_nobody_else(
     assert found == (1,)
 
 
-def test_the_documents_example_has_the_form_of_real_output(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
+def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
     """docs/plan.md shows what programs may rely on."""
     make_pipeline("documented")
     plan = planned(outbox, "documented")
@@ -280,7 +276,7 @@ def test_the_documents_example_has_the_form_of_real_output(outbox: Outbox, make_
     assert [list(entry) for entry in example["rollout"]] == [["aggregate", "added", "removed", "steps"]]
 
 
-def test_files_that_changed_since_the_plan(
+def test_rejects_a_plan_when_files_changed(
     outbox: Outbox, steady: Deployment, edit: Edit, project: Path, tmp_path: Path
 ) -> None:
     """The table would look the same: one version after the other. What it registers is another thing."""

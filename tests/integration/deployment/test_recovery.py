@@ -27,7 +27,7 @@ def drop_slot(deployment: Deployment, dsn: str) -> None:
         connection.execute("select pg_drop_replication_slot(%s)", (slot,))
 
 
-def test_a_lost_slot_is_refused_and_recovered(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("lostslot")
     key = str(uuid4())
     table = "public.lostslot_event"
@@ -50,7 +50,7 @@ def test_a_lost_slot_is_refused_and_recovered(outbox: Outbox, deploy: Deploy, so
     assert outbox("verify", pipeline="lostslot").code == 0
 
 
-def test_a_connector_ahead_of_the_server_is_refused(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     """After a restore Debezium would start in the future, and PostgreSQL skip every row up to there in silence."""
     deployment = deploy("rewound")
     key = str(uuid4())
@@ -69,7 +69,7 @@ def test_a_connector_ahead_of_the_server_is_refused(outbox: Outbox, deploy: Depl
     arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
 
 
-def test_a_failed_connector_is_no_success(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
+def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     """A second apply has nothing to change, and must not say that all is well."""
     deployment = deploy("failing")
     name = deployment.pipeline.connector.name

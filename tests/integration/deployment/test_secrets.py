@@ -122,17 +122,17 @@ SHOWS_PAYLOAD = {"dead-letter show"}
 OWN_STACK = {"demo", "stack up", "stack down", "stack status", "stack logs"}
 
 
-def test_every_command_is_searched() -> None:
+def test_covers_every_command() -> None:
     assert commands() - OWN_STACK - SHOWS_PAYLOAD == ARGUMENTS.keys()
 
 
-def test_the_lock_file_holds_no_secret(planted: Planted) -> None:
+def test_lock_file_contains_no_secret(planted: Planted) -> None:
     (lock,) = planted.project.rglob("secretive.secretive.lock.json")
     assert not planted.shown(lock.read_text())
 
 
 @pytest.mark.parametrize("command", ARGUMENTS)
-def test_no_command_shows_a_secret(planted: Planted, command: str, tmp_path: Path) -> None:
+def test_command_output_contains_no_secret(planted: Planted, command: str, tmp_path: Path) -> None:
     for arguments in ARGUMENTS[command]:
         given = [argument.format(folder=tmp_path) for argument in arguments]
         printed = planted.run("--debug", *command.split(), *given)
@@ -142,7 +142,7 @@ def test_no_command_shows_a_secret(planted: Planted, command: str, tmp_path: Pat
         assert not planted.shown(report.read_text())
 
 
-def test_no_error_shows_a_secret(planted: Planted) -> None:
+def test_error_output_contains_no_secret(planted: Planted) -> None:
     """Refused logins, a variable that is not set, a value of the wrong kind, a system that is not there."""
     wrong = "planted-wrong-password"
     nobody = ["--set", "environment.connect.url=http://127.0.0.1:1", "--set", "environment.connect.workers=[]"]
@@ -162,7 +162,7 @@ def test_no_error_shows_a_secret(planted: Planted) -> None:
         assert not [secret for secret in hidden if secret in printed], arguments
 
 
-def test_the_logs_of_the_stack_hold_no_secret(planted: Planted) -> None:
+def test_service_logs_contain_no_secret(planted: Planted) -> None:
     """After everything above: what the worker, the broker and the registry wrote down."""
     logs = list(planted.project.glob("build/stack/logs/*.log*"))
     assert logs

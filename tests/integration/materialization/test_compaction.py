@@ -227,7 +227,7 @@ def check(topic: Topic, *tables: str) -> None:
         assert rows(topic.state, table) == wanted
 
 
-def test_tables_of_a_compacted_topic_are_those_of_its_whole_history(
+def test_compacted_topic_gives_the_table_of_the_whole_history(
     admin: AdminClient, state: StackState, spark: SparkSession
 ) -> None:
     topic = make_topic(admin, state, "compacted", delete_retention_ms=86_400_000)
@@ -242,7 +242,7 @@ def test_tables_of_a_compacted_topic_are_those_of_its_whole_history(
     check(topic, "compacted_early", "compacted_late")
 
 
-def test_a_table_that_begins_when_the_tombstones_are_gone(
+def test_starts_a_table_after_tombstones_were_removed(
     admin: AdminClient, state: StackState, spark: SparkSession
 ) -> None:
     topic = make_topic(admin, state, "forgetful", delete_retention_ms=0)

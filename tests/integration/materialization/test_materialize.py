@@ -83,7 +83,7 @@ def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str
 
 
 @pytest.mark.parametrize("target", ["warehouse", "lake"])
-def test_runs_apply_just_what_is_new(runs: list[dict[str, Any]], target: str) -> None:
+def test_runs_apply_only_new_records(runs: list[dict[str, Any]], target: str) -> None:
     first, second, third = (run[target] for run in runs)
     assert (first["records"], first["upserts"], first["deletes"]) == (3, 3, 0)
     assert (second["status"], second["records"], second["upserts"]) == ("unchanged", 0, 0)
@@ -91,14 +91,14 @@ def test_runs_apply_just_what_is_new(runs: list[dict[str, Any]], target: str) ->
     assert second["offsets"]["to"] == first["offsets"]["to"] == third["offsets"]["from"]
 
 
-def test_both_tables_show_what_was_committed(runs: list[dict[str, Any]], project: Path, state: StackState) -> None:
+def test_tables_equal_the_committed_rows(runs: list[dict[str, Any]], project: Path, state: StackState) -> None:
     del runs
     expected = {KEPT: str(book(KEPT)["title"]), CHANGED: "changed"}
     assert warehouse(state) == expected
     assert lake(project) == expected
 
 
-def test_a_dry_run_tells_what_the_next_run_reads(
+def test_dry_run_reports_what_the_next_run_reads(
     runs: list[dict[str, Any]], library: Deployment, project: Path, state: StackState
 ) -> None:
     """From the real broker and the real target, without Spark: 0 when a run would find nothing, else 3."""

@@ -79,7 +79,7 @@ def by_key(rows: list[Row]) -> dict[bytes, dict[str, Any]]:
     return found
 
 
-def test_the_newest_of_a_key_stays_with_the_counts_of_all(topic: Topic) -> None:
+def test_keeps_the_newest_record_per_key_and_counts_all(topic: Topic) -> None:
     for key, value, headers in [
         (b"a", b"x", sequence(1)),
         (b"b", b"y", []),
@@ -96,14 +96,14 @@ def test_the_newest_of_a_key_stays_with_the_counts_of_all(topic: Topic) -> None:
     ] == [(b"newest", 2, 3, 0b010), (b"z", 4, 2, 0b101)]
 
 
-def test_of_equal_versions_the_last_copy_stays(topic: Topic) -> None:
+def test_keeps_the_last_copy_of_equal_versions(topic: Topic) -> None:
     for value in (b"first", b"second", None):
         topic.send(b"a", value, sequence(7))
     topic.send(b"a", b"without", [])
     assert [(row["value"], row["offset"]) for row in topic.newest()] == [(None, 2)]
 
 
-def test_headers_that_name_a_schema_come_along(topic: Topic) -> None:
+def test_keeps_headers_that_name_a_schema(topic: Topic) -> None:
     topic.send(b"a", b"v", [("__value_schema_id", b"old"), ("__key_schema_id", b"k"), ("__value_schema_id", b"new")])
     topic.send(b"b", b"v", [("__value_schema_id", None)])
     found = by_key(topic.newest())
@@ -111,13 +111,13 @@ def test_headers_that_name_a_schema_come_along(topic: Topic) -> None:
     assert (found[b"b"]["id_header"], found[b"b"]["key_id_header"]) == (None, None)
 
 
-def test_records_without_a_key_all_stay(topic: Topic) -> None:
+def test_keeps_all_records_without_a_key(topic: Topic) -> None:
     for _ in range(3):
         topic.send(None, b"x", sequence(1))
     assert [row["_records"] for row in topic.newest()] == [1, 1, 1]
 
 
-def test_a_full_table_is_handed_on_and_nothing_is_lost(topic: Topic) -> None:
+def test_flushes_a_full_hash_table_without_data_loss(topic: Topic) -> None:
     for number in range(1_000):
         topic.send(b"key-%d" % (number // 5 % 10), bytes(100), sequence(number))
     found = topic.newest(limit=2_000)
@@ -125,7 +125,7 @@ def test_a_full_table_is_handed_on_and_nothing_is_lost(topic: Topic) -> None:
     assert sum(row["_records"] for row in found) == 1_000
 
 
-def test_where_no_record_is_superseded_the_rest_passes_through(topic: Topic) -> None:
+def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:
     for number in range(9_000):
         topic.send(b"key-%d" % (number % 4_500), b"v", sequence(number))
     assert len(topic.newest(limit=100_000)) == 9_000
@@ -134,7 +134,7 @@ def test_where_no_record_is_superseded_the_rest_passes_through(topic: Topic) -> 
 
 @pytest.mark.parametrize("limit", [2_000, UNLIMITED])
 @pytest.mark.parametrize("headers", [True, False])
-def test_the_result_is_that_of_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
+def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
     """Random logs: replays, tombstones, no keys, keys in more than one partition, other headers around."""
     random_ = random.Random(limit)  # noqa: S311 - the same every time
     for number in range(600):
@@ -151,7 +151,7 @@ def test_the_result_is_that_of_reading_every_record(topic: Topic, limit: int, he
     assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
 
 
-def test_a_part_of_a_topic_is_read_exactly(topic: Topic) -> None:
+def test_reads_exactly_the_requested_offsets(topic: Topic) -> None:
     for number in range(30):
         topic.send(b"key-%d" % number, b"v", [], partition=number % PARTITIONS)
     whole = topic.range()
@@ -160,7 +160,7 @@ def test_a_part_of_a_topic_is_read_exactly(topic: Topic) -> None:
     assert sorted((row["partition"], row["offset"]) for row in found) == [(0, 2), (0, 3), (0, 4), (1, 0)]
 
 
-def test_a_range_that_the_log_has_lost_fails(topic: Topic) -> None:
+def test_rejects_a_range_below_the_log_start(topic: Topic) -> None:
     for number in range(10):
         topic.send(b"key-%d" % number, b"v")
     read = topic.range()
@@ -170,7 +170,7 @@ def test_a_range_that_the_log_has_lost_fails(topic: Topic) -> None:
     assert "OffsetOutOfRangeException" in str(redacted(raised.value))
 
 
-def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic) -> None:
+def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
     topic.send(b"a", b"v")
     read = topic.range()
     beyond = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
@@ -178,7 +178,7 @@ def test_a_broker_that_sends_nothing_more_is_not_waited_for_forever(topic: Topic
         read_newest(topic.spark, topic.kafka, beyond, timeout=1_000).collect()
 
 
-def test_the_setting_selects_the_reader(topic: Topic) -> None:
+def test_setting_selects_the_reader(topic: Topic) -> None:
     for value in (b"x", b"y"):
         topic.send(b"a", value)
     try:
@@ -195,7 +195,7 @@ def test_the_setting_selects_the_reader(topic: Topic) -> None:
         topic.spark.conf.unset(SETTING)
 
 
-def test_a_task_that_is_not_wanted_any_more_ends(topic: Topic, spark: SparkSession) -> None:
+def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
     """It waits for records that never come; what ends it is the job that is cancelled."""
     topic.send(b"a", b"v", sequence(1))
     read = topic.range()

@@ -147,7 +147,7 @@ def rows(state: StackState, table: str = "zombie") -> dict[str, int]:
         return dict(connection.execute(query).fetchall())
 
 
-def test_a_tombstone_that_compaction_removed_is_found_and_mended(
+def test_detects_and_repairs_a_missed_tombstone(
     spark: SparkSession, state: StackState, admin: AdminClient, job: MaterializeJob
 ) -> None:
     sender, before = Sender(state), now()
@@ -194,7 +194,7 @@ def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest
     client.delete_topics([topic])[topic].result()
 
 
-def test_a_topic_that_was_made_again_is_refused(spark: SparkSession, state: StackState, plain: MaterializeJob) -> None:
+def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, plain: MaterializeJob) -> None:
     """Its offsets fit: only the id that the broker gave it tells."""
     admin = AdminClient({"bootstrap.servers": state.kafka})
     sender = Sender(state, plain.topic)
@@ -215,7 +215,7 @@ def test_a_topic_that_was_made_again_is_refused(spark: SparkSession, state: Stac
     assert rows(state, plain.table) == {"before": 1}
 
 
-def test_a_topic_that_grows_is_read_on_in_a_new_epoch(
+def test_continues_in_a_new_epoch_after_partitions_are_added(
     spark: SparkSession, state: StackState, plain: MaterializeJob
 ) -> None:
     admin = AdminClient({"bootstrap.servers": state.kafka})

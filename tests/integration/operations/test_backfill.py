@@ -105,7 +105,7 @@ def items(connection: Connection, table: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("aggregate_type", TYPED)
-def test_every_aggregate_once_whatever_the_type_of_its_key(
+def test_writes_every_aggregate_once_for_each_key_type(
     store: Deployment, connection: Connection, aggregate_type: str
 ) -> None:
     [done] = backfill(store, [aggregate_type], silent, Options(batch_size=4))
@@ -116,7 +116,7 @@ def test_every_aggregate_once_whatever_the_type_of_its_key(
     assert {key: payload for key, _, payload, _ in rows} == items(connection, f"store_{aggregate_type}")
 
 
-def test_a_locked_row_is_waited_for_then_named_and_the_next_run_goes_on(
+def test_waits_for_a_locked_row_reports_it_and_resumes(
     store: Deployment, connection: Connection, source_dsn: str
 ) -> None:
     options = Options(batch_size=10, lock_seconds=0.6)
@@ -138,7 +138,7 @@ def test_a_locked_row_is_waited_for_then_named_and_the_next_run_goes_on(
     assert {key: payload for key, _, payload, _ in rows}["15"]["version"] == 7
 
 
-def test_an_interrupted_backfill_goes_on_and_writes_nothing_twice(
+def test_resumes_an_interrupted_backfill_without_duplicates(
     store: Deployment, connection: Connection, project: Path
 ) -> None:
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()", "-p", "connectors/store.yaml"]
@@ -157,7 +157,7 @@ def test_an_interrupted_backfill_goes_on_and_writes_nothing_twice(
     assert Counter(row[0] for row in outbox_rows(connection, "plain")) == {str(number): 1 for number in range(1, 31)}
 
 
-def test_what_is_finished_is_not_run_again_unless_asked_for(store: Deployment, connection: Connection) -> None:
+def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment, connection: Connection) -> None:
     backfill(store, ["filtered"], silent)
     said: list[str] = []
     [again] = backfill(store, ["filtered"], said.append)
@@ -171,7 +171,7 @@ def test_what_is_finished_is_not_run_again_unless_asked_for(store: Deployment, c
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
-def test_rows_can_be_deleted_in_the_transaction_that_inserts_them(store: Deployment, connection: Connection) -> None:
+def test_rows_can_be_deleted_in_the_inserting_transaction(store: Deployment, connection: Connection) -> None:
     [done] = backfill(store, ["swept"], silent, Options(delete=True))
     assert done.rows == 30
     assert outbox_rows(connection, "swept") == []
@@ -185,15 +185,13 @@ def test_rows_can_be_deleted_in_the_transaction_that_inserts_them(store: Deploym
     assert {message.key() for message in found} == {str(number).encode() for number in range(1, 31)} | {b"last"}
 
 
-def test_the_rate_is_kept(store: Deployment) -> None:
+def test_respects_the_rate_limit(store: Deployment) -> None:
     [done] = backfill(store, ["paced"], silent, Options(rows_per_second=20))
     assert done.rows == 30
     assert done.seconds >= 30 / 20
 
 
-def test_a_state_carries_its_partition_field_and_a_tombstone_finds_it(
-    store: Deployment, connection: Connection
-) -> None:
+def test_places_states_and_tombstones_by_partition_field(store: Deployment, connection: Connection) -> None:
     backfill(store, ["tenanted"], silent)
     connection.execute("delete from store_tenanted where id = 3")
     assert republish(store, "tenanted", ["3", "1"], silent, tombstones=True) == 2
@@ -205,7 +203,7 @@ def test_a_state_carries_its_partition_field_and_a_tombstone_finds_it(
     assert "partition field" in caught.value.hint
 
 
-def test_chosen_keys_are_written_again(store: Deployment, connection: Connection) -> None:
+def test_republishes_selected_keys(store: Deployment, connection: Connection) -> None:
     with pytest.raises(RefusedError) as caught:
         republish(store, "mended", [" 2", "2", "999", "1"], silent)
     assert caught.value.message == (
@@ -220,9 +218,7 @@ def test_chosen_keys_are_written_again(store: Deployment, connection: Connection
     ]
 
 
-def test_a_tombstone_waits_for_whoever_may_be_bringing_the_aggregate_back(
-    store: Deployment, connection: Connection, source_dsn: str
-) -> None:
+def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:
     """Its row cannot be locked, for there is none: so the table is, and what came back gets its state."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
@@ -249,7 +245,7 @@ def test_a_tombstone_waits_for_whoever_may_be_bringing_the_aggregate_back(
         ),
     ],
 )
-def test_a_backfill_that_cannot_work_is_refused(store: Deployment, change: dict[str, str], message: str) -> None:
+def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, str], message: str) -> None:
     aggregate = store.pipeline.aggregates["plain"]
     assert aggregate.backfill is not None
     changed = aggregate.model_copy(update={"backfill": aggregate.backfill.model_copy(update=change)})
@@ -258,7 +254,7 @@ def test_a_backfill_that_cannot_work_is_refused(store: Deployment, change: dict[
         backfill(replace(store, pipeline=pipeline), ["plain"], silent, Options(restart=True))
 
 
-def test_without_a_slot_nothing_is_written(
+def test_writes_nothing_without_a_slot(
     store: Deployment, deploy: Deploy, connection: Connection, tmp_path: Path
 ) -> None:
     """Rows that the connector will never see would look like a backfill that worked."""
@@ -286,7 +282,7 @@ def with_slot(deployment: Deployment, name: str, lock_folder: Path) -> Deploymen
     return changed
 
 
-def test_the_commands_and_grants_of_the_guide(
+def test_commands_and_grants_of_the_guide_work(
     library: Deployment, project: Path, source_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -304,7 +300,7 @@ def test_the_commands_and_grants_of_the_guide(
         in_process(library)(*shlex.split(command))
 
 
-def test_the_library_is_backfilled_with_what_its_service_writes(library: Deployment, source_dsn: str) -> None:
+def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source_dsn: str) -> None:
     outbox = in_process(library)
     with psycopg.connect(source_dsn) as connection:
         service.create(connection)

@@ -102,7 +102,7 @@ def serving(dsn: str, name: str, keys: list[int], writers: int) -> Iterator[list
             each.join()
 
 
-def test_a_backfill_under_load_ends_with_the_topic_as_the_table(
+def test_topic_equals_the_table_after_a_backfill_under_load(
     deploy: Deploy, project: Path, connection: Connection, source_dsn: str
 ) -> None:
     # The query dawdles between its snapshot and its commit: only the row locks keep newer events behind it.

@@ -199,9 +199,7 @@ def interrupted_at(words: str) -> Progress:
     return progress
 
 
-def test_a_running_connector_is_taken_over_without_a_gap_or_a_double_send(
-    before: Callable[..., Before], source_dsn: str
-) -> None:
+def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[..., Before], source_dsn: str) -> None:
     moving = before("moved")
     deployment, outbox = moving.deployment, in_process(moving.deployment)
     with load(source_dsn, "public.moved_event") as service:
@@ -253,7 +251,7 @@ def shared(before: Callable[..., Before], source_dsn: str) -> Before:
     return moving
 
 
-def test_what_cannot_be_taken_over_is_refused_before_anything_stops(shared: Before, library: Deployment) -> None:
+def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, library: Deployment) -> None:
     deployment = shared.deployment
 
     def with_source(**changes: str) -> Deployment:
@@ -283,7 +281,7 @@ def test_what_cannot_be_taken_over_is_refused_before_anything_stops(shared: Befo
     assert deployment.lock() is None
 
 
-def test_a_shared_publication_is_left_behind(shared: Before, source_dsn: str) -> None:
+def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
     """The kit gets one of its own, made while the old connector runs."""
     leave_position(shared.deployment, 10**15)
     with load(source_dsn, "public.freed_event") as service:

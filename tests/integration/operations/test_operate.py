@@ -67,7 +67,7 @@ def occurrences(deployment: Deployment, events: list[str]) -> list[int]:
     return [found.count(event) for event in events]
 
 
-def test_status_of_a_pipeline_that_runs(run: Run) -> None:
+def test_status_of_a_running_pipeline(run: Run) -> None:
     shown = run("status")
     assert "RUNNING on " in shown.stdout
     assert "active, WAL reserved" in shown.stdout
@@ -80,9 +80,7 @@ def test_status_of_a_pipeline_that_runs(run: Run) -> None:
     assert found["problems"] == []
 
 
-def test_stop_keeps_rows_for_later_and_can_be_said_twice(
-    run: Run, operate: Deployment, write: Callable[..., str]
-) -> None:
+def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
     stopped = run("stop")
     assert "connector STOPPED" in stopped.stderr
     assert "`outbox apply` makes it running; set connector.state: stopped to keep it" in stopped.stderr
@@ -110,7 +108,7 @@ def test_pause_keeps_the_slot(run: Run, operate: Deployment, write: Callable[...
     arrived(operate, TOPIC, 4, event)
 
 
-def test_a_failed_task_is_explained_and_restarted(
+def test_shows_the_cause_of_a_failed_task_and_restarts_it(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     assert "nothing FAILED" in run("restart", "--failed").stderr
@@ -154,7 +152,7 @@ def beyond(deployment: Deployment, position: int, run: Run) -> Path:
     return path
 
 
-def test_offsets_are_shown_in_both_notations(run: Run) -> None:
+def test_shows_offsets_in_both_notations(run: Run) -> None:
     shown = run("offsets", "show")
     assert "slot, confirmed_flush_lsn  0/" in shown.stdout
     assert "are not yet read by the connector" in shown.stderr
@@ -165,7 +163,7 @@ def test_offsets_are_shown_in_both_notations(run: Run) -> None:
     assert len(found["meaning"]) == 3
 
 
-def test_a_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
+def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
     """Rows of before, during and after: each at least once; what the connector had passed is sent again."""
     before = [write() for _ in range(5)]
     for event in before:
@@ -201,7 +199,7 @@ def export_of(deployment: Deployment, result: dict[str, Any], run: Run) -> str:
     return str(beyond(deployment, result["after"]["number"] - 8, run))
 
 
-def test_a_running_connector_is_resumed_after_a_reset(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
+def test_resumes_a_running_connector_after_a_reset(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
     events = [write() for _ in range(5)]
     refused = run("offsets", "reset", code=1)
     assert "--yes was not given" in refused.stderr
@@ -211,7 +209,7 @@ def test_a_running_connector_is_resumed_after_a_reset(run: Run, operate: Deploym
         arrived(operate, TOPIC, 4, event)
 
 
-def test_concurrent_transactions_do_not_look_like_lost_rows(
+def test_concurrent_transactions_are_not_reported_as_lost_rows(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     """A row that was written before another transaction's commit is sent after it: its own lsn is the older one."""
@@ -242,7 +240,7 @@ def test_concurrent_transactions_do_not_look_like_lost_rows(
     ("distance", "words"),
     [(2**40, "is beyond the server's"), (-(2**20), "is below the slot's confirmed position"), (0, "--skip-rows")],
 )
-def test_a_position_that_loses_rows_is_refused(
+def test_rejects_an_offset_that_would_lose_rows(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str], distance: int, words: str
 ) -> None:
     run("stop")
@@ -253,9 +251,7 @@ def test_a_position_that_loses_rows_is_refused(
     arrived(operate, TOPIC, 4, event)
 
 
-def test_an_export_is_never_overwritten_and_belongs_to_one_pipeline(
-    run: Run, operate: Deployment, tmp_path: Path
-) -> None:
+def test_export_is_not_overwritten_and_belongs_to_one_pipeline(run: Run, operate: Deployment, tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     run("offsets", "export", str(path))
     assert "already exists" in run("offsets", "export", str(path), code=1).stderr
@@ -268,7 +264,7 @@ def test_an_export_is_never_overwritten_and_belongs_to_one_pipeline(
     assert connect_lifecycle.is_running(operate.connect.status(NAME)), "nothing was touched"
 
 
-def test_dead_letters_are_listed_without_payload_and_acknowledged(
+def test_lists_dead_letters_without_payload_and_acknowledges_them(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
     first = send(source_dsn, "book", "dead-1", {"s3cret-field": "s3cret"}, table=TABLE)
@@ -299,7 +295,7 @@ def test_dead_letters_are_listed_without_payload_and_acknowledged(
     assert "has no record at 0/9999 yet" in run("dead-letter", "acknowledge", "--to", "0/9999", code=1).stderr
 
 
-def test_a_resume_that_could_lose_rows_is_refused(run: Run, operate: Deployment, source_dsn: str) -> None:
+def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, source_dsn: str) -> None:
     """A slot of the same name that was made anew, and a connector without a position."""
     run("stop")
     before = operate.connect.offsets(NAME)

@@ -77,9 +77,7 @@ def keep(dsn: str, *keys: str) -> None:
             connection.execute("insert into stuck_book values (%s, '{}')", (key,))
 
 
-def test_rows_that_have_not_arrived_are_listed_until_they_have(
-    pipeline: Deployment, listed: Listed, source_dsn: str
-) -> None:
+def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Listed, source_dsn: str) -> None:
     old, new, gone, never = (str(uuid4()) for _ in range(4))
     keep(source_dsn, old, new, gone)
     for key in (old, gone):
@@ -103,7 +101,7 @@ def test_rows_that_have_not_arrived_are_listed_until_they_have(
     assert listed(0) == {}
 
 
-def test_an_empty_outbox_is_compared_by_the_business_table(
+def test_compares_by_the_business_table_when_the_outbox_is_empty(
     pipeline: Deployment, listed: Listed, source_dsn: str
 ) -> None:
     there, silent, ghost = (str(uuid4()) for _ in range(3))
@@ -123,11 +121,11 @@ def test_an_empty_outbox_is_compared_by_the_business_table(
     assert listed(0, "1") == {}
 
 
-def test_where_nothing_can_tell_it_is_said(pipeline: Deployment) -> None:
+def test_reports_when_no_comparison_is_possible(pipeline: Deployment) -> None:
     assert "author is not compared" in in_process(pipeline)("stuck", "--older-than", "1").stderr
 
 
-def test_a_business_table_that_is_not_there_is_named(pipeline: Deployment, source_dsn: str) -> None:
+def test_reports_a_missing_business_table(pipeline: Deployment, source_dsn: str) -> None:
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter table stuck_book rename to stuck_books")
         try:

@@ -36,7 +36,7 @@ def count(connection: Connection) -> int:
     return int(row[0])
 
 
-def test_one_row_with_every_column(connection: Connection, other: Connection) -> None:
+def test_writes_one_row_with_every_column(connection: Connection, other: Connection) -> None:
     event_id = emit(connection, **EVENT, headers={"traceparent": "00-1-2-01"})
     connection.commit()
     with psycopg.Cursor(other, row_factory=dict_row) as cursor:
@@ -46,7 +46,7 @@ def test_one_row_with_every_column(connection: Connection, other: Connection) ->
     assert row == {"id": event_id, **EVENT, "headers": {"traceparent": "00-1-2-01"}}
 
 
-def test_nothing_is_committed_by_the_library(connection: Connection, other: Connection) -> None:
+def test_does_not_commit(connection: Connection, other: Connection) -> None:
     emit(connection, **EVENT)
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
     assert count(other) == 0
@@ -54,39 +54,39 @@ def test_nothing_is_committed_by_the_library(connection: Connection, other: Conn
     assert count(connection) == 0
 
 
-def test_a_removed_aggregate_is_sql_null_not_json_null(connection: Connection) -> None:
+def test_writes_sql_null_for_a_deleted_aggregate(connection: Connection) -> None:
     emit(connection, **{**EVENT, "payload": None})
     row = connection.execute("select payload is null, headers is null from outbox_event").fetchone()
     assert row == (True, True)
 
 
-def test_an_event_id_is_taken_once(connection: Connection) -> None:
+def test_rejects_a_duplicate_event_id(connection: Connection) -> None:
     key = uuid4()
     assert emit(connection, **EVENT, event_id=key) == key
     with pytest.raises(psycopg.errors.UniqueViolation):
         emit(connection, **EVENT, event_id=key)
 
 
-def test_many_keep_their_order(connection: Connection) -> None:
+def test_keeps_the_order_of_many_events(connection: Connection) -> None:
     events = [OutboxEvent(**{**EVENT, "aggregate_id": str(number)}) for number in range(50)]
     assert emit_many(connection, events) == [event.event_id for event in events]
     rows = connection.execute("select aggregate_id from outbox_event order by seq").fetchall()
     assert [row[0] for row in rows] == [str(number) for number in range(50)]
 
 
-def test_one_bad_event_of_many_stops_all(connection: Connection) -> None:
+def test_writes_nothing_when_one_event_is_invalid(connection: Connection) -> None:
     with pytest.raises(InvalidEventError):
         emit_many(connection, [OutboxEvent(**EVENT), OutboxEvent(**{**EVENT, "aggregate_id": ""})])
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     assert count(connection) == 0
 
 
-def test_no_events_are_no_statement(connection: Connection) -> None:
+def test_runs_no_statement_without_events(connection: Connection) -> None:
     assert emit_many(connection, []) == []
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
-def test_another_table(connection: Connection) -> None:
+def test_writes_to_another_table(connection: Connection) -> None:
     connection.execute('create schema "My App" create table "Out""box" (like public.outbox_event including all)')
     emit(connection, **EVENT, table='My App.Out"box')
     row = connection.execute('select count(*) from "My App"."Out""box"').fetchone()
@@ -96,25 +96,25 @@ def test_another_table(connection: Connection) -> None:
 
 
 class TestAutocommit:
-    def test_refused_outside_a_transaction(self, other: Connection) -> None:
+    def test_rejects_emit_outside_a_transaction(self, other: Connection) -> None:
         with pytest.raises(RefusedError, match="autocommit mode and no transaction is open") as raised:
             emit(other, **EVENT)
         assert "connection.transaction()" in raised.value.hint
         assert count(other) == 0
 
-    def test_taken_inside_a_transaction(self, connection: Connection, other: Connection) -> None:
+    def test_accepts_emit_inside_a_transaction(self, connection: Connection, other: Connection) -> None:
         with other.transaction():
             emit(other, **EVENT)
             assert count(connection) == 0
         assert count(connection) == 1
 
-    def test_taken_inside_begin(self, other: Connection) -> None:
+    def test_accepts_emit_inside_begin(self, other: Connection) -> None:
         other.execute("begin")
         emit(other, **EVENT)
         other.execute("rollback")
         assert count(other) == 0
 
-    def test_refused_in_a_pipeline_without_a_transaction(self, other: Connection) -> None:
+    def test_rejects_emit_in_a_pipeline_without_a_transaction(self, other: Connection) -> None:
         with other.pipeline():
             other.execute("select 1")
             with pytest.raises(RefusedError):
@@ -122,7 +122,7 @@ class TestAutocommit:
         assert count(other) == 0
 
 
-def test_pipelines_work_in_the_implicit_transaction(connection: Connection, other: Connection) -> None:
+def test_pipeline_mode_works_in_an_implicit_transaction(connection: Connection, other: Connection) -> None:
     with connection.pipeline():
         connection.execute("select 1")
         emit(connection, **EVENT)
@@ -133,7 +133,7 @@ def test_pipelines_work_in_the_implicit_transaction(connection: Connection, othe
 
 
 @pytest.mark.parametrize("cursor", [psycopg.ClientCursor, psycopg.RawCursor])
-def test_the_cursor_class_of_the_connection_does_not_matter(clean_dsn: str, cursor: Any) -> None:  # noqa: ANN401
+def test_accepts_every_cursor_class(clean_dsn: str, cursor: Any) -> None:  # noqa: ANN401
     with psycopg.connect(clean_dsn, cursor_factory=cursor, row_factory=dict_row) as connection:
         connection.adapters.register_dumper(str, StrDumper)  # sends text as type text, not as unknown
         emit(connection, **EVENT)
@@ -141,7 +141,7 @@ def test_the_cursor_class_of_the_connection_does_not_matter(clean_dsn: str, curs
         connection.rollback()
 
 
-def test_a_savepoint_takes_the_event_back(connection: Connection) -> None:
+def test_rollback_to_a_savepoint_removes_the_event(connection: Connection) -> None:
     emit(connection, **EVENT)
     with connection.transaction():
         emit(connection, **EVENT)
@@ -149,7 +149,7 @@ def test_a_savepoint_takes_the_event_back(connection: Connection) -> None:
     assert count(connection) == 1
 
 
-def test_numbers_and_times_arrive_exactly(connection: Connection) -> None:
+def test_stores_numbers_and_times_exactly(connection: Connection) -> None:
     payload = {
         "price": Decimal("9999999999.99"),
         "fine": Decimal("0.00"),
@@ -191,7 +191,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
     )
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_server_reads_what_was_meant(connection: Connection, payload: dict[str, Any]) -> None:
+def test_server_parses_the_json_that_was_meant(connection: Connection, payload: dict[str, Any]) -> None:
     """Whatever passes the checks of the library, jsonb takes, and gives back with the same meaning."""
     event_id = emit(connection, **{**EVENT, "payload": payload})
     row = connection.execute("select payload from outbox_event where id = %s", [event_id]).fetchone()
@@ -205,7 +205,7 @@ def test_the_server_reads_what_was_meant(connection: Connection, payload: dict[s
 
 @given(value=st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**40), max_value=10**40))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_server_reads_decimals_exactly(connection: Connection, value: Decimal) -> None:
+def test_server_parses_decimals_exactly(connection: Connection, value: Decimal) -> None:
     emit(connection, **{**EVENT, "payload": {"n": value}})
     row = connection.execute("select (payload->>'n')::numeric from outbox_event").fetchone()
     connection.rollback()
@@ -213,12 +213,12 @@ def test_the_server_reads_decimals_exactly(connection: Connection, value: Decima
 
 
 @pytest.mark.parametrize("value", [Decimal("9.9E+131071"), Decimal("1E-16383"), 10**4000])
-def test_the_widest_numbers_that_pass_are_stored(connection: Connection, value: Any) -> None:  # noqa: ANN401
+def test_stores_the_largest_accepted_numbers(connection: Connection, value: Any) -> None:  # noqa: ANN401
     emit(connection, **{**EVENT, "payload": {"n": value}})
     assert count(connection) == 1
 
 
-def test_asynchronous_connections(clean_dsn: str, other: Connection) -> None:
+def test_accepts_asynchronous_connections(clean_dsn: str, other: Connection) -> None:
     async def write() -> list[UUID]:
         async with await psycopg.AsyncConnection.connect(clean_dsn) as connection:
             ids = await emit_async(connection, OutboxEvent(**EVENT))

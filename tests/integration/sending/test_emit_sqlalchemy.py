@@ -51,7 +51,7 @@ def test_connection(engine: Engine, other: psycopg.Connection[Any]) -> None:
     assert json.loads(payload, parse_float=Decimal) == EVENT["payload"]
 
 
-def test_connection_begins_by_itself_and_commits_nothing(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_connection_begins_a_transaction_and_does_not_commit(engine: Engine, other: psycopg.Connection[Any]) -> None:
     with engine.connect() as connection:
         emit(connection, **EVENT)
         assert connection.in_transaction()
@@ -69,7 +69,7 @@ def test_session(engine: Engine, other: psycopg.Connection[Any]) -> None:
     assert (payload, headers) == (None, None)
 
 
-def test_session_and_business_rows_share_the_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
+def test_session_and_business_rows_are_in_one_transaction(engine: Engine, other: psycopg.Connection[Any]) -> None:
     with Session(engine) as session, session.begin():
         session.execute(
             text("insert into library.author (id, name, updated_at) values (gen_random_uuid(), 'A', now())")
@@ -111,7 +111,7 @@ def test_many(engine: Engine, other: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("where", ["engine", "connection", "create_engine"])
-def test_autocommit_is_refused(engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str) -> None:
+def test_rejects_autocommit(engine: Engine, clean_dsn: str, other: psycopg.Connection[Any], where: str) -> None:
     if where == "create_engine":
         engine.dispose()
         engine = create_engine(
@@ -133,6 +133,6 @@ def test_autocommit_is_refused(engine: Engine, clean_dsn: str, other: psycopg.Co
     assert rows(other) == []
 
 
-def test_database_errors_are_sqlalchemys(engine: Engine) -> None:
+def test_raises_database_errors_of_sqlalchemy(engine: Engine) -> None:
     with engine.connect() as connection, pytest.raises(sqlalchemy.exc.ProgrammingError):
         emit(connection, **EVENT, table="no_such_table")

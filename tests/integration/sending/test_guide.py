@@ -19,7 +19,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "sending.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_there_are_snippets() -> None:
+def test_guide_has_snippets() -> None:
     assert len(SNIPPETS) > 5
 
 
@@ -30,7 +30,7 @@ def test_snippets_run(clean_dsn: str, snippet: str) -> None:
     exec(code, {"dsn": clean_dsn, "__name__": "snippet"})  # noqa: S102
 
 
-def test_the_right_to_insert_is_all_that_a_service_needs(connection: psycopg.Connection[Any]) -> None:
+def test_service_needs_only_the_insert_privilege(connection: psycopg.Connection[Any]) -> None:
     role = sql.Identifier(f"service_{uuid4().hex[:8]}")
     # Rolled back in the end: a role belongs to the whole server.
     connection.execute(sql.SQL("create role {}").format(role))

@@ -42,7 +42,7 @@ def one_book(connection: Connection) -> tuple[UUID, UUID]:
 
 
 @pytest.mark.parametrize("kind", ["author", "book"])
-def test_columns_are_the_fields_of_the_schema(connection: Connection, kind: str) -> None:
+def test_columns_match_the_fields_of_the_schema(connection: Connection, kind: str) -> None:
     schema = read_schema(SCHEMAS / f"{kind}.avsc")
     fields = tuple(field["name"] for field in schema["fields"])
     columns = connection.execute(
@@ -54,13 +54,13 @@ def test_columns_are_the_fields_of_the_schema(connection: Connection, kind: str)
     assert columns == [(field["name"], "null" in field["type"]) for field in schema["fields"]]
 
 
-def test_create_again_changes_nothing(connection: Connection) -> None:
+def test_repeated_create_changes_nothing(connection: Connection) -> None:
     one_book(connection)
     library.create(connection)
     assert len(events(connection)) == 2
 
 
-def test_payload_is_the_row_as_the_database_has_it(connection: Connection) -> None:
+def test_payload_equals_the_database_row(connection: Connection) -> None:
     author, book = one_book(connection)
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         [row] = cursor.execute("select * from library.book").fetchall()
@@ -80,7 +80,7 @@ def test_payload_is_the_row_as_the_database_has_it(connection: Connection) -> No
     }
 
 
-def test_payloads_fit_the_schemas(connection: Connection) -> None:
+def test_payloads_match_the_schemas(connection: Connection) -> None:
     """With the JSON forms turned into what the Avro writer takes."""
     author, book = one_book(connection)
     library.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
@@ -95,14 +95,14 @@ def test_payloads_fit_the_schemas(connection: Connection) -> None:
         assert fastavro.validate(datum, schema, strict=True)
 
 
-def test_changes_carry_the_whole_state(connection: Connection) -> None:
+def test_change_events_contain_the_whole_state(connection: Connection) -> None:
     _, book = one_book(connection)
     assert library.change_book(connection, book, status=library.BookStatus.LENT)
     kind, _, _, payload = events(connection)[2]
     assert (kind, payload["status"], payload["title"]) == ("book_changed", "LENT", "The Dispossessed")
 
 
-def test_a_change_moves_the_time_even_inside_one_transaction(connection: Connection) -> None:
+def test_change_updates_the_time_within_one_transaction(connection: Connection) -> None:
     with connection.transaction():
         author, _ = one_book(connection)
         library.change_author(connection, author, name="U.")
@@ -112,7 +112,7 @@ def test_a_change_moves_the_time_even_inside_one_transaction(connection: Connect
     assert times == sorted(times)
 
 
-def test_removing_an_author_removes_the_books_first(connection: Connection) -> None:
+def test_deleting_an_author_deletes_the_books_first(connection: Connection) -> None:
     author, book = one_book(connection)
     second = library.add_book(connection, author_id=author, title="Lavinia", price=Decimal(1))
     assert set(library.remove_author(connection, author) or []) == {book, second}
@@ -126,7 +126,7 @@ def test_removing_an_author_removes_the_books_first(connection: Connection) -> N
     assert last[2][2] == str(author)
 
 
-def test_what_is_gone_has_no_event(connection: Connection) -> None:
+def test_no_event_for_a_missing_aggregate(connection: Connection) -> None:
     nobody = uuid4()
     _, book = one_book(connection)
     assert not library.change_author(connection, nobody, name="x")
@@ -138,19 +138,19 @@ def test_what_is_gone_has_no_event(connection: Connection) -> None:
     assert kinds(connection) == ["author_added", "book_added"]
 
 
-def test_a_removed_book_can_come_back_under_its_id(connection: Connection) -> None:
+def test_deleted_book_can_be_recreated_with_its_id(connection: Connection) -> None:
     author, book = one_book(connection)
     library.remove_book(connection, book)
     assert library.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
     assert kinds(connection)[1:] == ["book_added", "book_removed", "book_added"]
 
 
-def test_unknown_fields_are_refused(connection: Connection) -> None:
+def test_rejects_unknown_fields(connection: Connection) -> None:
     with pytest.raises(ConfigurationError, match="author has no field isbn"):
         library.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
 
 
-def test_each_call_is_a_transaction_of_its_own_where_none_is_open(connection: Connection, other: Connection) -> None:
+def test_each_call_is_one_transaction_when_none_is_open(connection: Connection, other: Connection) -> None:
     one_book(connection)
     assert kinds(other) == ["author_added", "book_added"]
     assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -164,7 +164,7 @@ def test_calls_join_the_open_transaction(connection: Connection, other: Connecti
     assert kinds(other) == []
 
 
-def test_neither_row_without_the_other(connection: Connection, other: Connection) -> None:
+def test_writes_both_rows_or_none(connection: Connection, other: Connection) -> None:
     """When the outbox refuses its row, the business row goes too, also in autocommit mode."""
     other.execute("alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid")
     try:

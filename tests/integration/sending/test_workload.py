@@ -65,15 +65,15 @@ def counts(dsn: str) -> WorkloadCounts:
 class TestRun:
     """One run; the tests read what it left."""
 
-    def test_counts_are_those_of_the_database(self, dsn: str, counts: WorkloadCounts) -> None:
+    def test_counts_match_the_database(self, dsn: str, counts: WorkloadCounts) -> None:
         with psycopg.connect(dsn) as connection:
             assert totals(connection) == (counts.events, counts.tombstones, counts.events_by_aggregate)
 
-    def test_every_transaction_is_counted(self, counts: WorkloadCounts) -> None:
+    def test_counts_every_transaction(self, counts: WorkloadCounts) -> None:
         assert counts.transactions == 600
         assert 10 < counts.rolled_back < 120
 
-    def test_there_is_something_of_everything(self, dsn: str, counts: WorkloadCounts) -> None:
+    def test_workload_has_every_kind_of_event(self, dsn: str, counts: WorkloadCounts) -> None:
         with psycopg.connect(dsn) as connection:
             kinds = connection.execute("select distinct event_type from outbox_event order by 1").fetchall()
         assert [row[0] for row in kinds] == [
@@ -84,12 +84,12 @@ class TestRun:
         assert counts.tombstones > 10
         assert counts.events > counts.committed
 
-    def test_outbox_ends_where_the_tables_end(self, dsn: str, counts: WorkloadCounts) -> None:
+    def test_latest_outbox_states_equal_the_tables(self, dsn: str, counts: WorkloadCounts) -> None:
         assert counts.committed
         with psycopg.connect(dsn) as connection:
             assert_outbox_ends_where_the_tables_end(connection)
 
-    def test_some_aggregates_come_back(self, dsn: str, counts: WorkloadCounts) -> None:
+    def test_recreates_some_deleted_aggregates(self, dsn: str, counts: WorkloadCounts) -> None:
         assert counts.committed
         query = (
             "select count(*) from outbox_event a join outbox_event b using (aggregate_id)"
@@ -100,7 +100,7 @@ class TestRun:
         assert row is not None
         assert row[0] > 0
 
-    def test_a_second_run_goes_on_from_the_first(self, dsn: str, counts: WorkloadCounts) -> None:
+    def test_second_run_continues_from_the_first(self, dsn: str, counts: WorkloadCounts) -> None:
         again = workload.run(dsn, transactions=200, seed=7, writers=2)
         with psycopg.connect(dsn) as connection:
             assert totals(connection)[:2] == (
@@ -110,7 +110,7 @@ class TestRun:
             assert_outbox_ends_where_the_tables_end(connection)
 
 
-def test_one_writer_repeats_itself(clean_dsn: str) -> None:
+def test_one_writer_is_deterministic(clean_dsn: str) -> None:
     def run() -> tuple[Any, ...]:
         with psycopg.connect(clean_dsn) as connection:
             connection.execute("truncate outbox_event, library.book, library.author")
@@ -122,7 +122,7 @@ def test_one_writer_repeats_itself(clean_dsn: str) -> None:
     assert run() == run()
 
 
-def test_writers_do_not_wait_for_each_other_in_a_circle(clean_dsn: str) -> None:
+def test_writers_do_not_deadlock(clean_dsn: str) -> None:
     """Few rows, many writers. A second update of one book used to lock its author after the book."""
     for seed in range(10):
         with psycopg.connect(clean_dsn) as connection:
@@ -133,13 +133,13 @@ def test_writers_do_not_wait_for_each_other_in_a_circle(clean_dsn: str) -> None:
     assert row == (0,)
 
 
-def test_progress_ends_with_all(clean_dsn: str) -> None:
+def test_progress_ends_at_the_total(clean_dsn: str) -> None:
     words: list[str] = []
     workload.run(clean_dsn, transactions=10, seed=1, writers=3, progress=words.append)
     assert words[-1] == "10 of 10 transactions"
 
 
-def test_connections_may_come_from_a_function(clean_dsn: str) -> None:
+def test_accepts_a_connection_factory(clean_dsn: str) -> None:
     opened: list[Connection] = []
 
     def connect() -> Connection:
@@ -151,7 +151,7 @@ def test_connections_may_come_from_a_function(clean_dsn: str) -> None:
     assert all(connection.closed for connection in opened)
 
 
-def test_the_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
+def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
     broken: list[Connection] = []
 
     def connect() -> Connection:
@@ -167,7 +167,7 @@ def test_the_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
     assert all(connection.closed for connection in broken)
 
 
-def test_a_writer_goes_on_when_all_it_knows_is_gone(connection: Connection) -> None:
+def test_writer_continues_without_existing_aggregates(connection: Connection) -> None:
     """A step that picked ids that are gone is taken back, and another one is drawn."""
     ghosts = Shelf(Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]))
     writer = Writer(connection, Random(1), ghosts)  # noqa: S311
@@ -178,7 +178,7 @@ def test_a_writer_goes_on_when_all_it_knows_is_gone(connection: Connection) -> N
     assert totals(connection)[0] >= states > 0
 
 
-def test_invalid_events_break_schema_and_contract(connection: Connection, other: Connection) -> None:
+def test_invalid_events_violate_schema_and_contract(connection: Connection, other: Connection) -> None:
     invalid = workload.write_invalid(connection)
     rows = other.execute("select aggregate_type, aggregate_id, payload from outbox_event order by seq").fetchall()
     assert [row[:2] for row in rows] == [invalid.broken_payload, invalid.unknown_aggregate]
@@ -187,7 +187,7 @@ def test_invalid_events_break_schema_and_contract(connection: Connection, other:
     assert not (SCHEMAS / f"{rows[1][0]}.avsc").exists()
 
 
-def test_prices_reach_the_outbox_exactly(dsn: str, counts: WorkloadCounts) -> None:
+def test_stores_prices_exactly_in_the_outbox(dsn: str, counts: WorkloadCounts) -> None:
     assert counts.committed
     with psycopg.connect(dsn) as connection:
         workload.run(dsn, transactions=200, seed=11)

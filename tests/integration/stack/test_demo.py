@@ -59,7 +59,7 @@ def result(project: Path, stack: Stack) -> dict[str, Any]:
     return found
 
 
-def test_every_row_of_both_targets_equals_the_source(result: dict[str, Any]) -> None:
+def test_rows_of_both_targets_equal_the_source(result: dict[str, Any]) -> None:
     assert result["match"] is True
     assert [(each["target"], each["aggregate"], each["match"]) for each in result["comparisons"]] == [
         ("warehouse", "author", True),
@@ -70,7 +70,7 @@ def test_every_row_of_both_targets_equals_the_source(result: dict[str, Any]) -> 
     assert all(each["source_rows"] > 100 for each in result["comparisons"])
 
 
-def test_the_counts_are_told(result: dict[str, Any]) -> None:
+def test_reports_the_counts(result: dict[str, Any]) -> None:
     workload = result["workload"]
     assert workload["transactions"] == TRANSACTIONS
     assert workload["rolled_back"] > 0
@@ -78,7 +78,7 @@ def test_the_counts_are_told(result: dict[str, Any]) -> None:
     assert result["dead_letters"] == result["dead_letters_expected"] == 2
 
 
-def test_its_dead_letters_fail_no_verify_afterwards(result: dict[str, Any], library: Deployment) -> None:
+def test_dead_letters_of_the_demo_do_not_fail_verify(result: dict[str, Any], library: Deployment) -> None:
     del result
     assert dead_letters.count(library.kafka, library.pipeline) == 0
 
@@ -93,7 +93,7 @@ def test_its_dead_letters_fail_no_verify_afterwards(result: dict[str, Any], libr
         ("delete from book where aggregate_id = (select min(aggregate_id) from book)", "missing"),
     ],
 )
-def test_a_corrupted_target_row_is_found(
+def test_detects_a_corrupted_target_row(
     result: dict[str, Any], project: Path, state: StackState, statement: str, finding: str
 ) -> None:
     del result
@@ -115,7 +115,7 @@ def test_a_corrupted_target_row_is_found(
     assert replace(report, comparisons=[]).match is False
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
     """Ctrl-C while the stack starts: exit code 130, and no process of it is left."""
     project = make_project(tmp_path / "interrupted")
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]

@@ -35,7 +35,7 @@ def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, com
     assert done.code == 0, done.words
 
 
-def test_the_table_of_the_readme_is_the_one_that_is_printed() -> None:
+def test_readme_table_equals_the_printed_table() -> None:
     report = DemoReport()
     nothing = {"fields": []}
     report.comparisons.append(compare("book", "warehouse", schema=nothing, source=[], rows=[]))

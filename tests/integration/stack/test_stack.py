@@ -51,7 +51,7 @@ def value(dsn: str, query: str) -> object:
     return row[0] if row else None
 
 
-def test_up_then_down_then_up_keeps_data_ports_and_passwords(stack: Stack) -> None:
+def test_keeps_data_ports_and_passwords_over_down_and_up(stack: Stack) -> None:
     first = stack.up(services=POSTGRES)
     assert list(first.addresses()) == ["postgres", "target"]
     assert value(first.postgres, "show wal_level") == "logical"
@@ -68,7 +68,7 @@ def test_up_then_down_then_up_keeps_data_ports_and_passwords(stack: Stack) -> No
     assert value(second.target, "select n from kept") == 7
 
 
-def test_the_logins_can_do_what_they_are_for_and_no_more(stack: Stack) -> None:
+def test_logins_have_only_the_required_privileges(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     rights = "select rolreplication and not rolsuper from pg_roles where rolname = current_user"
     connector = state.dsn(state.connector_user, state.connector_password, state.source_database)
@@ -78,13 +78,13 @@ def test_the_logins_can_do_what_they_are_for_and_no_more(stack: Stack) -> None:
         psycopg.connect(state.dsn(state.admin_user, "guessed", state.source_database))
 
 
-def test_the_state_file_is_private(stack: Stack) -> None:
+def test_state_file_is_private(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     assert stat.S_IMODE(stack.layout.state_file.stat().st_mode) == 0o600
     assert stack.state() == state
 
 
-def test_up_twice_is_refused_and_harms_nothing(stack: Stack) -> None:
+def test_rejects_a_second_up_without_side_effects(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     with pytest.raises(StackError, match="already running") as caught:
         stack.up(services=POSTGRES)
@@ -92,12 +92,12 @@ def test_up_twice_is_refused_and_harms_nothing(stack: Stack) -> None:
     assert value(state.postgres, "select 1") == 1
 
 
-def test_up_and_down_at_the_same_time_are_refused(stack: Stack) -> None:
+def test_rejects_concurrent_up_and_down(stack: Stack) -> None:
     with stack.locked(), pytest.raises(StackError, match="another `outbox stack up` or `down` is running"):
         Stack(stack.layout.root).up(services=POSTGRES)
 
 
-def test_a_busy_port_that_was_asked_for_is_refused(stack: Stack) -> None:
+def test_rejects_a_requested_busy_port(stack: Stack) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind((HOST, 0))
         listener.listen()
@@ -107,7 +107,7 @@ def test_a_busy_port_that_was_asked_for_is_refused(stack: Stack) -> None:
     assert processes_of(stack) == []
 
 
-def test_a_remembered_port_that_is_busy_by_now_is_replaced(stack: Stack) -> None:
+def test_replaces_a_saved_port_that_is_busy(stack: Stack) -> None:
     before = stack.up(services=POSTGRES).postgres_port
     stack.down()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
@@ -119,7 +119,7 @@ def test_a_remembered_port_that_is_busy_by_now_is_replaced(stack: Stack) -> None
     assert value(state.postgres, "select 1") == 1
 
 
-def test_a_part_that_ends_is_reported_with_its_log_and_everything_is_stopped(stack: Stack) -> None:
+def test_reports_an_exited_service_with_its_log_and_stops_the_rest(stack: Stack) -> None:
     """What breaks is the data: PostgreSQL ends with a reason in its log."""
     home = stack.up(services=POSTGRES).postgres_home
     stack.down()
@@ -133,7 +133,7 @@ def test_a_part_that_ends_is_reported_with_its_log_and_everything_is_stopped(sta
     assert stack.state() is None
 
 
-def test_what_a_killed_supervisor_left_behind_is_seen_and_ended(stack: Stack) -> None:
+def test_detects_and_ends_processes_of_a_killed_supervisor(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
@@ -143,7 +143,7 @@ def test_what_a_killed_supervisor_left_behind_is_seen_and_ended(stack: Stack) ->
     assert processes_of(stack) == []
 
 
-def test_up_takes_the_place_of_what_a_killed_supervisor_left_behind(stack: Stack) -> None:
+def test_up_replaces_processes_of_a_killed_supervisor(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ def test_up_takes_the_place_of_what_a_killed_supervisor_left_behind(stack: Stack
     assert value(again.postgres, "select 1") == 1
 
 
-def test_a_killed_server_comes_back(stack: Stack) -> None:
+def test_restarts_a_killed_server(stack: Stack) -> None:
     state = stack.up(services=POSTGRES)
     time.sleep(2.2)  # beyond the time in which an end counts as a failed start
     pid = stack.pid("postgres")
@@ -169,7 +169,7 @@ def test_a_killed_server_comes_back(stack: Stack) -> None:
     assert stack.pid("postgres") != pid
 
 
-def test_an_interrupted_up_leaves_nothing(stack: Stack) -> None:
+def test_interrupted_up_leaves_no_processes(stack: Stack) -> None:
     """Ctrl-C in the middle: the services that were started already are stopped."""
     code = (
         "import sys; from pathlib import Path; from outbox_kit.stack import Stack\n"
@@ -187,7 +187,7 @@ def test_an_interrupted_up_leaves_nothing(stack: Stack) -> None:
     assert stack.state() is None
 
 
-def test_data_without_its_passwords_is_refused(stack: Stack) -> None:
+def test_rejects_data_without_passwords(stack: Stack) -> None:
     stack.up(services=POSTGRES)
     stack.down()
     kept = stack.layout.state_file.read_bytes()
@@ -198,7 +198,7 @@ def test_data_without_its_passwords_is_refused(stack: Stack) -> None:
     stack.layout.state_file.write_bytes(kept)
 
 
-def test_a_missing_runtime_is_explained_before_anything_starts(stack: Stack) -> None:
+def test_reports_a_missing_runtime_before_any_start(stack: Stack) -> None:
     (stack.layout.root / "build" / "runtime").unlink()
     with pytest.raises(StackError) as caught:
         stack.up(services=POSTGRES)
@@ -208,7 +208,7 @@ def test_a_missing_runtime_is_explained_before_anything_starts(stack: Stack) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")
-def test_postgresql_never_runs_as_root(stack: Stack) -> None:
+def test_does_not_run_postgresql_as_root(stack: Stack) -> None:
     stack.up(services=POSTGRES)
     pid = stack.pid("postgres")
     assert pid is not None

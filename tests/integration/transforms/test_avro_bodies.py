@@ -58,7 +58,7 @@ def book_body(deployment: Deployment, key: str) -> bytes:
     return body.getvalue()
 
 
-def test_an_avro_body_gets_its_frame_and_a_framed_one_keeps_it(bodies: Deployment, source_dsn: str) -> None:
+def test_frames_an_avro_body_unless_framed(bodies: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     body, framed = author_body(bodies, key), frame(ids_by_version(bodies, "book")[1]) + book_body(bodies, key)
     author = insert(source_dsn, BODIES, "author", key, body)
@@ -78,7 +78,7 @@ def test_an_avro_body_gets_its_frame_and_a_framed_one_keeps_it(bodies: Deploymen
     ("version", "decoded"),
     [("1", {"id": "x", "shelf": "y"}), ("2", {"branch": "x", "id": "y"})],
 )
-def test_a_body_that_two_versions_read_is_of_the_one_that_its_row_names(
+def test_uses_the_schema_version_that_the_row_names(
     bodies: Deployment, source_dsn: str, version: str, decoded: dict[str, str]
 ) -> None:
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y", schema_version=version)
@@ -87,7 +87,7 @@ def test_a_body_that_two_versions_read_is_of_the_one_that_its_row_names(
     assert decode(bodies, "loan", message) == decoded
 
 
-def test_a_body_without_a_version_is_a_dead_letter_where_there_are_two(bodies: Deployment, source_dsn: str) -> None:
+def test_dead_letter_for_an_ambiguous_schema_version(bodies: Deployment, source_dsn: str) -> None:
     """Of one version alone it is that one: see the authors."""
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
     found, row = letter(bodies, event)
@@ -99,7 +99,7 @@ def frame(number: int) -> bytes:
     return b"\0" + number.to_bytes(4, "big")
 
 
-def test_bodies_that_no_consumer_could_read_are_dead_letters(bodies: Deployment, source_dsn: str) -> None:
+def test_dead_letter_for_unreadable_bodies(bodies: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     known = ids_by_version(bodies, "book")[1]
     broken = {
@@ -118,7 +118,7 @@ def test_bodies_that_no_consumer_could_read_are_dead_letters(bodies: Deployment,
     assert state_of(bodies) == RUNNING
 
 
-def test_the_canary_is_avro_where_the_column_is_bytea(bodies: Deployment) -> None:
+def test_sends_an_avro_canary_to_a_bytea_column(bodies: Deployment) -> None:
     found = verify(bodies, silent)
     # Whether another test has left dead letters is not its business.
     wrong = {check.id for check in found if check.status in (Status.FAIL, Status.WARN)}

@@ -98,7 +98,7 @@ def loan(**changes: object) -> dict[str, object]:
     }
 
 
-def test_rows_become_the_records_of_the_chain(chain: Deployment, source_dsn: str) -> None:
+def test_produces_the_records_of_the_chain(chain: Deployment, source_dsn: str) -> None:
     assert make_plan(chain).changes == ()
     key, author = str(uuid4()), str(uuid4())
     first = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key), table=TABLE))
@@ -120,14 +120,14 @@ def test_rows_become_the_records_of_the_chain(chain: Deployment, source_dsn: str
     assert headers(gone).keys() == {"event_id", "event_type", "aggregate_type", "event_time"}
 
 
-def test_verify_finds_nothing_wrong(chain: Deployment) -> None:
+def test_verify_passes(chain: Deployment) -> None:
     found = verify(chain, silent)
     assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
     canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 
-def test_the_spark_job_reads_them(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
+def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
     """Keys without their frame, the newest by offset, deleted ones gone."""
     kept, removed = str(uuid4()), str(uuid4())
     for key in (kept, removed):
@@ -151,7 +151,7 @@ def test_the_spark_job_reads_them(chain: Deployment, project: Path, state: Stack
 
 
 @pytest.mark.parametrize("changes", [{}, {"state": None, "reader": None, "back_at": None, "fee": None}], ids=str)
-def test_every_type_arrives_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
+def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, changes: dict[str, object]) -> None:
     """By the schema that was registered, logical types and enums included; placed by its column."""
     event = send(source_dsn, "loan", str(uuid4()), loan(**changes), table=TABLE)
     message = arrived(chain, "chain.loan", 6, event)
@@ -165,7 +165,9 @@ def test_every_type_arrives_as_declared(chain: Deployment, source_dsn: str, chan
     assert decode(chain, "loan", message) == {**expected, **changes}
 
 
-def test_a_backlog_of_the_old_schema_survives_a_new_one(chain: Deployment, loan_schema: Path, source_dsn: str) -> None:
+def test_delivers_a_backlog_of_the_old_schema_after_an_upgrade(
+    chain: Deployment, loan_schema: Path, source_dsn: str
+) -> None:
     """Guards a trap: written by the newest version whatever the payload was, fields change places in silence."""
     before = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
     newer = [{"name": "branch", "type": "string", "default": "main"}, *LOAN["fields"][:-1]]
@@ -184,7 +186,7 @@ def schema_id(message: Message) -> int:
     return int.from_bytes((message.value() or b"")[1:5], "big")
 
 
-def test_heartbeats_pass_and_move_the_slot(chain: Deployment, source_dsn: str) -> None:
+def test_heartbeats_advance_the_slot(chain: Deployment, source_dsn: str) -> None:
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table unchained as select repeat('x', 1000) from generate_series(1, 5000)")
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
@@ -203,7 +205,7 @@ def test_heartbeats_pass_and_move_the_slot(chain: Deployment, source_dsn: str) -
     assert {message.value() for message in records(chain, "__debezium-heartbeat.chain", 1)} == {None}
 
 
-def test_a_row_that_fits_nothing_stops_the_task_and_says_why(deploy: Deploy, source_dsn: str) -> None:
+def test_stops_the_task_with_a_reason_for_an_invalid_row(deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("chainstop", connector={"name": "chainstop", "template": "outbox-postgres-chain"})
     key = str(uuid4())
     send(source_dsn, "book", key, book(key, title="secret", pages="many"), table="public.chainstop_event")
@@ -262,7 +264,7 @@ def test_golden_records(template: str, request: pytest.FixtureRequest, source_ds
     assert found == json.loads(path.read_text(encoding="utf-8")), "meant? then UPDATE_GOLDEN=1, and read the diff"
 
 
-def test_both_contracts_carry_the_same_payload() -> None:
+def test_both_contracts_have_the_same_payload() -> None:
     router, chain = (
         json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("outbox-postgres", "outbox-postgres-chain")

@@ -26,7 +26,7 @@ def routed(deploy_once: Deploy) -> Deployment:
     return deploy_once("routed", connector={"name": "routed", "template": "outbox-postgres-eventrouter"})
 
 
-def test_a_row_becomes_its_json_text_under_the_raw_key(routed: Deployment, source_dsn: str) -> None:
+def test_produces_json_text_with_the_raw_key(routed: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     payload = book(key, pages=None, price=0.1)
     message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, payload, table=TABLE))
@@ -46,7 +46,7 @@ def test_a_row_becomes_its_json_text_under_the_raw_key(routed: Deployment, sourc
     assert "source_sequence" not in found
 
 
-def test_a_null_payload_becomes_a_tombstone(routed: Deployment, source_dsn: str) -> None:
+def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     message = arrived(routed, "routed.book", 4, send(source_dsn, "book", key, None, table=TABLE))
     assert message.value() is None
@@ -54,7 +54,7 @@ def test_a_null_payload_becomes_a_tombstone(routed: Deployment, source_dsn: str)
     assert headers(message)["event_type"] == "book_changed"
 
 
-def test_heartbeats_pass_and_move_the_slot_while_the_outbox_is_quiet(routed: Deployment, source_dsn: str) -> None:
+def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, source_dsn: str) -> None:
     """EventRouter passes on what is no row; were they lost, WAL would be retained for ever."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
@@ -73,14 +73,14 @@ def test_heartbeats_pass_and_move_the_slot_while_the_outbox_is_quiet(routed: Dep
     assert connect_state.stored_lsn(connect_state.read_actual(routed.connect, "routed")) > 0
 
 
-def test_verify_finds_nothing_wrong(routed: Deployment) -> None:
+def test_verify_passes(routed: Deployment) -> None:
     found = verify(routed, silent)
     assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
     canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 
-def test_verify_finds_its_canary_and_a_second_apply_changes_nothing(routed: Deployment) -> None:
+def test_verify_receives_its_canary_and_a_second_apply_changes_nothing(routed: Deployment) -> None:
     outbox = in_process(routed)
     done = outbox("verify", "--output", "json")
     checks = {check["id"]: check["status"] for check in json.loads(done.stdout)["checks"]}

@@ -54,7 +54,7 @@ def emit(
     return event
 
 
-def test_a_message_becomes_the_record_of_the_contract(messages: Deployment, source_dsn: str) -> None:
+def test_produces_the_record_of_the_contract_for_a_message(messages: Deployment, source_dsn: str) -> None:
     assert make_plan(messages).changes == ()
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
@@ -74,14 +74,14 @@ def test_a_message_becomes_the_record_of_the_contract(messages: Deployment, sour
     assert found["source_sequence"] < headers(tombstone)["source_sequence"]
 
 
-def test_verify_finds_nothing_wrong(messages: Deployment) -> None:
+def test_verify_passes(messages: Deployment) -> None:
     found = verify(messages, silent)
     assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
     canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 
-def test_a_rolled_back_message_never_arrives(messages: Deployment, source_dsn: str) -> None:
+def test_does_not_deliver_a_rolled_back_message(messages: Deployment, source_dsn: str) -> None:
     key, after = str(uuid4()), str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         emit(connection, key, book(key))
@@ -91,9 +91,7 @@ def test_a_rolled_back_message_never_arrives(messages: Deployment, source_dsn: s
     assert key.encode() not in [message.key() for message in records(messages, "messages.book", 4)]
 
 
-def test_messages_that_are_no_events_become_dead_letters_and_others_go_on(
-    messages: Deployment, source_dsn: str
-) -> None:
+def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, source_dsn: str) -> None:
     good = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         outside = emit(connection, good, book(good), transactional=False)
@@ -111,7 +109,7 @@ def test_messages_that_are_no_events_become_dead_letters_and_others_go_on(
     assert messages.connect.status("messages").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
-def test_heartbeats_move_the_slot_and_make_no_record(messages: Deployment, source_dsn: str) -> None:
+def test_heartbeats_advance_the_slot_without_records(messages: Deployment, source_dsn: str) -> None:
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table unsent as select repeat('x', 1000) from generate_series(1, 5000)")
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
@@ -130,7 +128,7 @@ def test_heartbeats_move_the_slot_and_make_no_record(messages: Deployment, sourc
     assert records(messages, "__debezium-heartbeat.messages", 1)
 
 
-def test_nothing_is_lost_over_a_restart(messages: Deployment, source_dsn: str) -> None:
+def test_loses_nothing_over_a_restart(messages: Deployment, source_dsn: str) -> None:
     """Messages have no row to send again from: the position must be that of what Kafka has."""
     keys = [str(uuid4()) for _ in range(20)]
     with psycopg.connect(source_dsn, autocommit=True) as connection:

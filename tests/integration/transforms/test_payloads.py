@@ -61,7 +61,7 @@ def typed(deploy_once: Deploy, project: Path, source_dsn: str) -> Typed:
     return Typed(deployment, backlog)
 
 
-def test_a_backlog_of_version_1_arrives_whole_while_version_2_is_deployed(typed: Typed, source_dsn: str) -> None:
+def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, source_dsn: str) -> None:
     after = insert(source_dsn, TYPED, "loan", "after", '{"id": "after", "branch": "west"}')
     newest = arrived(typed.deployment, "typed.loan", 1, after)
     found = records(typed.deployment, "typed.loan", 1)
@@ -84,7 +84,7 @@ def test_a_backlog_of_version_1_arrives_whole_while_version_2_is_deployed(typed:
         ("2", 2, {"id": "x", "branch": "main"}),
     ],
 )
-def test_the_version_column_picks_the_schema(
+def test_version_column_selects_the_schema(
     typed: Typed, source_dsn: str, named: str | None, version: int, decoded: dict[str, str]
 ) -> None:
     """Of a payload that fits both versions; without a word the newest takes it."""
@@ -94,7 +94,7 @@ def test_the_version_column_picks_the_schema(
     assert decode(typed.deployment, "loan", message) == decoded
 
 
-def test_a_version_that_does_not_exist_or_does_not_fit_is_a_dead_letter(typed: Typed, source_dsn: str) -> None:
+def test_dead_letter_for_a_missing_or_mismatched_version(typed: Typed, source_dsn: str) -> None:
     unknown = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version="9")
     unfit = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
     assert letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
@@ -104,9 +104,7 @@ def test_a_version_that_does_not_exist_or_does_not_fit_is_a_dead_letter(typed: T
     assert row["schema_version"] == "1"
 
 
-def test_unknown_fields_are_left_out_where_the_file_says_so_and_refused_elsewhere(
-    typed: Typed, source_dsn: str
-) -> None:
+def test_drops_unknown_fields_only_where_configured(typed: Typed, source_dsn: str) -> None:
     key = str(uuid4())
     payload = book(key)
     known = insert(source_dsn, TYPED, "book", key, to_json(payload))
@@ -125,21 +123,21 @@ def test_unknown_fields_are_left_out_where_the_file_says_so_and_refused_elsewher
     ["plain — “text”", "{broken json", '{"a": 1.50, "a": 2}', "null", " "],
     ids=["text", "broken JSON", "JSON", "JSON null", "blank"],
 )
-def test_text_is_passed_on_byte_by_byte(typed: Typed, source_dsn: str, payload: str) -> None:
+def test_passes_text_through_unchanged(typed: Typed, source_dsn: str, payload: str) -> None:
     message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", payload))
     assert message.value() == payload.encode()
     assert message.partition() == murmur2_partition(b"n", 2)
     assert headers(message)["content-type"] == "text/plain; charset=utf-8"
 
 
-def test_no_text_is_a_tombstone(typed: Typed, source_dsn: str) -> None:
+def test_produces_a_tombstone_for_null_text(typed: Typed, source_dsn: str) -> None:
     message = arrived(typed.deployment, "typed.note", 2, insert(source_dsn, TYPED, "note", "n", None))
     assert message.value() is None
 
 
 @pytest.mark.parametrize("payload", [None, '{"fits": "nothing"}', "{broken"], ids=str)
 @pytest.mark.parametrize("event_type", ["BookRemoved", "BookLost"])
-def test_event_types_that_say_gone_are_tombstones_whatever_the_payload(
+def test_configured_event_types_are_tombstones_for_any_payload(
     typed: Typed, source_dsn: str, event_type: str, payload: str | None
 ) -> None:
     key = str(uuid4())
@@ -150,9 +148,7 @@ def test_event_types_that_say_gone_are_tombstones_whatever_the_payload(
     assert headers(message)["event_type"] == event_type
 
 
-def test_a_row_over_the_limit_leaves_coordinates_and_a_hash_and_the_task_lives_on(
-    typed: Typed, source_dsn: str
-) -> None:
+def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, source_dsn: str) -> None:
     """Under exactly-once a record that the broker refuses surfaces at commit only, and ends the task each time."""
     deployment = typed.deployment
     key, text = str(uuid4()), "secret" * 200_000
@@ -172,7 +168,7 @@ def test_a_row_over_the_limit_leaves_coordinates_and_a_hash_and_the_task_lives_o
     assert state_of(deployment) == RUNNING
 
 
-def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
+def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> None:
     """Each once, all text; the position is that of the row in the log."""
     key = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
@@ -225,7 +221,7 @@ def test_headers_as_a_consumer_sees_them(typed: Typed, source_dsn: str) -> None:
     }
 
 
-def test_a_tombstone_has_no_content_type_and_a_null_column_no_header(typed: Typed, source_dsn: str) -> None:
+def test_tombstone_has_no_content_type_and_null_columns_no_header(typed: Typed, source_dsn: str) -> None:
     found = headers(arrived(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
     assert found["ce_subject"] == "gone"
     assert found.keys().isdisjoint({"content-type", "x-tenant"})

@@ -73,7 +73,7 @@ def murmur2_partition(key: bytes, partitions: int) -> int:
     return ((h ^ h >> 15) & 0x7FFFFFFF) % partitions
 
 
-def test_a_row_becomes_the_record_of_the_contract(library: Deployment, source_dsn: str) -> None:
+def test_produces_the_record_of_the_contract(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     before = datetime.now(UTC) - timedelta(seconds=5)
     event = send(source_dsn, "book", key, book(key))
@@ -95,7 +95,7 @@ def test_a_row_becomes_the_record_of_the_contract(library: Deployment, source_ds
     assert decoded["subtitle"] is None
 
 
-def test_a_null_payload_becomes_a_tombstone_in_the_same_partition(library: Deployment, source_dsn: str) -> None:
+def test_keeps_the_partition_for_a_tombstone(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     first = arrived(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
     gone = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
@@ -104,7 +104,7 @@ def test_a_null_payload_becomes_a_tombstone_in_the_same_partition(library: Deplo
     assert headers(gone)["source_sequence"] > headers(first)["source_sequence"]
 
 
-def test_a_rolled_back_row_never_arrives(library: Deployment, source_dsn: str) -> None:
+def test_does_not_deliver_a_rolled_back_row(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         emit(connection, aggregate_type="book", aggregate_id=key, event_type="x", payload=book(key))
@@ -114,7 +114,7 @@ def test_a_rolled_back_row_never_arrives(library: Deployment, source_dsn: str) -
     assert key.encode() not in [message.key() for message in records(library, "library.book", 4)]
 
 
-def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(library: Deployment, source_dsn: str) -> None:
+def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment, source_dsn: str) -> None:
     broken, unknown, good = str(uuid4()), str(uuid4()), str(uuid4())
     events = {
         send(source_dsn, "book", broken, book(broken, pages="many")): "payload-invalid",
@@ -143,7 +143,7 @@ def test_rows_that_fit_no_route_become_dead_letters_and_others_go_on(library: De
     assert library.connect.status("library-outbox").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
-def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, source_dsn: str) -> None:
+def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, source_dsn: str) -> None:
     """Guards two traps: ByteArrayConverter dies on a heartbeat, and a dropped heartbeat stalls the slot."""
     connector = {"name": "beating", "template": "outbox-postgres", "transaction_metadata": True}
     deployment = deploy("beating", connector=connector)
@@ -171,7 +171,7 @@ def test_heartbeats_and_transaction_metadata_pass_the_transform(deploy: Deploy, 
     assert deployment.connect.status("beating").text == "connector RUNNING, tasks: RUNNING"  # type: ignore[union-attr]
 
 
-def test_seeded_offsets_survive_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
+def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: Deploy, source_dsn: str) -> None:
     """A backlog of unpublished WAL, a row, and a restart right after the start: the row must arrive.
 
     Unseeded, the first heartbeat stores the server's position of that moment, and the row is lost.

@@ -42,9 +42,7 @@ def allow(project: Path, name: str, **policies: str) -> None:
         apply(deployment, silent)
 
 
-def test_updated_and_deleted_rows_stop_the_task_until_the_file_lets_them_pass(
-    deploy: Deploy, project: Path, source_dsn: str
-) -> None:
+def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, project: Path, source_dsn: str) -> None:
     """With a publication that lets everything through. Each row before, between and after arrives, once."""
     deployment = deploy("mended")
     table = "public.mended_event"

@@ -192,14 +192,14 @@ def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) ->
         yield made
 
 
-def test_every_check_is_broken_or_says_why_not() -> None:
+def test_every_check_has_a_breakage_or_a_reason() -> None:
     named = [each.id for each in BREAKAGES] + [each for row in BREAKAGES for each in row.follows]
     assert set(IDS) - set(named) == set(NOT_BROKEN_HERE)
     assert set(named) <= set(IDS)
     assert not set(NOT_BROKEN_HERE) & set(named)
 
 
-def test_all_is_well_within_seconds(bench: Bench) -> None:
+def test_passes_within_seconds(bench: Bench) -> None:
     seconds = []
     for _ in range(2):  # the first one also loads and connects
         started = time.monotonic()
@@ -214,7 +214,7 @@ def test_all_is_well_within_seconds(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("case", BREAKAGES, ids=lambda case: case.title)
-def test_what_is_broken_is_named(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatch: pytest.MonkeyPatch) -> None:
     if case.id.endswith(".reachable"):
         b.impatient(bench, monkeypatch)
     try:
@@ -229,6 +229,6 @@ def test_what_is_broken_is_named(bench: Bench, case: Breakage, monkeypatch: pyte
     assert len(IDS) == len(set(IDS))
 
 
-def test_all_is_well_again(bench: Bench) -> None:
+def test_passes_after_the_repair(bench: Bench) -> None:
     """Everything above was mended; and the canary arrives."""
     assert bench.named(bench.deployment, 60, silent) == {}

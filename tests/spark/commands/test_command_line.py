@@ -42,7 +42,7 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
     return use
 
 
-def test_json_on_stdout_and_words_on_stderr(
+def test_json_on_stdout_and_messages_on_stderr(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def attempt(job: MaterializeJob, tell: Progress) -> Outcome:
@@ -83,7 +83,7 @@ def test_json_on_stdout_and_words_on_stderr(
     assert table[1].split()[:6] == ["book", "lake", "book", "changed", "5", "4"]
 
 
-def test_a_job_that_fails_does_not_keep_the_others_from_running(
+def test_continues_after_a_failed_job(
     pipeline: Path,
     attempting: Callable[[Attempt], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -107,7 +107,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_running(
     assert "Traceback" not in printed.err
 
 
-def test_an_unforeseen_error_does_not_keep_the_others_from_running(
+def test_continues_after_an_unexpected_error(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def attempt(job: MaterializeJob, _: Progress) -> Outcome:
@@ -127,7 +127,7 @@ def test_an_unforeseen_error_does_not_keep_the_others_from_running(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_exported(
+def test_reports_a_failed_export_and_exports_the_rest(
     spark: SparkSession, pipeline: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported: list[str] = []
@@ -153,7 +153,7 @@ def test_an_export_that_fails_is_told_and_does_not_keep_the_others_from_being_ex
     assert "Traceback" not in printed.err
 
 
-def test_a_missing_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-p", str(tmp_path / "none.yaml")]) == Exit.REFUSED
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -187,7 +187,7 @@ def test_usage_errors_exit_with_2(options: list[str], words: str, capsys: pytest
     assert words in capsys.readouterr().err
 
 
-def test_the_help_tells_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     messages = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()

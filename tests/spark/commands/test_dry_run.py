@@ -72,7 +72,7 @@ def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: Com
             connection.execute(query, (table, progress.run, Jsonb(progress.to_json())))
 
 
-def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
+def test_checks_a_postgres_table_without_spark_or_lock(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, spark: SparkSession
 ) -> None:
     committed(postgres, "thing", COMMITTED)
@@ -86,7 +86,7 @@ def test_a_postgres_table_is_looked_at_without_spark_and_without_its_lock(
     )
 
 
-def test_a_table_that_is_not_there_yet(warehouse: MaterializeJob) -> None:
+def test_reports_a_table_that_does_not_exist(warehouse: MaterializeJob) -> None:
     actual = preview(structs.replace(warehouse, table="none"), no_spark)
     assert actual.committed is None
     assert actual.has_work
@@ -94,7 +94,7 @@ def test_a_table_that_is_not_there_yet(warehouse: MaterializeJob) -> None:
     assert as_text([actual]).startswith("test.thing -> target.none: no table yet; 16 offsets to read\n")
 
 
-def test_nothing_to_read(
+def test_reports_nothing_to_read(
     warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict, topic: pytest.MonkeyPatch
 ) -> None:
     committed(postgres, "still", COMMITTED)
@@ -104,13 +104,15 @@ def test_nothing_to_read(
     assert as_text(actual).endswith("UTC; nothing to read")
 
 
-def test_a_table_that_the_job_did_not_make(warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_rejects_a_table_that_the_job_did_not_create(
+    warehouse: MaterializeJob, postgres: psycopg.conninfo.ConninfoDict
+) -> None:
     committed(postgres, "foreign_one", None)
     with pytest.raises(RefusedError, match="did not create it"):
         preview(structs.replace(warehouse, table="foreign_one"), no_spark)
 
 
-def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
+def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
     """Whatever the query were: the server refuses."""
 
     def write(connection: psycopg.Connection[object], *_: object) -> None:
@@ -121,7 +123,7 @@ def test_nothing_can_be_written(warehouse: MaterializeJob, topic: pytest.MonkeyP
         preview(warehouse, no_spark)
 
 
-def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
+def test_reports_an_unreachable_server(warehouse: MaterializeJob) -> None:
     assert isinstance(warehouse.target, PostgresTarget)
     down = structs.replace(warehouse, target=structs.replace(warehouse.target, port=1, password="s3cret"))
     messages: list[str] = []
@@ -132,7 +134,7 @@ def test_a_server_that_is_down(warehouse: MaterializeJob) -> None:
     assert as_text(actual) == "test.thing -> target.thing: a run would fail, see above"
 
 
-def test_a_lake_table_needs_spark_once(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
+def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, topic: pytest.MonkeyPatch) -> None:
     started: list[SparkSession] = []
     stopped: list[SparkSession] = []
 
@@ -166,14 +168,14 @@ def seen(
     return preview(structs.replace(job_for(DeltaTarget("/lake")), options=Options(missed_tombstones=missed)), no_spark)
 
 
-def test_partitions_that_are_new(topic: pytest.MonkeyPatch) -> None:
+def test_reports_new_partitions(topic: pytest.MonkeyPatch) -> None:
     grown = replace(STATE, earliest={0: 0, 1: 0, 2: 0}, latest={0: 5, 1: 7, 2: 0})
     actual = seen(topic, COMMITTED, grown)
     assert actual.new_partitions == [2]
     assert as_text([actual]).splitlines()[1:] == ["  partition 2: 0 to 0, 0 offsets, a new partition"]
 
 
-def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> None:
+def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatch) -> None:
     old = replace(COMMITTED, committed_at=datetime.now(UTC) - timedelta(hours=30))
     assert as_text([seen(topic, old)]).splitlines()[-1] == (
         "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
@@ -185,7 +187,7 @@ def test_a_pause_longer_than_tombstones_are_kept(topic: pytest.MonkeyPatch) -> N
         seen(topic, old, missed=MissedTombstones.REFUSE)
 
 
-def test_a_table_of_which_no_time_is_known_has_something_to_read(topic: pytest.MonkeyPatch) -> None:
+def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
     """Layout 1 stored none: the next run compares once, also when the topic has nothing new."""
     unknown = replace(COMMITTED, committed_at=None)
     actual = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
@@ -194,7 +196,7 @@ def test_a_table_of_which_no_time_is_known_has_something_to_read(topic: pytest.M
     assert "the time of the table's last update is unknown" in as_text([actual])
 
 
-def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
+def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match="was deleted and recreated"):
         seen(topic, COMMITTED, replace(STATE, topic_id="id-2"))
 
@@ -207,7 +209,7 @@ def test_what_a_run_would_refuse_is_refused(topic: pytest.MonkeyPatch) -> None:
         ([UnreachableError("x"), SchemaError("y")], Exit.REFUSED),
     ],
 )
-def test_errors_go_before_what_is_found(
+def test_exit_code_of_errors_takes_precedence(
     errors: list[OutboxKitError | None], code: Exit, topic: pytest.MonkeyPatch
 ) -> None:
     actual = seen(topic, None)
@@ -237,7 +239,7 @@ def test_as_json(topic: pytest.MonkeyPatch) -> None:
     assert json.loads(as_json([Preview(actual.job, error=UnreachableError("gone", "look"))])) == {"dry_run": [broken]}
 
 
-def test_the_layout_that_the_sink_writes_is_the_one_that_is_read(postgres_target: Target) -> None:
+def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run has a query of its own: it must not fall behind the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)

@@ -34,7 +34,7 @@ def interrupt_when_busy(spark: SparkSession) -> threading.Thread:
     return thread
 
 
-def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     def body() -> int:
         spark.range(10**11).agg(F.max(F.xxhash64("id"))).collect()
         return 0
@@ -55,7 +55,7 @@ def test_an_interrupted_job_of_spark_leaves_one_line(spark: SparkSession, capfd:
     assert spark.range(3).count() == 3
 
 
-def test_spark_s_own_handler_is_set_aside_whatever_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(run_each, "start_session", lambda name: signal.signal(signal.SIGINT, lambda *_: None) and name)
     try:
@@ -74,14 +74,14 @@ def interrupted_on_the_way_out() -> int:
         raise Py4JNetworkError(message)
 
 
-def test_an_error_on_the_way_out_is_an_interrupt_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_during_shutdown_is_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(interrupted_on_the_way_out, debug=False) == Exit.INTERRUPTED
     assert capsys.readouterr().err.startswith("interrupted: ")
     with pytest.raises(KeyboardInterrupt):
         run_each.attempt("book", print, interrupted_on_the_way_out, lambda _: 1, debug=False)
 
 
-def test_another_error_stays_what_it_is() -> None:
+def test_keeps_other_errors_unchanged() -> None:
     def body() -> int:
         raise Py4JNetworkError("no connection")
 
@@ -89,7 +89,7 @@ def test_another_error_stays_what_it_is() -> None:
         run_command(body, debug=False)
 
 
-def test_debug_shows_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_prints_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     def body() -> int:
         raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.interval import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.materialize import Runner
-from outbox_spark.commands.report import failed
+from outbox_spark.commands.report import failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
 from outbox_spark.runs.apply_batch import Applied
@@ -28,7 +28,7 @@ FAST = Rules(interval=0.001)
 
 def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome:
     if error is not None:
-        return failed(job, error)
+        return failed_outcome(job, error)
     return Outcome(job.aggregate, job.topic, job.target_name, job.table, Status.CHANGED)
 
 
@@ -55,7 +55,7 @@ class Script:
         return Rounds(jobs, self.attempt, rules, self.stop, self.messages.append, alive)
 
 
-def test_all_tables_in_every_round_until_asked_to_stop() -> None:
+def test_runs_all_tables_in_every_round_until_stopped() -> None:
     script = Script(a=[None, None], b=[None, None])
     rounds = script.rounds()
     assert rounds.run() == Exit.DONE
@@ -66,27 +66,27 @@ def test_all_tables_in_every_round_until_asked_to_stop() -> None:
     assert [out.status for out in rounds.last.values()] == [Status.CHANGED, Status.CHANGED]
 
 
-def test_a_table_that_fails_is_tried_again() -> None:
+def test_retries_a_failed_table() -> None:
     script = Script(a=[DOWN, None], b=[None, None])
     assert script.rounds().run() == Exit.DONE
     assert script.ran == ["a", "b", "a", "b"]
     assert "t.a -> target.a: retried in the next round (1 of 10 failures in a row)" in script.messages
 
 
-def test_a_table_that_keeps_failing_ends_the_process() -> None:
+def test_exits_after_repeated_failures_of_a_table() -> None:
     script = Script(a=[DOWN] * 9, b=[None] * 9)
     assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.FAILED
     assert script.ran == ["a", "b", "a", "b", "a"]
     assert script.messages[-1] == "ending: t.a -> target.a failed 3 times in a row"
 
 
-def test_failures_count_in_a_row_only() -> None:
+def test_counts_only_consecutive_failures() -> None:
     script = Script(a=[DOWN, DOWN, None, DOWN, DOWN, None])
     assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.DONE
     assert len(script.ran) == 6
 
 
-def test_a_table_that_needs_a_person_is_left_out_and_told_at_the_end() -> None:
+def test_excludes_a_table_that_requires_manual_intervention() -> None:
     script = Script(a=[WRONG, None], b=[None, None])
     assert script.rounds().run() == Exit.REFUSED
     assert script.ran == ["a", "b", "b"]
@@ -94,32 +94,32 @@ def test_a_table_that_needs_a_person_is_left_out_and_told_at_the_end() -> None:
     assert script.messages[-1] == "stopped; excluded and not up to date: t.a -> target.a"
 
 
-def test_fail_fast_ends_at_the_first_table_that_needs_a_person() -> None:
+def test_fail_fast_exits_at_the_first_non_retryable_table() -> None:
     script = Script(a=[WRONG], b=[None])
     assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.REFUSED
     assert script.ran == ["a"]
 
 
-def test_fail_fast_does_not_end_at_what_may_mend_itself() -> None:
+def test_fail_fast_continues_after_a_retryable_error() -> None:
     script = Script(a=[DOWN, None])
     assert script.rounds(replace(FAST, fail_fast=True)).run() == Exit.DONE
 
 
-def test_it_ends_when_no_table_is_left() -> None:
+def test_exits_when_no_table_remains() -> None:
     script = Script(a=[WRONG], b=[None, WRONG])
     assert script.rounds().run() == Exit.REFUSED
     assert script.ran == ["a", "b", "b"]
     assert script.messages[-1] == "ending: every table has an error that is not retryable"
 
 
-def test_it_ends_when_spark_is_gone() -> None:
+def test_exits_when_the_spark_session_is_lost() -> None:
     """Every further round would fail in the same way, and only a new process has a new driver."""
     script = Script(a=[WRONG], b=[None])
     assert script.rounds(alive=lambda: False).run() == Exit.FAILED
     assert script.ran == ["a"]
 
 
-def test_asked_between_two_tables_it_does_not_begin_the_second() -> None:
+def test_does_not_start_the_next_table_after_a_stop_request() -> None:
     script = Script(a=[None], b=[None])
     rounds = script.rounds()
     run = rounds.attempt
@@ -134,7 +134,7 @@ def test_asked_between_two_tables_it_does_not_begin_the_second() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
+def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
     script = Script(a=[None])
     rounds = script.rounds(Rules(interval=600))
     run = rounds.attempt
@@ -160,7 +160,7 @@ def heeded() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("heeded")
-def test_a_second_signal_stops_at_once() -> None:
+def test_second_signal_exits_immediately() -> None:
     stop = Stop()
     with stopping_on_signals(stop, lambda _: None):
         # To this thread: of a process the system may choose another of its threads, and kill() does not wait for it.
@@ -170,7 +170,7 @@ def test_a_second_signal_stops_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_nothing_new_is_told_once() -> None:
+def test_reports_no_new_records_once() -> None:
     messages: list[str] = []
     tell = without_repeats(messages.append)
     for text in [
@@ -208,20 +208,20 @@ def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
     return Runner(None, lambda _: None, stop=stop)  # type: ignore[arg-type] - nothing asks Spark
 
 
-def test_a_run_ends_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stops_a_run_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Stopped):
         runner(monkeypatch, left=5).attempt(A)
 
 
-def test_a_run_that_is_through_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_interrupt_a_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runner(monkeypatch, left=0).attempt(A).status is Status.CHANGED
 
 
-def test_a_dead_driver_is_not_alive() -> None:
+def test_detects_a_dead_driver() -> None:
     assert not Runner(None, lambda _: None).alive()  # type: ignore[arg-type]
 
 
-def test_errors_that_are_raised_become_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returns_raised_errors_as_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     def materialize(*_: object, **__: object) -> Outcome:
         raise ConfigurationError("there is no such topic")
 

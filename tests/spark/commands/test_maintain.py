@@ -18,7 +18,7 @@ from things import SCHEMAS, delete, put
 from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.maintain import Maintained, failed, main, maintain
+from outbox_spark.commands.maintain import Maintained, failed_maintenance, main, maintain
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
@@ -50,7 +50,7 @@ def pipeline(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
-def test_after_maintenance_the_next_run_goes_on(request: pytest.FixtureRequest, name: str) -> None:
+def test_next_run_continues_after_maintenance(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     log, messages = Log("test.thing"), list[str]()
     assert maintain(target.spark, target.job, messages.append).done.endswith("the table does not exist yet")
@@ -98,7 +98,7 @@ def files(target: Target) -> int:
         return len(table._storage.read().inputFiles())
 
 
-def test_a_table_that_fails_does_not_keep_the_others_waiting(
+def test_maintains_remaining_tables_after_a_failure(
     delta_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeltaTable, "maintain", lambda table: table._label if "good" in table._label else 1 / 0)
@@ -110,7 +110,7 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(
     def work(_: SparkSession, job: MaterializeJob) -> Maintained:
         return maintain(spark, job, messages.append)
 
-    first, second = for_each(jobs, messages.append, work, failed, debug=True)
+    first, second = for_each(jobs, messages.append, work, failed_maintenance, debug=True)
     assert (first.error, first.transient) == ("ZeroDivisionError: division by zero", True)
     assert "good" in second.done
     assert any("Traceback" in line for line in messages)
@@ -159,7 +159,7 @@ def test_the_command(
     assert capsys.readouterr().out == f"lake.book  {'failed: it failed' if error else 'compacted'}\n"
 
 
-def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
+def test_rejects_history_mode_in_iceberg(pipeline: Path) -> None:
     text = pipeline.read_text()
     pipeline.write_text(text.replace("target: lake, table: book}", "target: lake, table: book, mode: history}"))
     assert load_jobs(pipeline, "testing", targets=["warehouse"])
@@ -168,12 +168,12 @@ def test_history_is_not_made_in_iceberg(pipeline: Path) -> None:
     assert "postgres or delta" in caught.value.hint
 
 
-def test_a_lease_keeps_maintenance_and_runs_apart(delta_target: Target, spark: SparkSession) -> None:
+def test_lease_excludes_concurrent_maintenance_and_runs(delta_target: Target, spark: SparkSession) -> None:
     with delta_target.open(), pytest.raises(OverlapError, match="another run holds"):
         maintain(spark, delta_target.job, lambda _: None)
 
 
-def test_what_java_prints_is_not_in_the_result(tmp_path: Path) -> None:
+def test_output_of_java_is_not_in_the_result(tmp_path: Path) -> None:
     """Delta's VACUUM prints what it has removed, by Scala's console."""
     program = """
 from outbox_spark.session.spark_session import start_session

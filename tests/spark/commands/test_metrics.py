@@ -25,7 +25,7 @@ from tables import job_for
 from outbox_spark.commands import metrics as module
 from outbox_spark.commands.materialize import main
 from outbox_spark.commands.metrics import Metrics, opened
-from outbox_spark.commands.report import failed
+from outbox_spark.commands.report import failed_outcome
 from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
@@ -116,7 +116,7 @@ def metrics_lines(ran: Ran) -> list[dict[str, Any]]:
     return ran.lines
 
 
-def test_a_line_for_every_batch_and_one_for_the_run(metrics_lines: list[dict[str, Any]]) -> None:
+def test_writes_a_line_per_batch_and_one_per_run(metrics_lines: list[dict[str, Any]]) -> None:
     assert [(line["event"], line["batch"]) for line in metrics_lines] == [("batch", 1), ("batch", 2), ("run", 2)]
     assert all(list(line) == LINE_KEYS for line in metrics_lines)
     where = {"aggregate": "thing", "topic": "test.thing", "target": "target", "table": "thing"}
@@ -131,7 +131,7 @@ def test_a_line_for_every_batch_and_one_for_the_run(metrics_lines: list[dict[str
     assert (run["status"], run["error"], run["transient"]) == ("changed", None, None)
 
 
-def test_times_are_in_utc(metrics_lines: list[dict[str, Any]]) -> None:
+def test_writes_times_in_utc(metrics_lines: list[dict[str, Any]]) -> None:
     newest = [datetime.fromisoformat(line["newest"]) for line in metrics_lines]
     assert [(time - START).total_seconds() for time in newest] == [4, 7, 7]
     now = datetime.now(UTC)
@@ -141,7 +141,7 @@ def test_times_are_in_utc(metrics_lines: list[dict[str, Any]]) -> None:
             assert line[name].endswith("+00:00")
 
 
-def test_every_batch_has_the_figures_of_its_own_stages(metrics_lines: list[dict[str, Any]]) -> None:
+def test_batch_metrics_are_of_its_own_stages(metrics_lines: list[dict[str, Any]]) -> None:
     first, second, run = (line["spark"] for line in metrics_lines)
     for figures in (first, second):
         assert figures["tasks"] >= 4
@@ -165,22 +165,22 @@ def metrics_of(outcome: Outcome) -> dict[str, Any]:
     return lines(stream)[0]
 
 
-def test_a_run_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_metrics_of_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "describe", lambda *_: pytest.fail("the broker may be what is down"))
-    line = metrics_of(failed(JOB, UnreachableError("Kafka is down", "start it")))
+    line = metrics_of(failed_outcome(JOB, UnreachableError("Kafka is down", "start it")))
     assert list(line) == LINE_KEYS
     assert (line["status"], line["error"], line["transient"]) == ("failed", "Kafka is down", True)
     assert (line["from"], line["to"], line["lag"], line["spark"]) == (None, None, None, None)
 
 
-def test_a_run_with_nothing_new_tells_how_far_behind_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_the_lag_of_a_run_without_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
     state = TopicState("t", "id", {0: 0, 1: 0}, {0: 9, 1: 4})
     monkeypatch.setattr(module, "describe", lambda *_: state)
     unchanged = Outcome("thing", "t", "target", "thing", Status.UNCHANGED, offsets_from={0: 9}, offsets_to={0: 9})
     assert metrics_of(unchanged)["lag"] == 4, "partition 1 is new"
 
 
-def test_a_broker_that_goes_away_leaves_the_lag_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     def down(*_: object) -> TopicState:
         raise UnreachableError("gone")
 
@@ -195,25 +195,25 @@ def line_to(name: str, messages: list[str]) -> None:
     with opened(name, messages.append) as metrics:
         assert metrics is not None
         metrics.begin()
-        metrics.run(JOB, failed(JOB, UnreachableError("down")))
+        metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
 
 
-def test_a_file_is_appended_to(tmp_path: Path) -> None:
+def test_appends_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     for _ in range(2):
         line_to(str(path), [])
     assert [json.loads(line)["error"] for line in path.read_text().splitlines()] == ["down", "down"]
 
 
-def test_a_line_is_there_at_once(tmp_path: Path) -> None:
+def test_flushes_every_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with opened(str(path), lambda _: None) as metrics:
         assert metrics is not None
-        metrics.run(JOB, failed(JOB, UnreachableError("down")))
+        metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
         assert path.read_text().endswith("\n")
 
 
-def test_a_dash_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dash_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     line_to("-", [])
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -221,37 +221,35 @@ def test_a_dash_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert not sys.stderr.closed
 
 
-def test_no_metrics_are_asked_for() -> None:
+def test_writes_no_metrics_by_default() -> None:
     with opened(None, lambda _: None) as metrics:
         assert metrics is None
 
 
-def test_a_file_that_cannot_be_opened_ends_the_command_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exits_when_the_metrics_file_cannot_be_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = written(tmp_path, as_text([JOB]))
     assert main(["--job", str(job), "--metrics", str(tmp_path / "no/m.jsonl")]) == 4
     assert "error: cannot write the metrics file" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_told_once_and_stops_no_run() -> None:
+def test_reports_a_full_disk_once_and_continues() -> None:
     messages: list[str] = []
     with opened("/dev/full", messages.append) as metrics:
         assert metrics is not None
         for _ in range(2):
-            metrics.run(JOB, failed(JOB, UnreachableError("down")))
+            metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
     assert messages == ["warning: metrics cannot be written: No space left on device"]
 
 
 # --- what Spark's own tools see
 
 
-def test_a_listener_of_queries_gets_records_and_keys_of_every_batch_once(ran: Ran) -> None:
+def test_query_listener_receives_counts_of_every_batch_once(ran: Ran) -> None:
     batches = [(line["records"], line["keys"]) for line in ran.lines if line["event"] == "batch"]
     assert ran.observed == batches == [(5, 4), (3, 3)]
 
 
-def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None:
+def test_spark_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None:
     """As the UI, the history server and lineage tools show them."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     actual = [jobs.apply(index) for index in range(jobs.size())]
@@ -261,7 +259,7 @@ def test_jobs_are_named_by_table_and_step(spark: SparkSession, ran: Ran) -> None
     assert steps >= {"reduce to the newest record of each key, decode, stage", "write"}
 
 
-def test_failed_tasks_are_counted(spark: SparkSession) -> None:
+def test_counts_failed_tasks(spark: SparkSession) -> None:
     work = StageMetrics(spark)
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
         spark.range(0, 4, 1, 2).select(F.raise_error(F.concat(F.lit("x"), F.col("id")))).collect()

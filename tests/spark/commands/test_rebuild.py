@@ -70,7 +70,7 @@ def names_of(target: Target) -> set[str]:
     return {status.getPath().getName() for status in files.listStatus(jvm.org.apache.hadoop.fs.Path(path))}
 
 
-def test_a_table_is_made_anew_with_ledger_quarantine_and_progress(spark: SparkSession, target: Target) -> None:
+def test_rebuilds_a_table_with_ledger_quarantine_and_progress(spark: SparkSession, target: Target) -> None:
     log = history()
     old = Log("test.thing", topic_id="old")
     for commit, key in enumerate(("a", "wrong", "b", "x", "y", "z"), start=1):
@@ -97,7 +97,7 @@ def test_a_table_is_made_anew_with_ledger_quarantine_and_progress(spark: SparkSe
     assert [row["reason"] for row in target.rows("__quarantine")] == ["not-wire-format"]
 
 
-def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: Target) -> None:
+def test_creates_a_missing_table(spark: SparkSession, target: Target) -> None:
     live = LiveTopic(spark, history(), SCHEMAS)
     rebuilt(target, live)
     assert set(target.state()) == {"a", "b", "c", "d"}
@@ -106,7 +106,7 @@ def test_a_rebuild_makes_a_table_that_is_not_there(spark: SparkSession, target: 
     assert names_of(target) >= {"thing", *COMPANIONS}
 
 
-def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> None:
+def test_keeps_stale_rows_stale(spark: SparkSession, target: Target) -> None:
     log = history()
     poison(log, "a", 8)
     rebuilt(target, LiveTopic(spark, log, SCHEMAS))
@@ -121,7 +121,7 @@ def test_a_row_that_is_stale_stays_so(spark: SparkSession, target: Target) -> No
     }
 
 
-def test_a_rebuild_that_was_stopped_continues(
+def test_resumes_an_interrupted_rebuild(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = history()
@@ -139,7 +139,7 @@ def test_a_rebuild_that_was_stopped_continues(
     assert set(postgres_target.state()) == {"a", "b", "c", "d", "e"}
 
 
-def test_what_a_stopped_rebuild_left_of_another_topic_is_dropped(spark: SparkSession, postgres_target: Target) -> None:
+def test_drops_a_staging_table_of_another_topic(spark: SparkSession, postgres_target: Target) -> None:
     stale = Log("test.thing", topic_id="old")
     put(stale, "old", 1)
     shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
@@ -148,14 +148,14 @@ def test_what_a_stopped_rebuild_left_of_another_topic_is_dropped(spark: SparkSes
     assert set(postgres_target.state()) == {"a", "b", "c", "d"}
 
 
-def test_restart_drops_what_a_stopped_rebuild_left(spark: SparkSession, postgres_target: Target) -> None:
+def test_restart_drops_the_staging_table(spark: SparkSession, postgres_target: Target) -> None:
     log = history()
     shadow = replace(postgres_target, job=shadow_of(postgres_target.job))
     shadow.run(log, SCHEMAS)
     assert rebuilt(postgres_target, LiveTopic(spark, log, SCHEMAS), restart=True).records == 7
 
 
-def test_views_and_grants_stay_and_equal_rows_are_not_written(spark: SparkSession, postgres_target: Target) -> None:
+def test_keeps_views_and_grants_and_does_not_write_equal_rows(spark: SparkSession, postgres_target: Target) -> None:
     target, log = postgres_target, history()
     target.run(log, SCHEMAS)
     sql(target, "create view {} as select aggregate_id, n from {}", "v", "thing")
@@ -172,7 +172,7 @@ def test_views_and_grants_stay_and_equal_rows_are_not_written(spark: SparkSessio
     assert sql(target, grants.replace("{}", target.job.target.schema)) == [(1,)]
 
 
-def test_a_reader_with_an_older_snapshot_sees_the_older_rows(spark: SparkSession, postgres_target: Target) -> None:
+def test_older_snapshot_returns_the_old_rows(spark: SparkSession, postgres_target: Target) -> None:
     """Neither TRUNCATE nor a swap by rename has this."""
     target, log = postgres_target, history()
     target.run(log, SCHEMAS)
@@ -189,7 +189,7 @@ def test_a_reader_with_an_older_snapshot_sees_the_older_rows(spark: SparkSession
     assert {row["n"] for row in target.rows()} == {1, 2, 3, 7}
 
 
-def test_a_column_of_another_type_is_made_anew_unless_a_view_needs_it(
+def test_rebuilds_a_changed_column_type_unless_a_view_depends_on_it(
     spark: SparkSession, postgres_target: Target
 ) -> None:
     target, log = postgres_target, history()
@@ -209,7 +209,7 @@ def test_a_column_of_another_type_is_made_anew_unless_a_view_needs_it(
     assert target.state("n") == {"a": {"n": "one"}}
 
 
-def test_what_is_refused_for_its_mode_and_type_is_made_anew(spark: SparkSession, target: Target) -> None:
+def test_rebuilds_a_table_with_a_different_mode_or_type(spark: SparkSession, target: Target) -> None:
     target.run(history(), SCHEMAS)
     texts, keys = Log("test.thing"), ("a", "b", "c", "gone", "poison", "d")
     for commit, key in enumerate(keys * 2, start=11):
@@ -224,7 +224,7 @@ def test_what_is_refused_for_its_mode_and_type_is_made_anew(spark: SparkSession,
     assert materialize(spark, other.job, print, topic=live.topic()).status is Status.UNCHANGED
 
 
-def test_an_iceberg_table_of_somebody_else_is_not_emptied(spark: SparkSession, iceberg_target: Target) -> None:
+def test_does_not_empty_a_foreign_iceberg_table(spark: SparkSession, iceberg_target: Target) -> None:
     target = iceberg_target
     rebuilt(target, LiveTopic(spark, history(), SCHEMAS))
     assert isinstance(target.job.target, IcebergTarget)
@@ -237,14 +237,14 @@ def test_an_iceberg_table_of_somebody_else_is_not_emptied(spark: SparkSession, i
     assert spark.table(name).collect()[0]["mine"] == 1
 
 
-def test_a_history_with_other_keys_is_not_made_anew(postgres_target: Target) -> None:
+def test_rejects_a_history_with_different_keys(postgres_target: Target) -> None:
     postgres_target.run(history(), SCHEMAS)
     with pytest.raises(ConfigurationError, match="was created with mode hard-delete") as refused:
         postgres_target.in_mode(Mode.HISTORY).run(history(), SCHEMAS)
     assert "drop the table" in refused.value.hint
 
 
-def test_tables_of_others_are_not_replaced(spark: SparkSession, postgres_target: Target) -> None:
+def test_does_not_replace_foreign_tables(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target
     assert isinstance(target.job.target, PostgresTarget)
     sql(target, f"create schema {target.job.target.schema}")
@@ -254,7 +254,7 @@ def test_tables_of_others_are_not_replaced(spark: SparkSession, postgres_target:
     assert target.rows() == []
 
 
-def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_target: Target) -> None:
+def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, history(), SCHEMAS)
     with postgres_target.open(), pytest.raises(OverlapError, match="another run holds"):
         rebuilt(postgres_target, live)
@@ -263,7 +263,7 @@ def test_a_table_that_is_held_is_replaced_later(spark: SparkSession, postgres_ta
 
 
 @pytest.mark.parametrize("is_there", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_run_during_the_last_step_is_not_taken_back(
+def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
     """Without `type: hadoop` the catalog may be anything, so that there is no folder for a lease file."""
@@ -299,14 +299,14 @@ def test_a_run_during_the_last_step_is_not_taken_back(
     assert set(target.state()) == {"a", "b", "c", "d", "e"}
 
 
-def test_the_outcomes_of_two_runs_are_one() -> None:
+def test_combines_the_outcomes_of_two_runs() -> None:
     first = Outcome("a", "t", "w", "a", Status.CHANGED, 10, 9, 8, 7, 6, 5, 4, 0.1, {0: 1}, {0: 11})
     rest = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
     both = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
     assert first.then(rest) == both
 
 
-def test_long_names_leave_room_for_the_staging_table(postgres_target: Target) -> None:
+def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None:
     names = {shadow_of(structs.replace(postgres_target.job, table=letter * 45)).table for letter in "ab"}
     assert len(names) == 2
     for name in names:

@@ -68,9 +68,7 @@ def filled(spark: SparkSession, target: Target) -> LiveTopic:
     return LiveTopic(spark, log, SCHEMAS)
 
 
-def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
-    spark: SparkSession, target: Target
-) -> None:
+def test_repairs_every_kind_of_difference_without_moving_offsets(spark: SparkSession, target: Target) -> None:
     live = filled(spark, target)
     before = target.committed()
     assert before is not None
@@ -90,9 +88,7 @@ def test_every_kind_of_difference_is_found_and_mended_without_moving_offsets(
     assert keys(compared(target, live)) == {"ahead": ["d"]}
 
 
-def test_a_row_that_is_older_than_its_deletion_goes_even_when_the_topic_has_forgotten_both(
-    spark: SparkSession, target: Target
-) -> None:
+def test_deletes_a_row_older_than_its_deletion_record(spark: SparkSession, target: Target) -> None:
     """The tombstone is compacted away, and the ledger's entry is newer than the one that the repair makes up."""
     live = filled(spark, target)
     live.compact("gone")
@@ -106,7 +102,7 @@ def test_a_row_that_is_older_than_its_deletion_goes_even_when_the_topic_has_forg
     assert keys(compared(target, live)) == {}
 
 
-def test_a_key_of_which_nothing_is_left_is_a_zombie_and_goes(spark: SparkSession, target: Target) -> None:
+def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Target) -> None:
     """The tombstone came and was compacted away between two runs."""
     live = filled(spark, target)
     delete(live.log, "a", 8)
@@ -121,7 +117,7 @@ def test_a_key_of_which_nothing_is_left_is_a_zombie_and_goes(spark: SparkSession
     assert set(target.state()) == {"b", "c", "d", "e", "f", "g"}
 
 
-def test_whatever_comes_after_a_mended_zombie_wins(spark: SparkSession, postgres_target: Target) -> None:
+def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres_target: Target) -> None:
     """Without a sequence the offset alone decides, and the tombstone that is made up must leave room."""
     log = Log("test.thing", partitions=1)
     for n, key in enumerate("abc"):
@@ -138,7 +134,7 @@ def test_whatever_comes_after_a_mended_zombie_wins(spark: SparkSession, postgres
     assert postgres_target.state("n")["b"] == {"n": 7}
 
 
-def test_a_key_that_moves_ahead_of_the_scan_is_no_zombie(spark: SparkSession, postgres_target: Target) -> None:
+def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target) -> None:
     """Trap: the record is replaced after the scan began, and compacted away before the scan comes by."""
     live = filled(spark, postgres_target)
     moves = {"a": [1, 2, 3], "b": [1]}
@@ -159,7 +155,7 @@ def test_a_key_that_moves_ahead_of_the_scan_is_no_zombie(spark: SparkSession, po
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
-def test_a_topic_that_never_stands_still_proves_nothing(
+def test_no_result_for_a_topic_that_keeps_changing(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_module, "MAX_HOPS", 2)
@@ -176,10 +172,10 @@ def test_a_topic_that_never_stands_still_proves_nothing(
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     actual = compared(postgres_target, live)
     assert keys(actual) == {"zombie": ["a"]}
-    assert (actual.hops, actual.scan) == (1, "all records of hop 1 are younger than min.compaction.lag.ms")
+    assert (actual.hops, actual.scan) == (1, "all records of pass 1 are younger than min.compaction.lag.ms")
 
 
-def test_records_below_the_log_start_prove_nothing(spark: SparkSession, postgres_target: Target) -> None:
+def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:
     """DeleteRecords and retention take live records too: the whole table would look deleted."""
     live = filled(spark, postgres_target)
     live.start = 2
@@ -187,7 +183,7 @@ def test_records_below_the_log_start_prove_nothing(spark: SparkSession, postgres
     assert mended(postgres_target, live)[:2] == ({"unproven": ["a", "b"]}, Written())
 
 
-def test_an_unread_part_of_the_topic_is_no_difference(spark: SparkSession, postgres_target: Target) -> None:
+def test_unread_records_are_not_differences(spark: SparkSession, postgres_target: Target) -> None:
     live = filled(spark, postgres_target)
     put(live.log, "new", 8)
     put(live.log, "a", 9)
@@ -196,7 +192,7 @@ def test_an_unread_part_of_the_topic_is_no_difference(spark: SparkSession, postg
     assert len(live.reads) == 1
 
 
-def test_records_that_cannot_be_read_are_told_and_left_alone(spark: SparkSession, postgres_target: Target) -> None:
+def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_target: Target) -> None:
     live = filled(spark, postgres_target)
     live.log.append("a", b"poison", sequence(8))
     live.log.append("new", framed(THING, 77, {"n": 9}), sequence(9))  # a schema that nobody knows
@@ -206,9 +202,7 @@ def test_records_that_cannot_be_read_are_told_and_left_alone(spark: SparkSession
     assert mended(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
 
 
-def test_after_a_growth_a_row_that_is_not_there_may_have_been_deleted(
-    spark: SparkSession, postgres_target: Target
-) -> None:
+def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
     """The old partition keeps the live record for ever; the tombstone went to a new one, and from there away."""
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
@@ -228,7 +222,7 @@ def test_after_a_growth_a_row_that_is_not_there_may_have_been_deleted(
     assert mended(postgres_target, live)[:2] == ({"unsure": ["a"]}, Written())
 
 
-def test_there_must_be_a_table(spark: SparkSession, postgres_target: Target) -> None:
+def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
     live = LiveTopic(spark, Log("test.thing"), SCHEMAS)
     with pytest.raises(RefusedError, match="the table does not exist yet"):
         compared(postgres_target, live)
@@ -257,7 +251,7 @@ def test_exit_codes(results: list[Reconciled], code: Exit) -> None:
     assert exit_of(results) is code
 
 
-def test_reports_show_counts_and_keys() -> None:
+def test_reports_contain_counts_and_keys() -> None:
     source = SourceDifferences(1, 0, {"missing": ["k9"], "extra": []}, 3)
     entries = json.loads(as_json([DIFFERENT, SAME.with_source(source), BROKEN]))["reconciliations"]
     assert [entry["result"] for entry in entries] == ["different", "different", "failed"]

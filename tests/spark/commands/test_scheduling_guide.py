@@ -107,7 +107,7 @@ def example_commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("words", [*guide_commands(), *example_commands()], ids=" ".join)
-def test_every_command_line_is_accepted(words: list[str]) -> None:
+def test_accepts_every_command_line(words: list[str]) -> None:
     parser = _parser()
     _check(parser, parser.parse_args(words))
 
@@ -115,16 +115,16 @@ def test_every_command_line_is_accepted(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "parser"), [("outbox-maintain", maintain._parser()), ("outbox-reconcile", reconcile._parser())]
 )
-def test_the_maintenance_lines_are_accepted(command: str, parser: argparse.ArgumentParser) -> None:
+def test_accepts_the_maintenance_lines(command: str, parser: argparse.ArgumentParser) -> None:
     assert parser.parse_args(crontab_words(command)).job
 
 
-def test_the_guide_shows_every_way_to_run() -> None:
+def test_guide_covers_every_scheduler() -> None:
     shown = {word for words in guide_commands() for word in words if word.startswith("--")}
     assert shown >= {"--job", "--write-job", "--dry-run", "--interval", "--max-failures", "--metrics", "--output"}
 
 
-def test_every_option_that_the_guide_names_exists() -> None:
+def test_every_documented_option_exists() -> None:
     known = {option for action in _parser()._actions for option in action.option_strings}
     spark = {
         "--master",
@@ -140,7 +140,7 @@ def test_every_option_that_the_guide_names_exists() -> None:
     assert named <= known | spark
 
 
-def test_every_example_is_in_the_guide() -> None:
+def test_guide_links_every_example() -> None:
     linked = set(re.findall(r"\(examples/([^)]+)\)", GUIDE))
     assert linked == {path.name for path in FILES}
 
@@ -163,7 +163,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
 # --- what schedulers make of exit codes
 
 
-def test_no_example_retries_what_is_not_retryable() -> None:
+def test_examples_do_not_retry_permanent_errors() -> None:
     assert list(airflow()["NEEDS_A_PERSON"]) == FATAL
     assert list(airflow()["DONE"]) == [Exit.DONE]
     for name in ("outbox-materialize.service", "outbox-materialize-continuous.service"):
@@ -178,7 +178,7 @@ def test_no_example_retries_what_is_not_retryable() -> None:
 
 
 @pytest.mark.parametrize("code", list(Exit))
-def test_cron_mails_errors_that_are_not_retryable(tmp_path: Path, code: Exit) -> None:
+def test_cron_mails_permanent_errors(tmp_path: Path, code: Exit) -> None:
     line = crontab("outbox-materialize").partition("; ")[2]  # behind time, user and `set -a`
     words = re.sub(
         r"\S+/outbox-materialize", f"sh -c 'exit {code:d}'", line.replace("/etc/outbox/secrets.env", "/dev/null")
@@ -193,7 +193,7 @@ def minutes(span: str) -> int:
     return int(span.removesuffix("min"))
 
 
-def test_systemd_does_not_take_healthy_runs_for_tries() -> None:
+def test_systemd_does_not_count_successful_runs_as_retries() -> None:
     """The start limit counts starts by the timer too."""
     limits, service = (unit("outbox-materialize.service")[name] for name in ("Unit", "Service"))
     step = int(unit("outbox-materialize.timer")["Timer"]["OnCalendar"].removeprefix("*:0/"))
@@ -201,7 +201,7 @@ def test_systemd_does_not_take_healthy_runs_for_tries() -> None:
     assert tries < minutes(limits["StartLimitIntervalSec"]) < step
 
 
-def test_every_example_that_starts_spark_itself_names_its_jars() -> None:
+def test_examples_that_start_spark_name_their_jars() -> None:
     container = pod()["template"]["spec"]["containers"][0]
     assert spark_session.JARS_VARIABLE in [each["name"] for each in container["env"]]
     assert spark_session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
@@ -211,7 +211,7 @@ def test_every_example_that_starts_spark_itself_names_its_jars() -> None:
         )
 
 
-def test_no_example_starts_a_second_run_beside_the_first() -> None:
+def test_examples_do_not_start_concurrent_runs() -> None:
     assert manifest("cronjob.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
     assert manifest("spark_application.yaml")["spec"]["concurrencyPolicy"] == "Forbid"
     assert "flock -n" in crontab("outbox-materialize")
@@ -220,11 +220,11 @@ def test_no_example_starts_a_second_run_beside_the_first() -> None:
     assert "Restart" not in unit("outbox-materialize.timer")["Timer"]
 
 
-def test_the_continuous_unit_signals_the_command_alone() -> None:
+def test_continuous_unit_signals_only_the_command() -> None:
     assert unit("outbox-materialize-continuous.service")["Service"]["KillMode"] == "mixed"
 
 
-def test_the_manifests_name_what_is_built() -> None:
+def test_manifests_name_the_built_files() -> None:
     application = manifest("spark_application.yaml")["spec"]["template"]
     assert application["sparkVersion"].startswith(f"{SPARK}.")
     assert application["deps"]["pyFiles"] == [f"local:///opt/outbox/{ZIP_NAME}"]
@@ -236,16 +236,16 @@ def test_the_manifests_name_what_is_built() -> None:
 # --- what the guide says of codes, versions, metrics
 
 
-def test_the_table_of_exit_codes_is_complete() -> None:
+def test_table_of_exit_codes_is_complete() -> None:
     section = GUIDE.partition("## Exit codes")[2].partition("\n## ")[0]
     assert re.findall(r"^\| (\d+) \|", section, flags=re.MULTILINE) == [f"{code:d}" for code in Exit]
 
 
-def test_versions_are_those_that_are_checked() -> None:
+def test_documented_versions_equal_the_checked_versions() -> None:
     assert f"Spark and PySpark {SPARK}.x, Java {JAVA[0]} or {JAVA[1]}, jars for Scala {SCALA}" in GUIDE
 
 
-def test_the_line_of_metrics_has_the_keys_that_are_written() -> None:
+def test_documented_metrics_line_has_the_written_keys() -> None:
     shown = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
     assert set(metrics._KEYS) == set(shown) - {"time", "event", "aggregate", "topic", "target", "table"}
     assert list(shown["spark"]) == list(FIGURES)

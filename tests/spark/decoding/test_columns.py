@@ -72,14 +72,14 @@ def one_row(target: Target, schema: dict[str, Any], value: dict[str, Any]) -> di
     return row
 
 
-def test_every_type_is_exact_in_postgres(postgres_target: Target) -> None:
+def test_stores_every_type_exactly_in_postgres(postgres_target: Target) -> None:
     row = one_row(postgres_target, SCHEMA, VALUES)
     expected = {**VALUES, "id": uuid.UUID(VALUES["id"])}
     assert {name: row[name] for name in VALUES} == expected
     assert row["aggregate_id"] == "k"
 
 
-def test_every_type_is_exact_in_delta(delta_target: Target) -> None:
+def test_stores_every_type_exactly_in_delta(delta_target: Target) -> None:
     row = one_row(delta_target, SCHEMA, VALUES)
     # Spark hands timestamps over in the local zone, without it; Delta has no time of day.
     row = {n: v.astimezone(UTC) if isinstance(v, datetime) and n.startswith("at") else v for n, v in row.items()}
@@ -87,7 +87,7 @@ def test_every_type_is_exact_in_delta(delta_target: Target) -> None:
     assert {name: row[name] for name in VALUES} == expected
 
 
-def test_exported_rows_keep_their_microseconds(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
+def test_export_keeps_microseconds(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
     one_row(delta_target, SCHEMA, VALUES)
     export(spark, [delta_target.job], tmp_path / "export")
     (file,) = (tmp_path / "export/target/thing").glob("*.json")
@@ -96,7 +96,7 @@ def test_exported_rows_keep_their_microseconds(delta_target: Target, spark: Spar
     assert row["maybe"] is None
 
 
-def test_every_type_is_exact_in_exported_parquet(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
+def test_exports_every_type_exactly_to_parquet(delta_target: Target, spark: SparkSession, tmp_path: Path) -> None:
     expected = one_row(delta_target, SCHEMA, VALUES)
     export(spark, [delta_target.job], tmp_path, ExportFormat.PARQUET)
     (row,) = spark.read.parquet(str(tmp_path / "target/thing")).collect()
@@ -146,7 +146,7 @@ NEW = {
 }
 
 
-def test_columns_of_a_newer_schema_are_added_with_their_default(target: Target) -> None:
+def test_adds_columns_of_a_newer_schema_with_their_default(target: Target) -> None:
     log = Log("test.thing")
     for number, key in enumerate(("untouched", "changed", "replayed")):
         log.append(key, framed(OLD, 1, {"n": number, "dropped": "x"}), sequence(10 + number))
@@ -163,7 +163,7 @@ def test_columns_of_a_newer_schema_are_added_with_their_default(target: Target) 
     }
 
 
-def test_a_changed_type_is_refused_before_anything_is_written(target: Target) -> None:
+def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
     log = Log("test.thing")
     log.append("k", framed(OLD, 1, {"n": 1, "dropped": None}), sequence(1))
     target.run(log, Schemas({1: OLD}, newest=1))
@@ -187,12 +187,12 @@ def test_a_changed_type_is_refused_before_anything_is_written(target: Target) ->
         ),
     ],
 )
-def test_schemas_that_cannot_be_a_table(fields: list[dict[str, Any]], message: str) -> None:
+def test_rejects_schemas_that_cannot_be_a_table(fields: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         columns_of(json.dumps({"type": "record", "name": "R", "fields": fields}), "t-value")
 
 
-def test_a_schema_that_is_no_record() -> None:
+def test_rejects_a_schema_that_is_not_a_record() -> None:
     with pytest.raises(SchemaError, match="t-value is not a record"):
         columns_of('"string"', "t-value")
 
@@ -222,13 +222,13 @@ def test_kinds(avro: object, kind: Kind) -> None:
     assert columns_of(json.dumps(schema), "t-value")[2].kind is kind
 
 
-def test_a_name_longer_than_postgres_keeps(postgres_target: Target) -> None:
+def test_rejects_a_name_too_long_for_postgres(postgres_target: Target) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "x" * 64, "type": "int"}]}
     with pytest.raises(SchemaError, match="longer than 63 bytes"):
         postgres_target.run(Log("test.thing"), Schemas({1: schema}, newest=1))
 
 
-def test_the_ledger_table_of_a_target_has_no_payload(postgres_target: Target) -> None:
+def test_ledger_table_has_no_payload(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("k", None, sequence(1))
     postgres_target.run(log, Schemas({1: OLD}, newest=1))

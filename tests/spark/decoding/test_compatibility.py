@@ -58,7 +58,7 @@ def check(writer: object, reader: object) -> None:
         ([record(MILLIS, "A"), record(MILLIS, "B")], [record(MICROS, "B"), record(MILLIS, "A")], r"field f\.f: "),
     ],
 )
-def test_a_value_that_would_be_read_as_another_is_refused(writer: object, reader: object, message: str) -> None:
+def test_rejects_a_value_that_would_change_its_meaning(writer: object, reader: object, message: str) -> None:
     with pytest.raises(SchemaError, match=message) as caught:
         check(writer, reader)
     assert caught.value.hint
@@ -85,11 +85,11 @@ def test_a_value_that_would_be_read_as_another_is_refused(writer: object, reader
         ([record(MILLIS, "A"), record(MICROS, "B")], [record(MICROS, "B"), record(MILLIS, "A")]),
     ],
 )
-def test_what_means_the_same_passes(writer: object, reader: object) -> None:
+def test_accepts_equivalent_types(writer: object, reader: object) -> None:
     check(writer, reader)
 
 
-def test_names_are_followed() -> None:
+def test_resolves_named_types() -> None:
     at = {"type": "record", "name": "At", "fields": [{"name": "t", "type": MILLIS}]}
     fields = [{"name": "a", "type": at}, {"name": "b", "type": ["null", "io.thing.At"]}, {"name": "c", "type": "At"}]
     writer = {"type": "record", "name": "Thing", "namespace": "io.thing", "fields": fields}
@@ -100,18 +100,18 @@ def test_names_are_followed() -> None:
         check_writer(json.dumps(writer), json.dumps(reader), "schema 7")
 
 
-def test_a_type_that_contains_itself() -> None:
+def test_accepts_a_recursive_type() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     check_writer(json.dumps(node), json.dumps(node), "schema 7")
 
 
-def test_a_field_that_was_renamed() -> None:
+def test_resolves_a_renamed_field() -> None:
     reader = {"type": "record", "name": "Thing", "fields": [{"name": "g", "aliases": ["f"], "type": MICROS}]}
     with pytest.raises(SchemaError, match="field g: "):
         check_writer(json.dumps(record(MILLIS)), json.dumps(reader), "schema 7")
 
 
-def test_fields_of_one_side_only_and_no_record_at_all() -> None:
+def test_accepts_fields_of_one_side_and_non_records() -> None:
     other = {"type": "record", "name": "Thing", "fields": [{"name": "g", "type": MICROS, "default": 0}]}
     check_writer(json.dumps(record(MILLIS)), json.dumps(other), "schema 7")
     check_writer('"string"', json.dumps(other), "schema 7")
@@ -134,7 +134,7 @@ def test_fields_of_one_side_only_and_no_record_at_all() -> None:
         ),
     ],
 )
-def test_a_version_that_cannot_be_read_is_refused(writer: object, reader: object, message: str) -> None:
+def test_rejects_an_unreadable_version(writer: object, reader: object, message: str) -> None:
     with pytest.raises(SchemaError, match=message) as caught:
         check(writer, reader)
     assert "schema_version" in caught.value.hint
@@ -142,7 +142,7 @@ def test_a_version_that_cannot_be_read_is_refused(writer: object, reader: object
     check_writer(json.dumps(record(writer, "Other")), json.dumps(record(reader)), "schema 7")
 
 
-def test_a_field_that_is_required_and_was_not_written() -> None:
+def test_rejects_a_missing_required_field() -> None:
     reader = {"type": "record", "name": "Thing", "fields": [{"name": "g", "type": "int"}]}
     with pytest.raises(SchemaError, match=r"field g: schema 7 writes nothing; .* int without a default"):
         check_writer(json.dumps(record(MILLIS)), json.dumps(reader), "schema 7")
@@ -166,7 +166,7 @@ def names(schema: str) -> list[str]:
     return found
 
 
-def test_a_writer_takes_on_the_names_of_the_reader() -> None:
+def test_writer_schema_gets_the_names_of_the_reader() -> None:
     inner = {"type": "record", "name": "In", "fields": [{"name": "e", "type": enum("A")}]}
     fields = [
         {"name": "one", "type": ["null", inner]},
@@ -180,7 +180,7 @@ def test_a_writer_takes_on_the_names_of_the_reader() -> None:
     fastavro.parse_schema(json.loads(result))
 
 
-def test_a_writers_field_is_called_as_the_alias_of_the_reader_says() -> None:
+def test_writer_fields_are_renamed_by_reader_aliases() -> None:
     writer = {**record("int", "Other"), "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "int"}]}
     reader = {
         **record("int"),
@@ -192,7 +192,7 @@ def test_a_writers_field_is_called_as_the_alias_of_the_reader_says() -> None:
     assert names(resolvable_schema(json.dumps(writer), json.dumps(reader))) == ["Thing", "c", "b"]
 
 
-def test_no_two_types_of_a_writer_get_one_name() -> None:
+def test_writer_types_have_distinct_names() -> None:
     fields = [{"name": "a", "type": enum("A", name="One")}, {"name": "b", "type": enum("A", name="Two")}]
     writer = {"type": "record", "name": "Thing", "fields": [*fields, {"name": "c", "type": "One"}]}
     reader = {"type": "record", "name": "Thing", "fields": [fields[1], {"name": "a", "type": "Two"}]}
@@ -201,7 +201,7 @@ def test_no_two_types_of_a_writer_get_one_name() -> None:
     assert len({name for name in names(result) if name[0].isupper() or "." in name}) == 3
 
 
-def test_a_type_is_written_out_where_it_is_first_used() -> None:
+def test_types_are_defined_at_their_first_use() -> None:
     schema = load(json.dumps(record([enum("A"), {"type": "array", "items": "E"}])))
     field = {"name": "g", "type": {"type": "map", "values": "E"}}
     text = schema.text({"type": "record", "name": "Part", "fields": [field]})
@@ -210,5 +210,5 @@ def test_a_type_is_written_out_where_it_is_first_used() -> None:
 
 
 @pytest.mark.parametrize("schema", ['"string"', '["null", "int"]', '{"type": "array", "items": "long"}'])
-def test_a_schema_that_is_no_record_keeps_its_meaning(schema: str) -> None:
+def test_non_record_schema_is_unchanged(schema: str) -> None:
     assert json.loads(resolvable_schema(schema, json.dumps(record("int")))) == json.loads(schema)

@@ -43,7 +43,7 @@ def append(log: Log, key: str | bytes, value: bytes | None, **headers: bytes) ->
     log.append(key, value, sequence(position), partition=0, headers={names[n]: v for n, v in headers.items()})
 
 
-def test_ids_in_front_and_in_headers_meet_in_one_topic(spark: SparkSession) -> None:
+def test_decodes_ids_in_prefix_and_headers_in_one_topic(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     old, new = body(OLD, {"n": 1, "gone": 0}), body(NEWER, {"n": 2, "s": "x"})
     append(log, "prefix", framed(NEWER, 2, {"n": 2, "s": "x"}))
@@ -80,14 +80,14 @@ def test_ids_in_front_and_in_headers_meet_in_one_topic(spark: SparkSession) -> N
     }
 
 
-def test_a_registry_without_guids_is_refused_when_there_is_nothing_else(spark: SparkSession) -> None:
+def test_rejects_guid_headers_when_the_registry_has_no_guids(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     append(log, "a", body(THING, {"n": 1, "s": ""}), value_id=guid_bytes())
     with pytest.raises(RefusedError, match=f"knows none of the schema ids of its records: {GUID}"):
         run(spark, MemoryTable(), log, Schemas({1: THING}, newest=1))
 
 
-def test_more_unknown_ids_than_may_be_set_apart(spark: SparkSession) -> None:
+def test_rejects_too_many_unknown_ids(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     append(log, "good", framed(THING, 1, {"n": 1, "s": ""}))
     for number in range(3):
@@ -98,7 +98,7 @@ def test_more_unknown_ids_than_may_be_set_apart(spark: SparkSession) -> None:
     assert table.progress is None
 
 
-def test_one_key_raw_framed_and_bare(spark: SparkSession) -> None:
+def test_raw_framed_and_unframed_key_are_one_key(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     long_key = "k" * 70
     for number, key in enumerate(("a", long_key)):
@@ -127,7 +127,7 @@ NO_KEYS = [b"abc", b'"abc', b"1.5", b"1e3", b"true", b"null", b"{}", b'["a"]', b
 
 
 @pytest.mark.parametrize("key_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
-def test_keys_of_the_json_converter(spark: SparkSession, key_format: Format) -> None:
+def test_decodes_keys_of_the_json_converter(spark: SparkSession, key_format: Format) -> None:
     def written(key: bytes) -> bytes:
         return key if key_format is Format.JSON else b'{"schema":{"type":"string"},"payload":' + key + b"}"
 
@@ -156,7 +156,7 @@ def envelope(payload: object) -> bytes:
 
 
 @pytest.mark.parametrize("value_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
-def test_values_of_the_json_converter(spark: SparkSession, value_format: Format) -> None:
+def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format: Format) -> None:
     written = as_json if value_format is Format.JSON else envelope
     log = Log("test.thing", partitions=1)
     state = {"n": 1, "s": "x"}
@@ -195,7 +195,7 @@ def test_values_of_the_json_converter(spark: SparkSession, value_format: Format)
     assert table.reasons() == {name.encode(): reason for name, (_, reason) in bad.items()}
 
 
-def test_what_the_avro_converter_makes_of_an_expanded_payload(spark: SparkSession) -> None:
+def test_decodes_an_expanded_payload_of_the_avro_converter(spark: SparkSession) -> None:
     """Connect names the record after nothing that is in the registry's newest schema, and the types inside too."""
     kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
     code = {"type": "fixed", "name": "Code", "size": 2}
@@ -222,7 +222,7 @@ def test_what_the_avro_converter_makes_of_an_expanded_payload(spark: SparkSessio
     assert (row["inner"]["kind"], bytes(row["code"]), row["same"]) == ("B", b"xy", "A")
 
 
-def test_the_columns_of_a_pinned_version(spark: SparkSession) -> None:
+def test_pinned_version_sets_the_columns(spark: SparkSession) -> None:
     log = Log("test.thing", partitions=1)
     append(log, "old", framed(OLD, 1, {"n": 1, "gone": 5}))
     older = {**OLD, "fields": [OLD["fields"][0], {"name": "gone", "type": "int", "default": -1}]}

@@ -201,7 +201,7 @@ def simple(value: Any, name: str) -> Any:  # noqa: ANN401 - any value
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), GOOD)
-def test_a_value(
+def test_decodes_valid_json(
     results: dict[tuple[str, str], tuple[str | None, Any]], name: str, text: str, expected: object
 ) -> None:
     problem, value = results[name, text]
@@ -210,16 +210,16 @@ def test_a_value(
 
 
 @pytest.mark.parametrize(("name", "text"), BAD)
-def test_no_value(results: dict[tuple[str, str], tuple[str | None, Any]], name: str, text: str) -> None:
+def test_rejects_invalid_json(results: dict[tuple[str, str], tuple[str | None, Any]], name: str, text: str) -> None:
     assert results[name, text] == (f"invalid:{name}", None)
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_no_object(results: dict[tuple[str, str], tuple[str | None, Any]], text: str) -> None:
+def test_rejects_json_that_is_not_an_object(results: dict[tuple[str, str], tuple[str | None, Any]], text: str) -> None:
     assert results["", text] == ("undecodable", None)
 
 
-def test_columns_have_the_types_that_avro_gives_them(spark: SparkSession) -> None:
+def test_columns_have_avro_types(spark: SparkSession) -> None:
     """Else a table could not change from one format to the other, nor a target compare types before it writes."""
     nothing = spark.createDataFrame([], "value binary")
     found = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")

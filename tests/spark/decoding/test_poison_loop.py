@@ -52,7 +52,7 @@ def expected(log: Log) -> tuple[dict[str, int], set[str]]:
 
 
 @pytest.mark.parametrize("headers", [True, False], ids=["sequence", "offset"])
-def test_poison_in_every_place(spark: SparkSession, headers: bool) -> None:
+def test_keeps_the_newest_readable_record_for_poison_anywhere(spark: SparkSession, headers: bool) -> None:
     log = log_of(
         {
             "last": [1, 2, "bad"],
@@ -81,7 +81,7 @@ def test_poison_in_every_place(spark: SparkSession, headers: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_wherever_batches_are_cut_the_table_is_the_same(spark: SparkSession, seed: int) -> None:
+def test_result_does_not_depend_on_batch_boundaries(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - repeatable
     log = Log("test.thing", partitions=2)
     for _ in range(40):
@@ -98,7 +98,7 @@ def test_wherever_batches_are_cut_the_table_is_the_same(spark: SparkSession, see
         assert (table.state("n"), table.stale()) == (rows, stale)
 
 
-def test_a_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
+def test_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [1, None, "bad"]})
     table = MemoryTable()
     run(spark, table, log, SCHEMAS)
@@ -108,7 +108,7 @@ def test_a_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None
     assert (table.state("n"), table.stale(), dict(table.deleted)) == first
 
 
-def test_what_was_compacted_away_before_the_second_read_is_not_lost(spark: SparkSession) -> None:
+def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
     read = log.range_from(None)
     # Newer records came behind the range, and compaction took the last three of it.
@@ -126,7 +126,7 @@ def test_what_was_compacted_away_before_the_second_read_is_not_lost(spark: Spark
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
 
 
-def test_more_poison_than_allowed_stops_the_run_with_nothing_written(spark: SparkSession) -> None:
+def test_stops_without_writes_above_the_quarantine_limit(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", "bad", "bad"], "b": [1]})
     table = MemoryTable()
     with pytest.raises(
@@ -139,7 +139,7 @@ def test_more_poison_than_allowed_stops_the_run_with_nothing_written(spark: Spar
     assert table.state("n") == {"a": 1, "b": 1}
 
 
-def test_an_older_record_that_is_needed_and_of_an_incompatible_version_stops_the_run(spark: SparkSession) -> None:
+def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSession) -> None:
     """Only the second read meets its schema id; nothing is written yet."""
     older = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
     log = Log("test.thing", partitions=1)
@@ -155,7 +155,7 @@ def test_an_older_record_that_is_needed_and_of_an_incompatible_version_stops_the
     assert table.state("n") == {"k": 3}
 
 
-def test_history_takes_every_version_and_every_poison(spark: SparkSession) -> None:
+def test_history_contains_every_version_and_quarantined_record(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"]})
 
     class History(MemoryTable):

@@ -31,7 +31,7 @@ def value(note: str | None = None, **more: Any) -> bytes:  # noqa: ANN401 - Avro
     return framed(THING, 1, {"note": note, **more})
 
 
-def test_each_kind_of_poison_is_kept_with_its_reason(target: Target) -> None:
+def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None:
     log = Log("test.thing")
     log.append("fine", value("ok"), sequence(1))
     log.append("twice", value("old"), sequence(2))
@@ -63,7 +63,7 @@ def test_each_kind_of_poison_is_kept_with_its_reason(target: Target) -> None:
     assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 2, len(bad) + 2)
 
 
-def test_a_key_in_quarantine_heals_with_its_next_good_record(postgres_target: Target) -> None:
+def test_next_valid_record_clears_the_stale_flag(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("k", value("first"), sequence(1))
     postgres_target.run(log, SCHEMAS)
@@ -78,7 +78,7 @@ def test_a_key_in_quarantine_heals_with_its_next_good_record(postgres_target: Ta
     assert len(postgres_target.rows("__quarantine")) == 1
 
 
-def test_what_postgres_cannot_hold_is_set_apart(postgres_target: Target) -> None:
+def test_quarantines_values_that_postgres_cannot_store(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("text", value("a\x00b"), sequence(1))
     log.append("json", value(tags=["a\x00b"]), sequence(2))
@@ -96,7 +96,7 @@ def test_what_postgres_cannot_hold_is_set_apart(postgres_target: Target) -> None
     assert postgres_target.state("tags") == {"backslash": {"tags": ["\\u0000"]}}
 
 
-def test_a_registry_that_knows_none_of_the_ids_is_refused(target: Target) -> None:
+def test_rejects_a_registry_without_any_of_the_ids(target: Target) -> None:
     log = Log("test.thing")
     log.append("a", value("x"), sequence(1))
     log.append("b", value("y"), sequence(2))
@@ -106,7 +106,7 @@ def test_a_registry_that_knows_none_of_the_ids_is_refused(target: Target) -> Non
     assert target.run(log, Schemas({1: THING}, newest=1)).upserts == 2
 
 
-def test_a_changed_logical_type_is_refused(postgres_target: Target) -> None:
+def test_rejects_a_changed_logical_type(postgres_target: Target) -> None:
     def thing(logical: str) -> dict[str, Any]:
         return {**THING, "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}]}
 
@@ -117,7 +117,7 @@ def test_a_changed_logical_type_is_refused(postgres_target: Target) -> None:
         postgres_target.run(log, schemas)
 
 
-def test_a_record_of_another_kind_is_set_apart(postgres_target: Target) -> None:
+def test_quarantines_a_record_of_another_type(postgres_target: Target) -> None:
     log = Log("test.thing")
     other = {"type": "record", "name": "Somebody", "fields": [{"name": "note", "type": "double"}]}
     log.append("k", framed(other, 3, {"note": 0.5}), sequence(1))
@@ -128,7 +128,7 @@ def test_a_record_of_another_kind_is_set_apart(postgres_target: Target) -> None:
     assert postgres_target.state("note") == {"fine": {"note": "ok"}}
 
 
-def test_an_older_version_that_the_newest_cannot_read_is_refused(postgres_target: Target) -> None:
+def test_rejects_an_older_version_that_the_latest_cannot_read(postgres_target: Target) -> None:
     log = Log("test.thing")
     older = {"type": "record", "name": "Thing", "fields": [{"name": "note", "type": "double"}]}
     log.append("k", framed(older, 3, {"note": 0.5}), sequence(1))
@@ -138,7 +138,7 @@ def test_an_older_version_that_the_newest_cannot_read_is_refused(postgres_target
     assert postgres_target.committed() is None
 
 
-def test_an_unreadable_key_makes_no_row_stale(target: Target) -> None:
+def test_unreadable_key_makes_no_row_stale(target: Target) -> None:
     """Its bytes may be the text of another key."""
     target = replace(target, job=structs.replace(target.job, options=Options(key_format=Format.JSON)))
     log = Log("test.thing")

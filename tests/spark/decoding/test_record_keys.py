@@ -55,22 +55,22 @@ NOT_FRAMED = [
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 127, 128, 8191, 8192, 20_000])
-def test_the_frame_goes_and_the_text_stays(unframed: dict[bytes, bytes], size: int) -> None:
+def test_removes_the_frame_and_keeps_the_text(unframed: dict[bytes, bytes], size: int) -> None:
     text = "a" if size == 1 else "x" * size
     assert unframed[framed_key(text, 2**31 - 1)] == text.encode()
     assert unframed[text.encode()] == text.encode()
 
 
-def test_texts_of_several_bytes_per_character(unframed: dict[bytes, bytes]) -> None:
+def test_decodes_multi_byte_text(unframed: dict[bytes, bytes]) -> None:
     assert unframed[framed_key("é" * 10, 2**31 - 1)] == ("é" * 10).encode()
 
 
 @pytest.mark.parametrize("key", [*NOT_FRAMED, None], ids=repr)
-def test_what_is_no_frame_stays(unframed: dict[bytes | None, bytes | None], key: bytes | None) -> None:
+def test_keeps_keys_without_a_frame(unframed: dict[bytes | None, bytes | None], key: bytes | None) -> None:
     assert unframed[key] == key
 
 
-def test_a_table_of_the_chain_is_ordered_by_offset_whatever_the_ids_are(target: Target) -> None:
+def test_orders_chain_records_by_offset_for_any_schema_id(target: Target) -> None:
     log = Log("test.thing", partitions=1)
     for key, schema_id, n in [("a", 7, 1), ("b", 7, 2), ("a", 9, 3)]:
         log.append(framed_key(key, schema_id), framed(THING, 1, {"n": n}), None, partition=0)

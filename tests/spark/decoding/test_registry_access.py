@@ -77,12 +77,12 @@ class Answering(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def test_a_bearer_token_is_sent() -> None:
+def test_sends_a_bearer_token() -> None:
     with Server(wanted="Bearer t0ken").running() as url, SchemaRegistry(Registry(url, token="t0ken")) as registry:
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
 
-def test_basic_authentication_is_sent() -> None:
+def test_sends_basic_authentication() -> None:
     with Server(wanted="Basic dTpw").running() as url, SchemaRegistry(Registry(url, "u", "p")) as registry:
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
@@ -99,7 +99,7 @@ def test_basic_authentication_is_sent() -> None:
         (401, Registry(""), ["no credentials: rejected", "registry.username"]),
     ],
 )
-def test_a_refusal_tells_what_was_sent(status: int, registry: Registry, words: list[str]) -> None:
+def test_rejection_names_the_credentials_sent(status: int, registry: Registry, words: list[str]) -> None:
     with Server(wanted="other", status=status).running() as url:
         service = Registry(url, registry.username, registry.password, registry.token)
         with SchemaRegistry(service) as client, pytest.raises(RejectedError, match=f"HTTP {status}") as caught:
@@ -108,7 +108,7 @@ def test_a_refusal_tells_what_was_sent(status: int, registry: Registry, words: l
     assert "s3cret" not in caught.value.hint + caught.value.message + repr(service)
 
 
-def test_a_version_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_reports_a_missing_version_with_the_existing_ones() -> None:
     with Server().running() as url, SchemaRegistry(Registry(url)) as registry:
         with pytest.raises(SchemaError, match="subject t-value has no version 2; it has: 1, 3") as caught:
             registry.version("t-value", 2)
@@ -118,7 +118,7 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are() -> None:
 
 
 @pytest.mark.parametrize("missing", [404, 405, 501])
-def test_guids_where_the_registry_has_them(missing: int) -> None:
+def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     server = Server(missing=missing)
     other = GUID.replace("8", "9")
     with server.running() as url, SchemaRegistry(Registry(url)) as registry:
@@ -126,7 +126,7 @@ def test_guids_where_the_registry_has_them(missing: int) -> None:
     assert server.asked == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
 
-def test_an_answer_that_is_no_json() -> None:
+def test_reports_a_response_that_is_not_json() -> None:
     with (
         Server(text="<html>").running() as url,
         SchemaRegistry(Registry(url)) as registry,
@@ -135,7 +135,7 @@ def test_an_answer_that_is_no_json() -> None:
         registry.version("t-value", 3)
 
 
-def test_the_authority_and_the_client_certificate_of_the_environment_are_used(tmp_path: Path) -> None:
+def test_uses_ca_and_client_certificate_of_the_environment(tmp_path: Path) -> None:
     authority = make_authority(tmp_path, "ca")
     host, client = authority.issue("host", hosts=["127.0.0.1"]), authority.issue("client")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -163,13 +163,13 @@ def test_the_authority_and_the_client_certificate_of_the_environment_are_used(tm
         (Registry("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
     ],
 )
-def test_credentials_that_no_request_can_be_made_with(registry: Registry, message: str) -> None:
+def test_rejects_unusable_credentials(registry: Registry, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         SchemaRegistry(registry)
     assert caught.value.hint
 
 
-def test_all_that_the_environment_file_says_of_the_registry_reaches_the_job() -> None:
+def test_passes_all_registry_settings_to_the_job() -> None:
     service = HttpService(
         url="https://r",
         username="u",

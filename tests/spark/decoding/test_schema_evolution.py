@@ -24,7 +24,7 @@ def decimal(precision: int) -> dict[str, Any]:
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
 
 
-def test_what_avro_widens_is_widened(spark: SparkSession) -> None:
+def test_widens_types_by_the_rules_of_avro(spark: SparkSession) -> None:
     wide = ["long", "float", "double", "float", "double", "double", "bytes", "string", decimal(20), ["null", "long"]]
     narrow = ["int", "int", "int", "long", "long", "float", "string", "bytes", decimal(12), "int"]
     values = [-(2**31), 2**24, 2**31 - 1, 2**24, 2**53, 0.5, "é", "é".encode(), Decimal("1.50"), 7]
@@ -40,7 +40,7 @@ def test_what_avro_widens_is_widened(spark: SparkSession) -> None:
     assert [type(value).__name__ for value in found[:6]] == ["int", "float", "float", "float", "float", "float"]
 
 
-def test_a_decimal_that_has_no_room_in_the_newest_schema_is_set_apart(spark: SparkSession) -> None:
+def test_quarantines_a_decimal_too_large_for_the_latest_schema(spark: SparkSession) -> None:
     writer, reader = thing(field("d", decimal(12))), thing(field("d", decimal(4)))
     log = Log("test.thing", partitions=1)
     log.append("fits", framed(writer, 1, {"d": Decimal("12.34")}), sequence(1))
@@ -50,7 +50,7 @@ def test_a_decimal_that_has_no_room_in_the_newest_schema_is_set_apart(spark: Spa
     assert (table.state("d"), table.reasons()) == ({"fits": Decimal("12.34")}, {b"not": "undecodable"})
 
 
-def test_fields_that_went_came_back_and_were_renamed(spark: SparkSession) -> None:
+def test_resolves_removed_restored_and_renamed_fields(spark: SparkSession) -> None:
     first = thing(field("n", "int"), field("note", "string"), field("old", "string"))
     without = thing(field("n", "int"), field("old", "string"), name="Other", namespace="elsewhere")
     again = thing(
@@ -69,7 +69,7 @@ def test_fields_that_went_came_back_and_were_renamed(spark: SparkSession) -> Non
     assert table.state("n", "note", "new") == expected
 
 
-def test_a_symbol_that_the_newest_enum_lacks(spark: SparkSession) -> None:
+def test_unknown_enum_symbol_uses_the_default_or_is_quarantined(spark: SparkSession) -> None:
     def enum(*symbols: str, **more: str) -> dict[str, Any]:
         return {"type": "enum", "name": "E", "symbols": list(symbols), **more}
 
@@ -84,7 +84,7 @@ def test_a_symbol_that_the_newest_enum_lacks(spark: SparkSession) -> None:
         assert table.reasons() == ({b"old": "undecodable"} if gone is None else {})
 
 
-def test_text_that_is_no_utf8_and_bytes_that_are_left_over(spark: SparkSession) -> None:
+def test_quarantines_invalid_utf8_and_trailing_bytes(spark: SparkSession) -> None:
     inner = {"type": "record", "name": "In", "fields": [field("s", ["null", "string"])]}
     schema = thing(
         field("s", "string", default=""),
@@ -121,7 +121,7 @@ def test_text_that_is_no_utf8_and_bytes_that_are_left_over(spark: SparkSession) 
     assert table.reasons() == {key.encode(): reason for key, (_, reason) in bad.items()}
 
 
-def test_logical_types_inside_of_jsonb_are_exact(postgres_target: Target) -> None:
+def test_logical_types_are_exact_in_jsonb(postgres_target: Target) -> None:
     micros = {"type": "long", "logicalType": "timestamp-micros"}
     uuid = {"type": "string", "logicalType": "uuid"}
     inner = {

@@ -76,15 +76,13 @@ def registry(asked: list[str]) -> Iterator[SchemaRegistry]:
     server.server_close()
 
 
-def test_each_schema_is_asked_for_once(registry: SchemaRegistry, asked: list[str]) -> None:
+def test_requests_each_schema_once(registry: SchemaRegistry, asked: list[str]) -> None:
     assert registry.latest("t-value") == SCHEMA
     assert [registry.by_id(number) for number in (7, 3, 3, 9, 9)] == [SCHEMA, SCHEMA, SCHEMA, None, None]
     assert asked == ["/api/subjects/t-value/versions/latest", "/api/schemas/ids/3", "/api/schemas/ids/9"]
 
 
-def test_recent_schemas_are_the_newest_that_can_be_used_and_those_met_before(
-    registry: SchemaRegistry, asked: list[str]
-) -> None:
+def test_recent_schemas_are_the_latest_usable_and_those_in_use(registry: SchemaRegistry, asked: list[str]) -> None:
     for number in (3, 9):
         registry.by_id(number)
     asked.clear()
@@ -94,16 +92,16 @@ def test_recent_schemas_are_the_newest_that_can_be_used_and_those_met_before(
     assert asked == [versions, *(f"{versions}/{number}" for number in (3, 4, 5)), versions]
 
 
-def test_a_registry_that_lists_no_versions_is_no_error(registry: SchemaRegistry) -> None:
+def test_accepts_a_registry_that_lists_no_versions(registry: SchemaRegistry) -> None:
     assert registry.recent("gone-value") == {}
 
 
-def test_a_missing_subject_is_named(registry: SchemaRegistry) -> None:
+def test_reports_a_missing_subject(registry: SchemaRegistry) -> None:
     with pytest.raises(SchemaError, match="has no subject gone-value"):
         registry.latest("gone-value")
 
 
-def test_types_of_references_are_written_out(registry: SchemaRegistry, asked: list[str]) -> None:
+def test_inlines_types_of_references(registry: SchemaRegistry, asked: list[str]) -> None:
     unit = {"type": "enum", "name": "io.Unit", "symbols": ["EUR"]}
     money = {"type": "record", "name": "io.Money", "fields": [{"name": "unit", "type": unit}]}
     fields = [{"name": "a", "type": money}, {"name": "b", "type": "io.Money"}]
@@ -121,17 +119,17 @@ def test_types_of_references_are_written_out(registry: SchemaRegistry, asked: li
         (5, r"schema id 5 references io\.Other: the registry has no version 1 of gone-o"),
     ],
 )
-def test_schemas_that_cannot_be_read(registry: SchemaRegistry, number: int, message: str) -> None:
+def test_rejects_unreadable_schemas(registry: SchemaRegistry, number: int, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         registry.by_id(number)
 
 
-def test_an_error_of_the_registry_is_told(registry: SchemaRegistry) -> None:
+def test_reports_an_error_of_the_registry(registry: SchemaRegistry) -> None:
     with pytest.raises(RejectedError, match=r"subject broken: .* \(HTTP 500\)"):
         registry.latest("broken")
 
 
-def test_a_registry_that_is_down() -> None:
+def test_reports_an_unreachable_registry() -> None:
     with (
         SchemaRegistry(Registry("http://127.0.0.1:1", "u", "s3cret")) as client,
         pytest.raises(UnreachableError, match="connection refused") as caught,

@@ -17,7 +17,7 @@ from outbox_spark.decoding.type_widening import widens
         ("numeric(4,2)", "numeric(12,2)"),
     ],
 )
-def test_wider_types_hold_what_is_there_and_not_the_other_way(found: str, wanted: str) -> None:
+def test_widens_types_in_one_direction_only(found: str, wanted: str) -> None:
     assert widens(found, wanted)
     assert not widens(wanted, found)
 
@@ -37,5 +37,5 @@ def test_wider_types_hold_what_is_there_and_not_the_other_way(found: str, wanted
         ("character varying(10)", "character varying(20)"),
     ],
 )
-def test_other_changes_are_no_widening(found: str, wanted: str) -> None:
+def test_rejects_other_type_changes(found: str, wanted: str) -> None:
     assert not widens(found, wanted)

@@ -14,7 +14,7 @@ from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, PostgresTarget,
 __all__ = ["pipeline"]  # the fixture
 
 
-def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None:
+def test_creates_jobs_from_pipeline_and_environment(pipeline: Path) -> None:
     actual = load_jobs(pipeline, "testing", aggregates=["book"])
     warehouse, lake = sorted(actual, key=lambda job: job.target_name, reverse=True)
     assert warehouse == MaterializeJob(
@@ -30,7 +30,7 @@ def test_jobs_come_from_the_pipeline_and_the_environment(pipeline: Path) -> None
     assert not {"r3gistry", "t4rget"} & set(repr(actual).replace("'", " ").split())
 
 
-def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_include_changes_of_environment_and_variables(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a job would read the topics of another prefix than the connector writes."""
     file = pipeline.parent / "environments/testing.yaml"
     file.write_text(f"{ENVIRONMENT}pipeline: {{prefix: eu}}\n")
@@ -42,13 +42,13 @@ def test_jobs_see_what_the_environment_and_variables_change(pipeline: Path, monk
     assert {job.kafka["bootstrap.servers"] for job in actual} == {"other:9092"}
 
 
-def test_a_selection_of_nothing_is_an_error(pipeline: Path) -> None:
+def test_rejects_an_empty_selection(pipeline: Path) -> None:
     with pytest.raises(ConfigurationError, match="no materialization is selected") as caught:
         load_jobs(pipeline, "testing", aggregates=["reader"])
     assert "book -> lake" in caught.value.hint
 
 
-def test_a_target_that_the_environment_lacks(pipeline: Path) -> None:
+def test_reports_a_target_missing_in_the_environment(pipeline: Path) -> None:
     file = pipeline.parent / "environments/testing.yaml"
     file.write_text("\n".join(line for line in ENVIRONMENT.splitlines() if "lake:" not in line))
     with pytest.raises(ConfigurationError, match="has no target 'lake'; it has: warehouse"):

@@ -43,12 +43,12 @@ OPTIONS = Options(Mode.HISTORY, Format.JSON, Format.JSON_WITH_SCHEMA, 3, 7200, m
         IcebergTarget("ns", {"type": "rest", "uri": "http://c"}),
     ],
 )
-def test_what_is_written_is_read_again(target: Target, tmp_path: Path) -> None:
+def test_reads_back_what_was_written(target: Target, tmp_path: Path) -> None:
     jobs = [job(target), job(target, aggregate="author", options=OPTIONS)]
     assert read_jobs(written(tmp_path, as_text(jobs)), {}) == jobs
 
 
-def test_jobs_are_selected(tmp_path: Path) -> None:
+def test_selects_jobs(tmp_path: Path) -> None:
     jobs = [job(), job(aggregate="author"), job(aggregate="author", target_name="warehouse")]
     path = written(tmp_path, as_text(jobs))
     assert read_jobs(path, {}, aggregates=["author"]) == jobs[1:]
@@ -58,7 +58,7 @@ def test_jobs_are_selected(tmp_path: Path) -> None:
     assert "author -> warehouse" in caught.value.hint
 
 
-def test_references_become_values_and_every_missing_one_is_named(tmp_path: Path) -> None:
+def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
     referring = job(kafka=kafka, registry=Registry("http://r", "u", "${env:REGISTRY}"))
     path = written(tmp_path, as_text([referring]))
@@ -69,7 +69,7 @@ def test_references_become_values_and_every_missing_one_is_named(tmp_path: Path)
         read_jobs(path, {"HOST": "b", "SASL": ""})
 
 
-def test_variables_of_jobs_that_are_not_selected_need_not_be_set(tmp_path: Path) -> None:
+def test_does_not_require_variables_of_unselected_jobs(tmp_path: Path) -> None:
     other = job(aggregate="author", registry=Registry("http://r", "u", "${env:ABSENT}"))
     assert read_jobs(written(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
 
@@ -113,7 +113,7 @@ def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:
         (("jobs", 0, "options", "tombstone_ttl"), "1h", "$.jobs[0].options.tombstone_ttl", "--write-job"),
     ],
 )
-def test_an_invalid_file_is_rejected_with_the_path_and_what_is_allowed(
+def test_rejects_an_invalid_file_with_path_and_allowed_values(
     location: tuple[Any, ...], value: object, path: str, hint: str, tmp_path: Path
 ) -> None:
     file = written(tmp_path, changed(location, value))
@@ -126,12 +126,12 @@ def test_an_invalid_file_is_rejected_with_the_path_and_what_is_allowed(
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "is not a job file")])
-def test_a_file_that_is_none(text: str, message: str, tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_not_a_job_file(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read_jobs(written(tmp_path, text), {})
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_reports_a_missing_job_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read .*none\.json: No such file"):
         read_jobs(tmp_path / "none.json", {})
 
@@ -139,7 +139,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 # --- written from the pipeline file
 
 
-def test_secrets_stay_where_they_are(pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keeps_secret_references_unresolved(pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Read again with the variables set, the jobs are those of the pipeline file."""
     file = pipeline.parent / "environments/testing.yaml"
     client = 'client: {security.protocol: SSL, sasl.username: "{{ env.KUSER }}", sasl.password: "{{ env.KPASS }}"}'
@@ -152,13 +152,13 @@ def test_secrets_stay_where_they_are(pipeline: Path, monkeypatch: pytest.MonkeyP
     assert read_jobs(written(tmp_path, text)) == load_jobs(pipeline, "testing")
 
 
-def test_secrets_need_not_be_set_to_write_a_file(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_a_file_without_secret_variables_set(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGISTRY_PASSWORD")
     monkeypatch.delenv("TARGET_PASSWORD")
     assert variables(as_text(jobs_without_secrets(pipeline, "testing"))) == ["REGISTRY_PASSWORD", "TARGET_PASSWORD"]
 
 
-def test_a_secret_that_is_written_down_gets_the_name_of_its_override(
+def test_replaces_a_literal_secret_by_its_override_variable(
     pipeline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = pipeline.parent / "environments/testing.yaml"
@@ -183,7 +183,7 @@ def test_a_secret_that_is_written_down_gets_the_name_of_its_override(
     assert load_jobs(pipeline, "testing") == read
 
 
-def test_the_command_writes_and_tells_what_the_job_needs(
+def test_command_writes_the_file_and_lists_requirements(
     pipeline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.json"
@@ -197,7 +197,7 @@ def test_the_command_writes_and_tells_what_the_job_needs(
     assert "error: cannot write" in capsys.readouterr().err
 
 
-def test_a_job_file_is_of_one_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_an_environment_for_a_job_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, as_text([job()]))
     assert main(["--job", str(path), "-e", "production"]) == Exit.REFUSED
     assert "a job file is written for one environment" in capsys.readouterr().err
@@ -224,7 +224,7 @@ def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_job_file_needs_nothing_of_the_deploy_tool(tmp_path: Path) -> None:
+def test_reads_a_job_file_without_the_deploy_tool(tmp_path: Path) -> None:
     """Everything is imported; then the target, which is not there, is what fails."""
     path = written(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
     done = without_deploy_tool("--job", str(path), "--dry-run")
@@ -232,7 +232,7 @@ def test_a_job_file_needs_nothing_of_the_deploy_tool(tmp_path: Path) -> None:
     assert done.returncode == Exit.FAILED
 
 
-def test_without_the_deploy_tool_a_pipeline_file_is_explained() -> None:
+def test_rejects_a_pipeline_file_without_the_deploy_tool() -> None:
     done = without_deploy_tool("-p", "connectors/library.yaml")
     assert "error: reading a pipeline file requires the Python package" in done.stderr
     assert "--job" in done.stderr

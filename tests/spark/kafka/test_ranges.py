@@ -17,22 +17,22 @@ def committed(offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQU
     return Committed("lib.book", "id-1", epoch, ordering, offsets, run=3)
 
 
-def test_the_first_run_reads_everything() -> None:
+def test_first_run_reads_everything() -> None:
     read = resolve(topic({0: 5, 1: 0}, {0: 9, 1: 0}), None)
     assert read == ReadRange("lib.book", "id-1", 0, {0: 5, 1: 0}, {0: 9, 1: 0})
     assert not read.is_empty
 
 
-def test_the_next_run_goes_on_where_the_table_is() -> None:
+def test_next_run_starts_at_the_progress_of_the_table() -> None:
     read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 4}), committed({0: 7, 1: 4}, epoch=2))
     assert (read.start, read.end, read.partition_epoch) == ({0: 7, 1: 4}, {0: 9, 1: 4}, 2)
 
 
-def test_nothing_new() -> None:
+def test_reads_nothing_without_new_records() -> None:
     assert resolve(topic({0: 0}, {0: 9}), committed({0: 9})).is_empty
 
 
-def test_partitions_that_are_new_are_read_from_their_beginning_in_a_new_epoch() -> None:
+def test_reads_new_partitions_from_the_start_in_a_new_epoch() -> None:
     read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 2}), committed({0: 9}))
     assert (read.start, read.partition_epoch) == ({0: 9, 1: 0}, 1)
 
@@ -63,19 +63,19 @@ def test_partitions_that_are_new_are_read_from_their_beginning_in_a_new_epoch() 
         ),
     ],
 )
-def test_offsets_that_do_not_fit_the_topic_are_refused(now: TopicState, before: Committed, message: str) -> None:
+def test_rejects_offsets_that_do_not_match_the_topic(now: TopicState, before: Committed, message: str) -> None:
     with pytest.raises(RefusedError, match=message) as caught:
         resolve(now, before)
     assert caught.value.hint
 
 
-def test_another_topic_is_refused() -> None:
+def test_rejects_another_topic() -> None:
     other = TopicState("lib.author", "id-1", {0: 0}, {0: 1})
     with pytest.raises(RefusedError, match=r"written from topic lib\.book, not from lib\.author"):
         resolve(other, committed({0: 0}))
 
 
-def test_progress_survives_its_stored_form() -> None:
+def test_progress_round_trip() -> None:
     progress = committed({1: 2, 0: 2**40}, Ordering.OFFSET, epoch=1)
     assert Committed.from_json(progress.to_json(), "here") == progress
     unread = committed({0: 0}, None)

@@ -30,7 +30,7 @@ def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedel
     return materialize_table.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
 
 
-def test_a_replay_inside_the_ledgers_time_brings_nothing_back_and_beyond_it_is_refused(
+def test_accepts_a_replay_within_the_ledger_retention_only(
     spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tombstone is gone from the topic, an older record of the key was sent again behind it."""
@@ -73,12 +73,12 @@ READ = ReadRange("t", "id", 0, {0: 7, 1: 4}, {0: 9, 1: 4})
 COMMITTED = Committed("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
 
 
-def test_a_replay_begins_earlier_and_never_later() -> None:
+def test_replay_starts_earlier_only() -> None:
     assert replay_range(READ, COMMITTED, {0: 3, 1: 9}, None, "x").start == {0: 3, 1: 4}
     assert replay_range(READ, None, {0: 8, 1: 9}, None, "x") == READ
 
 
-def test_records_whose_deletions_are_forgotten_are_not_read_again() -> None:
+def test_does_not_replay_records_whose_deletions_expired() -> None:
     with pytest.raises(
         RefusedError,
         match="reads partition 0 from offset 3, but the ledger has no deletions before 2026-01-01T00:00:00Z",
@@ -89,7 +89,7 @@ def test_records_whose_deletions_are_forgotten_are_not_read_again() -> None:
     assert replay_range(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
 
 
-def test_times_are_utc_unless_they_say_otherwise() -> None:
+def test_times_default_to_utc() -> None:
     assert (
         parse_time("2026-01-01T00:00:00")
         == parse_time("2026-01-01T00:00:00Z")

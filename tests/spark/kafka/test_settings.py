@@ -11,25 +11,25 @@ from outbox_spark.kafka.ranges import describe
 from outbox_spark.kafka.settings import java_settings
 
 
-def test_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_an_unreachable_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outbox_spark.kafka.ranges.REQUEST_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1: topic t: "):
         describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
 
 
-def test_a_setting_that_the_kafka_client_refuses() -> None:
+def test_rejects_a_setting_that_the_kafka_client_rejects() -> None:
     with pytest.raises(ConfigurationError, match=r"no\.such\.setting") as caught:
         describe({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "s3cret"}, "t")
     assert "kafka.client" in caught.value.hint
     assert "s3cret" not in str(caught.value)
 
 
-def test_settings_that_both_clients_share_stay() -> None:
+def test_keeps_settings_shared_by_both_clients() -> None:
     settings = {"bootstrap.servers": "a:1,b:2", "security.protocol": "SSL", "client.id": "x"}
     assert java_settings(settings) == settings
 
 
-def test_a_user_and_password_become_a_login_module() -> None:
+def test_translates_user_and_password_to_a_login_module() -> None:
     settings = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": 'p"\\'}
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     assert java_settings(settings) == {
@@ -38,7 +38,7 @@ def test_a_user_and_password_become_a_login_module() -> None:
     }
 
 
-def test_certificates_travel_inline(tmp_path: Path) -> None:
+def test_passes_certificates_inline(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_text("CA")
     settings = {"ssl.ca.location": str(authority), "ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY"}
@@ -61,6 +61,6 @@ def test_certificates_travel_inline(tmp_path: Path) -> None:
         ({"ssl.ca.location": "/nowhere/ca.pem"}, r"cannot read /nowhere/ca\.pem"),
     ],
 )
-def test_settings_without_a_counterpart_are_refused(settings: dict[str, str], message: str) -> None:
+def test_rejects_settings_without_a_counterpart(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         java_settings(settings)

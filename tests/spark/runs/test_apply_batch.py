@@ -46,27 +46,25 @@ def run(spark: SparkSession, log: Log, schemas: Schemas) -> tuple[MemoryTable, i
 
 
 @pytest.mark.parametrize(("known", "reads"), [(Expecting, 1), (Schemas, 2)])
-def test_an_older_schema_costs_a_second_read_only_where_it_is_unexpected(
-    spark: SparkSession, known: type[Schemas], reads: int
-) -> None:
+def test_reads_again_only_for_an_unexpected_older_schema(spark: SparkSession, known: type[Schemas], reads: int) -> None:
     table, read = run(spark, log_of(1, 2, 1), known({1: OLD, 2: NEW}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 7), "k1": (1, 1), "k2": (2, 7)}
     assert read == reads
 
 
-def test_a_schema_that_does_not_fit_is_no_error_where_no_record_has_it(spark: SparkSession) -> None:
+def test_accepts_an_incompatible_schema_that_no_record_uses(spark: SparkSession) -> None:
     table, read = run(spark, log_of(2), Expecting({2: NEW, 3: OTHER}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 0)}
     assert read == 1
 
 
-def test_an_unknown_id_is_set_apart_and_the_rest_is_read(spark: SparkSession) -> None:
+def test_quarantines_an_unknown_id_and_reads_the_rest(spark: SparkSession) -> None:
     table, _ = run(spark, log_of(2, 9), Expecting({2: NEW}, newest=2))
     assert table.state("n", "m") == {"k0": (0, 0)}
     assert [row["_reason"] for row in table.quarantine] == ["unknown-schema-id"]
 
 
-def test_what_the_first_read_saw_is_not_used_by_the_second(spark: SparkSession) -> None:
+def test_second_read_does_not_use_results_of_the_first(spark: SparkSession) -> None:
     """Between the two the cleaner removes the record that made the second one necessary."""
     schemas, log = Schemas({1: OLD, 2: NEW}, newest=2), log_of(1, 2)
     live, table = LiveTopic(spark, log, schemas), MemoryTable()
@@ -99,7 +97,7 @@ def poisoned(*schema_ids: int) -> Log:
         pytest.param(Expecting, (BAD, 2), 2, id="a value that cannot be read"),
     ],
 )
-def test_postgres_takes_the_rows_in_the_pass_that_reads_them(
+def test_stages_postgres_rows_while_reading(
     postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
     """Unless a record cannot be read or has another schema: what was staged goes, and the batch is read anew."""
@@ -114,7 +112,7 @@ def test_postgres_takes_the_rows_in_the_pass_that_reads_them(
     assert len(postgres_target.rows("__quarantine")) == 2 - len(expected)
 
 
-def test_after_poison_no_batch_of_the_run_is_staged_in_vain(
+def test_does_not_stage_during_reading_after_poison(
     postgres_target: Target, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
@@ -135,7 +133,7 @@ def test_after_poison_no_batch_of_the_run_is_staged_in_vain(
     assert postgres_target.state("n") == {"k1": {"n": 1}, "k7": {"n": 7}}
 
 
-def test_a_batch_that_is_refused_leaves_no_staging(postgres_target: Target, spark: SparkSession) -> None:
+def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: SparkSession) -> None:
     """Records with and without a sequence: known when the rows have been staged."""
     schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(2)
     log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
@@ -145,7 +143,7 @@ def test_a_batch_that_is_refused_leaves_no_staging(postgres_target: Target, spar
     assert staging_tables(postgres_target) == []
 
 
-def test_a_history_is_staged_with_what_cannot_be_read(postgres_target: Target, spark: SparkSession) -> None:
+def test_stages_unreadable_records_for_a_history(postgres_target: Target, spark: SparkSession) -> None:
     target = postgres_target.in_mode(Mode.HISTORY)
     schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), poisoned(BAD, 2)
     live = LiveTopic(spark, log, schemas)

@@ -24,7 +24,7 @@ def spans(batch: ReadRange) -> int:
     st.integers(1, 200),
     st.lists(st.floats(0, 1), min_size=1, max_size=10),
 )
-def test_batches_follow_one_another_and_make_up_the_range(ends: list[int], most: int, densities: list[float]) -> None:
+def test_batches_are_consecutive_and_cover_the_range(ends: list[int], most: int, densities: list[float]) -> None:
     read = range_of(ends)
     batches = Batches(read, most)
     position = dict(read.start)
@@ -40,7 +40,7 @@ def test_batches_follow_one_another_and_make_up_the_range(ends: list[int], most:
     assert batches.share_done == 1
 
 
-def test_without_gaps_a_batch_never_holds_more_than_it_may() -> None:
+def test_batches_without_gaps_respect_the_limit() -> None:
     batches = Batches(range_of([1000, 10]), 100)
     while (batch := batches.next_batch()) is not None:
         # Rounded up for each partition, so that every one of them advances.
@@ -48,7 +48,7 @@ def test_without_gaps_a_batch_never_holds_more_than_it_may() -> None:
         batches.held(spans(batch))
 
 
-def test_a_compacted_topic_is_not_read_in_tiny_batches() -> None:
+def test_uses_larger_batches_for_a_compacted_topic() -> None:
     """Where one record in fifty is left, batches grow until they hold what they may."""
     batches = Batches(range_of([1_000_000]), 1000)
     held = []
@@ -60,7 +60,7 @@ def test_a_compacted_topic_is_not_read_in_tiny_batches() -> None:
     assert len(held) < 30
 
 
-def test_a_dense_stretch_after_a_sparse_one_is_cut_small_again() -> None:
+def test_uses_smaller_batches_after_a_sparse_range() -> None:
     batches = Batches(range_of([10_000_000]), 100)
     for _ in range(5):
         sparse = batches.next_batch()
@@ -76,7 +76,7 @@ def test_a_dense_stretch_after_a_sparse_one_is_cut_small_again() -> None:
 
 
 @pytest.mark.parametrize("starts", [[5, 9], [0, 9]])
-def test_how_much_is_done(starts: list[int]) -> None:
+def test_reports_the_completed_fraction(starts: list[int]) -> None:
     batches = Batches(range_of([5, 9], starts), 2)
     assert batches.share_done == (1.0 if starts == [5, 9] else 0.0)
     assert (batches.next_batch() is None) == (starts == [5, 9])

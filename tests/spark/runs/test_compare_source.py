@@ -71,7 +71,7 @@ def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) 
     return compare_with_source(pipeline.target.spark, pipeline.target.job, source, lambda _: None, 9, catch_up)
 
 
-def test_only_what_cannot_be_on_its_way_is_a_difference(
+def test_pending_changes_are_not_differences(
     delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
@@ -96,7 +96,7 @@ def test_only_what_cannot_be_on_its_way_is_a_difference(
     assert actual.examples == {"missing": ["10"], "extra": ["1"]}
 
 
-def test_equal_keys_need_no_second_look(
+def test_does_not_recheck_equal_keys(
     delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
@@ -109,12 +109,12 @@ def test_equal_keys_need_no_second_look(
     assert compared(pipeline, source, unexpected) == SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
 
 
-def test_without_its_slot_nothing_is_known_of_the_connector(source: Source) -> None:
+def test_reports_unknown_connector_state_without_a_slot(source: Source) -> None:
     with pytest.raises(ConfigurationError, match="slot thing does not exist"):
         wait_confirmed(source)
 
 
-def test_the_source_is_what_the_files_say(tmp_path: Path) -> None:
+def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     connectors = tmp_path / "connectors"
     (connectors / "environments").mkdir(parents=True)
     (connectors / "library.yaml").write_text(PIPELINE.read_text())

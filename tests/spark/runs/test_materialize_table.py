@@ -90,7 +90,7 @@ def equals_the_oracle(target: Target, seed: int) -> None:
         assert target.state(*NAMES) == oracle.states(log.before(end))
 
 
-def test_a_stale_replay_changes_nothing(target: Target) -> None:
+def test_stale_replay_changes_nothing(target: Target) -> None:
     log = Log("test.thing")
     old = [put(log, "a", 1, 1), put(log, "b", 2, 2)]
     put(log, "c", 3, 3)
@@ -105,7 +105,7 @@ def test_a_stale_replay_changes_nothing(target: Target) -> None:
     assert target.committed().offsets == log.end()
 
 
-def test_a_deleted_key_can_come_back(target: Target) -> None:
+def test_deleted_key_can_be_recreated(target: Target) -> None:
     log = Log("test.thing")
     put(log, "a", 1, 1)
     first = target.run(log, SCHEMAS)
@@ -120,7 +120,7 @@ def test_a_deleted_key_can_come_back(target: Target) -> None:
     assert [outcome.deletes for outcome in (first, second, third)] == [0, 1, 0]
 
 
-def test_a_tombstone_of_a_key_never_seen_still_keeps_it_from_coming_back(target: Target) -> None:
+def test_tombstone_of_an_unknown_key_prevents_resurrection(target: Target) -> None:
     log = Log("test.thing")
     gone(log, "a", 5)
     target.run(log, SCHEMAS)
@@ -129,7 +129,7 @@ def test_a_tombstone_of_a_key_never_seen_still_keeps_it_from_coming_back(target:
     assert target.rows() == []
 
 
-def test_a_new_source_epoch_wins_though_its_positions_begin_again(target: Target) -> None:
+def test_new_source_epoch_wins_over_higher_positions(target: Target) -> None:
     """After a restore of the source its log positions are lower than those that were sent before."""
     log = Log("test.thing")
     for commit, epoch, shown in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):
@@ -153,7 +153,7 @@ def test_topics_without_the_header_are_ordered_by_offset(postgres_target: Target
         postgres_target.run(log, SCHEMAS)
 
 
-def test_records_with_and_without_the_header_are_never_mixed(postgres_target: Target) -> None:
+def test_rejects_records_with_and_without_the_header(postgres_target: Target) -> None:
     log = Log("test.thing")
     put(log, "a", 1, 1)
     log.append("b", thing(2)[0], None)
@@ -162,21 +162,21 @@ def test_records_with_and_without_the_header_are_never_mixed(postgres_target: Ta
     assert postgres_target.committed() is None
 
 
-def test_a_malformed_sequence_is_refused(postgres_target: Target) -> None:
+def test_rejects_a_malformed_sequence(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("a", thing(1)[0], "0000:17")
     with pytest.raises(RefusedError, match="not 38 characters long"):
         postgres_target.run(log, SCHEMAS)
 
 
-def test_an_empty_topic_makes_an_empty_table(target: Target) -> None:
+def test_empty_topic_creates_an_empty_table(target: Target) -> None:
     outcome = target.run(Log("test.thing"), SCHEMAS)
     assert (outcome.records, outcome.keys) == (0, 0)
     assert target.rows() == []
     assert target.committed().ordering is None
 
 
-def test_the_last_header_of_a_name_counts(spark: SparkSession) -> None:
+def test_uses_the_last_header_of_a_name(spark: SparkSession) -> None:
     twice = [("source_sequence", b"first"), ("other", b"x"), ("source_sequence", b"last"), ("after", b"y")]
     rows = [(1, twice), (2, twice[1:2]), (3, []), (4, None)]
     frame = spark.createDataFrame(rows, "n int, headers array<struct<key: string, value: binary>>")

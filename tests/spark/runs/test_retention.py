@@ -61,9 +61,7 @@ def lose_tombstone(live: LiveTopic) -> None:
     live.compact("a")
 
 
-def test_a_run_that_comes_too_late_removes_rows_whose_tombstones_it_missed(
-    spark: SparkSession, target: Target, later: Clock
-) -> None:
+def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, target: Target, later: Clock) -> None:
     live, said = two_rows(spark), list[str]()
     run(target, live)
     lose_tombstone(live)
@@ -80,7 +78,7 @@ def test_a_run_that_comes_too_late_removes_rows_whose_tombstones_it_missed(
     assert not any("tombstones" in line for line in said)
 
 
-def test_a_crash_before_the_comparison_leaves_it_to_the_next_run(
+def test_next_run_compares_after_a_crash(
     spark: SparkSession, delta_target: Target, later: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = two_rows(spark)
@@ -100,7 +98,7 @@ def test_a_crash_before_the_comparison_leaves_it_to_the_next_run(
     assert set(delta_target.state()) == {"b", "c"}
 
 
-def test_a_job_can_refuse_instead(spark: SparkSession, delta_target: Target, later: Clock) -> None:
+def test_rejects_a_late_run_where_configured(spark: SparkSession, delta_target: Target, later: Clock) -> None:
     live = two_rows(spark)
     run(delta_target, live)
     put(live.log, "c", 3)
@@ -112,7 +110,7 @@ def test_a_job_can_refuse_instead(spark: SparkSession, delta_target: Target, lat
     assert set(delta_target.state()) == {"a", "b"}
 
 
-def test_entries_of_the_ledger_end_and_the_progress_says_so(spark: SparkSession, target: Target, later: Clock) -> None:
+def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target: Target, later: Clock) -> None:
     live = two_rows(spark)
     delete(live.log, "a", 3)
     put(live.log, "c", 4)
@@ -149,7 +147,7 @@ def noon(later: Clock) -> datetime:
     return retention.now()
 
 
-def test_only_the_batch_that_reaches_the_end_moves_the_time(delta_target: Target, noon: datetime) -> None:
+def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
     due = owed(delta_target, progress(at))
     assert due.advance(progress(noon), read=SOME, last=False).committed_at == at
@@ -162,7 +160,7 @@ def test_only_the_batch_that_reaches_the_end_moves_the_time(delta_target: Target
     assert unknown.commit_is_due
 
 
-def test_a_first_run_that_takes_longer_than_the_retention_compares(
+def test_compares_after_a_first_run_longer_than_the_retention(
     delta_target: Target, noon: datetime, later: Clock
 ) -> None:
     first = owed(delta_target, None)
@@ -175,16 +173,14 @@ def test_a_first_run_that_takes_longer_than_the_retention_compares(
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
-def test_a_quiet_topic_is_noted_before_it_looks_like_a_missed_one(
-    delta_target: Target, noon: datetime, age: timedelta, due: bool
-) -> None:
+def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime, age: timedelta, due: bool) -> None:
     quiet = owed(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
     assert not quiet.missed(NOTHING)
     assert quiet.advance(progress(noon), read=NOTHING, last=True).committed_at == noon
 
 
-def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: datetime) -> None:
+def test_expires_the_ledger_at_most_hourly(delta_target: Target, noon: datetime) -> None:
     first = owed(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
     assert first.advance(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
     assert first.expire_before is None
@@ -197,6 +193,6 @@ def test_the_ledger_is_looked_at_once_an_hour(delta_target: Target, noon: dateti
     assert recent.advance(old, read=SOME, last=True).ledger_since == noon - 30 * DAY == recent.expire_before
 
 
-def test_times_are_kept_with_their_zone(noon: datetime) -> None:
+def test_stores_times_with_their_zone(noon: datetime) -> None:
     stored = progress(noon, noon - DAY).to_json()
     assert Committed.from_json(stored, "here").committed_at == noon.astimezone(UTC)

@@ -353,7 +353,9 @@ def run(factory: Callable[[], Machine], examples: int, steps: int) -> None:
             return
 
 
-def test_postgres_is_the_oracle_whatever_happens(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_postgres_equals_the_oracle_for_random_histories(
+    spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict
+) -> None:
     numbers = count()
 
     def fresh() -> Machine:
@@ -371,7 +373,7 @@ def test_postgres_is_the_oracle_whatever_happens(spark: SparkSession, postgres: 
 
 
 @pytest.mark.long
-def test_delta_is_the_oracle_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
+def test_delta_equals_the_oracle_for_random_histories(spark: SparkSession, tmp_path: Path) -> None:
     numbers = count()
 
     def fresh() -> Machine:

@@ -51,7 +51,7 @@ def test_spark(spark: SparkSession) -> None:
     assert said(analysis.value).startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
 
 
-def test_an_error_that_cannot_say_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redacts_an_error_whose_text_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: AnalysisException) -> str:
         raise RuntimeError
 
@@ -70,7 +70,7 @@ def test_python() -> None:
     assert said(caught.value) == "UnicodeDecodeError"
 
 
-def test_a_connection_that_is_lost_says_that_nothing_else_is() -> None:
+def test_reports_a_lost_connection_only() -> None:
     actual = redacted(psycopg.errors.AdminShutdown("terminating connection due to administrator command"))
     assert actual.message.startswith("PostgreSQL: AdminShutdown")
     assert "run the command again" in actual.hint

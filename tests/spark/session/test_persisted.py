@@ -31,7 +31,7 @@ def lost(_: ExitStack, frame: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["postgres_target", "delta_target"])
-def test_a_batch_whose_rows_are_lost_changes_nothing(
+def test_lost_partitions_fail_the_batch_without_changes(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     target: Target = request.getfixturevalue(kind)
@@ -49,7 +49,7 @@ def test_a_batch_whose_rows_are_lost_changes_nothing(
     assert target.state("n") == {"a": {"n": 2}}
 
 
-def test_only_reading_reads(spark: SparkSession) -> None:
+def test_later_steps_do_not_read_again(spark: SparkSession) -> None:
     records = select_columns(log_of(1, 2).read(spark, log_of(1, 2).range_from(None)))
     with ExitStack() as stack:
         forbid_topic_reads(stack, spark)

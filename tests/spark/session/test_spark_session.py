@@ -10,7 +10,7 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.session import spark_session
 
 
-def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requires_spark_submit_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MASTER", "local[2]")
     assert spark_session._own_master() == "local[2]"
     monkeypatch.setenv("SPARK_MASTER", "spark://cluster:7077")
@@ -19,14 +19,14 @@ def test_a_cluster_needs_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spark-submit" in caught.value.hint
 
 
-def test_missing_jars_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="no jars for Spark in"):
         spark_session._own_settings()
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
-def test_a_collector_that_the_environment_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_keeps_a_configured_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Java does not start with two."""
     monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
     assert "-XX:+UseParallelGC" in spark_session._own_settings()["spark.driver.extraJavaOptions"]

@@ -14,11 +14,11 @@ from outbox_spark.session import spark_session, version_check
 JARS = Path(__file__).resolve().parents[3] / "build/runtime/spark/jars"
 
 
-def test_this_session_is_supported(spark: SparkSession) -> None:
+def test_accepts_this_session(spark: SparkSession) -> None:
     version_check.check_session(spark, spark_session._CLASSES)
 
 
-def test_every_jar_that_setup_resolves_is_supported() -> None:
+def test_accepts_every_resolved_jar() -> None:
     names = [path.name for path in JARS.glob("*.jar")]
     judged = [name for name in names if version_check._SPARK_JAR.search(name) or version_check._BUILT_FOR.search(name)]
     assert {name.partition("_")[0] for name in judged} >= {"spark-avro", "spark-sql-kafka-0-10", "delta-spark"}
@@ -37,26 +37,26 @@ def test_every_jar_that_setup_resolves_is_supported() -> None:
         ("delta-spark_4.0_2.13-4.3.1.jar", "4.0", "2.13"),
     ],
 )
-def test_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
+def test_rejects_a_jar_for_another_spark_or_scala(name: str, spark: str, scala: str) -> None:
     with pytest.raises(ConfigurationError, match=f"jar {name} is built for Spark {spark} and Scala {scala}") as caught:
         version_check.check_jar(f"file:/opt/jars/{name}")
     assert version_check.SUPPORTED in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["postgresql-42.7.14.jar", "my-fat.jar", "delta-storage-4.3.1.jar"])
-def test_a_jar_that_names_no_versions_passes(name: str) -> None:
+def test_accepts_a_jar_without_versions(name: str) -> None:
     version_check.check_jar(f"file:/opt/jars/{name}")
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.1", "4.10.0", "4.2.0"])
-def test_another_spark(version: str) -> None:
+def test_rejects_another_spark_version(version: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"PySpark is {version}"):
         version_check.check_pyspark(version)
     with pytest.raises(ConfigurationError, match=rf"Spark is {version}"):
         version_check.check_spark(version, "2.13.16")
 
 
-def test_another_scala() -> None:
+def test_rejects_another_scala_version() -> None:
     with pytest.raises(ConfigurationError, match=r"Scala 2\.12\.18"):
         version_check.check_spark("4.1.1", "2.12.18")
 
@@ -71,7 +71,7 @@ def test_java(version: str, fits: bool) -> None:
     assert "JAVA_HOME" in caught.value.hint
 
 
-def test_a_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark itself says only that the gateway exited."""
     java = tmp_path / "bin/java"
     java.parent.mkdir()

@@ -77,7 +77,7 @@ def test_a_crash_before_the_commit_leaves_delta_as_it_was(
     assert len(delta_target.rows("__quarantine")) == len(delta_target.rows("__tombstones")) == 1
 
 
-def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
+def test_retried_task_that_stages_twice_changes_nothing(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, first = two_part_log()
@@ -94,7 +94,7 @@ def test_a_retried_task_that_stages_its_rows_twice_changes_nothing(
     assert postgres_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
-def test_staged_rows_that_the_server_lost_are_not_committed(
+def test_does_not_commit_staged_rows_lost_by_the_server(
     postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that restarts after a crash empties unlogged tables."""
@@ -118,9 +118,7 @@ def test_staged_rows_that_the_server_lost_are_not_committed(
     assert postgres_target.run(log, SCHEMAS).quarantined == 2
 
 
-def test_rows_that_were_sent_ahead_and_lost_are_not_committed(
-    postgres_target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_does_not_commit_rows_staged_early_and_lost(postgres_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record of the batch is unreadable, so that the rows are staged by the pass that reads them."""
     log = Log("test.thing")
     put(log, "a", 1)
@@ -144,7 +142,7 @@ def test_rows_that_were_sent_ahead_and_lost_are_not_committed(
     assert staging_tables(postgres_target) == []
 
 
-def test_only_staging_tables_of_the_job_are_dropped(postgres_target: Target) -> None:
+def test_drops_only_staging_tables_of_the_job(postgres_target: Target) -> None:
     execute(postgres_target, "create schema {}")
     own = {"thing__staging_prev", "thing__staging_0123abcd_old", "thing__staging_01234567"}
     for name in own:
@@ -156,7 +154,7 @@ def test_only_staging_tables_of_the_job_are_dropped(postgres_target: Target) -> 
     assert set(staging_tables(postgres_target)) == own | {"thing__staging_0123abcx"}
 
 
-def test_a_delta_table_that_was_restored_is_refused(delta_target: Target, spark: SparkSession) -> None:
+def test_rejects_a_restored_delta_table(delta_target: Target, spark: SparkSession) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     delta_target.run(log, SCHEMAS)
@@ -174,7 +172,7 @@ def test_a_delta_table_that_was_restored_is_refused(delta_target: Target, spark:
     assert reached.offsets == log.end()
 
 
-def test_two_runs_of_one_postgres_table_do_not_meet(postgres_target: Target) -> None:
+def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Target) -> None:
     with (
         postgres_target.open(),
         pytest.raises(RefusedError, match=r"another run holds table .*thing"),
@@ -185,7 +183,7 @@ def test_two_runs_of_one_postgres_table_do_not_meet(postgres_target: Target) -> 
         pass
 
 
-def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds when a lock does not: a pooled connection, a lease that ended under a run that stood still."""
     monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
@@ -200,9 +198,7 @@ def test_a_run_that_was_overtaken_does_not_commit(target: Target, monkeypatch: p
     assert (target.rows(), target.committed()) == after
 
 
-def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(
-    delta_target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_first_run_keeps_the_ledger_of_the_winner(delta_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, _ = two_part_log()
     with delta_target.open() as slow:
@@ -215,7 +211,7 @@ def test_a_slow_first_run_leaves_the_ledger_of_the_one_that_won(
     assert delta_target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
-def test_a_rebuilt_delta_table_does_not_heed_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
+def test_rebuilt_delta_table_ignores_its_old_ledger(delta_target: Target, spark: SparkSession) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS)
     drop(delta_target, spark)
@@ -224,7 +220,7 @@ def test_a_rebuilt_delta_table_does_not_heed_its_old_ledger(delta_target: Target
     assert delta_target.run(log, SCHEMAS).tombstones == 1
 
 
-def test_a_dropped_table_is_rebuilt_from_the_beginning(target: Target, spark: SparkSession) -> None:
+def test_rebuilds_a_dropped_table_from_the_start(target: Target, spark: SparkSession) -> None:
     log, _ = two_part_log()
     target.run(log, SCHEMAS)
     drop(target, spark)
@@ -233,13 +229,13 @@ def test_a_dropped_table_is_rebuilt_from_the_beginning(target: Target, spark: Sp
     assert target.state("n") == {"b": {"n": 4}, "c": {"n": 5}}
 
 
-def test_a_table_that_the_job_did_not_make_is_left_alone(target: Target, spark: SparkSession) -> None:
+def test_does_not_change_a_foreign_table(target: Target, spark: SparkSession) -> None:
     make_foreign(target, spark)
     with pytest.raises(RefusedError, match="did not create it"):
         target.committed()
 
 
-def test_a_different_layout_is_refused(postgres_target: Target) -> None:
+def test_rejects_a_different_layout(postgres_target: Target) -> None:
     log, _ = two_part_log()
     postgres_target.run(log, SCHEMAS)
     execute(postgres_target, """update {}.outbox_offsets set progress = progress || '{"layout": 99}'""")
@@ -247,7 +243,7 @@ def test_a_different_layout_is_refused(postgres_target: Target) -> None:
         postgres_target.committed()
 
 
-def test_a_failing_statement_is_explained(postgres_target: Target) -> None:
+def test_reports_a_failing_statement(postgres_target: Target) -> None:
     log, first = two_part_log()
     postgres_target.run(log, SCHEMAS, first)
     execute(postgres_target, "alter table {}.thing add check (n < 3)")
@@ -255,7 +251,7 @@ def test_a_failing_statement_is_explained(postgres_target: Target) -> None:
         postgres_target.run(log, SCHEMAS)
 
 
-def test_an_unreachable_server_is_named_without_the_password() -> None:
+def test_reports_an_unreachable_server_without_the_password() -> None:
     target = PostgresTarget("127.0.0.1", 1, "d", "u", "s3cret")
     with (
         pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1/d") as caught,
@@ -266,7 +262,7 @@ def test_an_unreachable_server_is_named_without_the_password() -> None:
     assert "s3cret" not in repr(target)
 
 
-def test_a_table_name_that_leaves_no_room() -> None:
+def test_rejects_a_table_name_without_room_for_suffixes() -> None:
     with pytest.raises(ConfigurationError, match="is 60 characters long"):
         PostgresTable(PostgresTarget("h", 1, "d", "u", "p"), "t" * 60)
 

@@ -66,9 +66,7 @@ def test_a_crash_before_the_branch_becomes_the_table_leaves_iceberg_as_it_was(
     assert sorted(json.loads(line)["n"] for line in file.read_text().splitlines()) == [4, 5]
 
 
-def test_a_first_run_that_was_overtaken_makes_no_iceberg_table(
-    iceberg_target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_superseded_first_run_creates_no_iceberg_table(iceberg_target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = two_part_log()
     with iceberg_target.open() as slow:
@@ -80,7 +78,7 @@ def test_a_first_run_that_was_overtaken_makes_no_iceberg_table(
     assert (iceberg_target.rows(), iceberg_target.committed()) == after
 
 
-def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
+def test_foreign_commits_keep_the_progress_and_a_rollback_is_rejected(
     iceberg_target: Target, spark: SparkSession
 ) -> None:
     log, first = two_part_log()
@@ -112,7 +110,7 @@ def test_commits_of_others_do_not_hide_the_progress_but_a_rollback_is_refused(
     assert reached.offsets == log.end()
 
 
-def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Target) -> None:
+def test_shadow_content_replaces_an_iceberg_table(iceberg_target: Target) -> None:
     log, first = two_part_log()
     iceberg_target.run(log, SCHEMAS, first)
     poison(log, "late", 7)
@@ -141,7 +139,7 @@ def test_the_content_of_a_shadow_replaces_an_iceberg_table(iceberg_target: Targe
 
 
 @pytest.mark.long
-def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) -> None:
+def test_run_without_its_lease_replaces_nothing(delta_target: Target) -> None:
     log, first = two_part_log()
     delta_target.run(log, SCHEMAS, first)
     shadow = replace(delta_target, job=structs.replace(delta_target.job, table="thing__shadow"))
@@ -159,7 +157,7 @@ def test_a_run_that_has_lost_its_lease_replaces_nothing(delta_target: Target) ->
     assert shadow.committed() is not None
 
 
-def test_spark_does_not_show_what_a_catalog_asks_for(spark: SparkSession) -> None:
+def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
     """Neither in its event log nor in its UI: both show settings as SET does."""
     secrets = {name: "hush" for name in ("credential", "token", "header.Authorization", "s3.secret-access-key")}
     catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
@@ -189,7 +187,7 @@ def logged(spark: SparkSession, name: str) -> str:
     return str(listener.redactProperties(carried).getProperty(name))
 
 
-def test_spark_redacts_what_it_redacts_by_itself(spark: SparkSession) -> None:
+def test_keeps_the_default_redaction_of_spark(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     package = getattr(jvm.org.apache.spark.internal.config, "package$")
     default = getattr(package, "MODULE$").SECRET_REDACTION_PATTERN().defaultValueString()
@@ -197,7 +195,7 @@ def test_spark_redacts_what_it_redacts_by_itself(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
-def test_documentation_of_fields_becomes_comments(request: pytest.FixtureRequest, name: str) -> None:
+def test_writes_field_docs_as_comments(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
 
     def documented(number: int, *more: str) -> dict[str, Any]:
@@ -229,10 +227,10 @@ def test_doc_of_a_field() -> None:
     assert [column.doc for column in columns_of(json.dumps(schema), "thing-value")] == ["a number", ""]
 
 
-def test_names_and_texts_that_need_care_in_sql() -> None:
+def test_quotes_names_and_texts_in_sql() -> None:
     assert quoted("a`b") == "`a``b`"
     assert literal("it's a \\ and ${x}") == "'it\\'s a \\\\ and \\u0024{x}'"
     sql = Merge(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], removed=["old"]).sql("t_1", "s_1")
     assert "`gr``een` = s.`gr``een`, `old` = null" in sql
-    assert "_poison" not in sql
+    assert "_quarantined" not in sql
     assert "BY SOURCE" not in sql

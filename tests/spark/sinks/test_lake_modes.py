@@ -32,7 +32,7 @@ def shown(target: Target) -> dict[str, tuple[int, bool]]:
     return {row["aggregate_id"]: (row["n"], row["_stale"]) for row in target.rows()}
 
 
-def test_a_row_is_stale_while_the_quarantine_holds_something_newer(lake: Target) -> None:
+def test_row_is_stale_while_a_newer_record_is_quarantined(lake: Target) -> None:
     log = Log("test.thing")
     for key, commit in (("a", 1), ("b", 2), ("d", 3), ("e", 5)):
         put(log, key, commit)
@@ -169,7 +169,7 @@ def test_history_equals_the_oracle_after_every_run(delta_target: Target) -> None
     assert (outcome.upserts, outcome.deletes, outcome.tombstones) == (0, 0, 0)
 
 
-def test_history_tells_the_current_version_stale_until_a_newer_one(delta_target: Target) -> None:
+def test_history_flags_the_current_version_as_stale(delta_target: Target) -> None:
     target, log = in_mode(delta_target, Mode.HISTORY), Log("test.thing")
     put(log, "a", 1)
     put(log, "a", 2)

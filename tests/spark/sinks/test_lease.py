@@ -29,7 +29,7 @@ def write(file: Path, host: str = "elsewhere", pid: int = 7, **more: int) -> Non
     file.write_text(json.dumps({"token": "other", "host": host, "pid": pid, "until": time.time() + 50, **more}))
 
 
-def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path) -> None:
+def test_reports_the_holder_to_a_second_run(spark: SparkSession, file: Path) -> None:
     first, second = Lease(spark, str(file), print), Lease(spark, str(file), print)
     first.acquire()
     try:
@@ -45,7 +45,7 @@ def test_a_second_run_is_told_who_has_the_table(spark: SparkSession, file: Path)
     second.release()
 
 
-def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession, file: Path) -> None:
+def test_takes_over_an_expired_lease_and_stops_its_holder(spark: SparkSession, file: Path) -> None:
     messages: list[str] = []
     hours_ago = Lease(spark, str(file), print, clock=lambda: time.time() - 3600)
     hours_ago.acquire()
@@ -64,7 +64,7 @@ def test_an_expired_lease_is_taken_over_and_its_holder_stops(spark: SparkSession
         new.release()
 
 
-def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSession, file: Path) -> None:
+def test_does_not_wait_for_an_ended_local_process(spark: SparkSession, file: Path) -> None:
     ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     ended.wait()
     write(file, socket.gethostname(), ended.pid, pid_namespace=here)
@@ -77,7 +77,7 @@ def test_a_process_of_this_machine_that_is_gone_is_not_waited_for(spark: SparkSe
         lease.acquire()
 
 
-def test_a_process_of_another_container_is_waited_for_whatever_runs_here(spark: SparkSession, file: Path) -> None:
+def test_waits_for_a_process_of_another_container(spark: SparkSession, file: Path) -> None:
     """Containers with the same host name have their own process ids."""
     ended, here = subprocess.Popen(["true"]), Path("/proc/self/ns/pid").stat().st_ino
     ended.wait()
@@ -91,7 +91,7 @@ def test_a_process_of_another_container_is_waited_for_whatever_runs_here(spark: 
         late.release()
 
 
-def test_of_two_that_take_over_the_slower_leaves_the_new_lease(spark: SparkSession, file: Path) -> None:
+def test_slower_takeover_keeps_the_new_lease(spark: SparkSession, file: Path) -> None:
     write(file)
     lease = Lease(spark, str(file), print)
     with pytest.raises(OverlapError, match="process 7 on elsewhere"):
@@ -99,7 +99,7 @@ def test_of_two_that_take_over_the_slower_leaves_the_new_lease(spark: SparkSessi
     assert json.loads(file.read_text())["token"] == "other"
 
 
-def test_a_lease_that_is_just_being_written_counts_from_its_time(spark: SparkSession, file: Path) -> None:
+def test_incomplete_lease_is_valid_from_its_file_time(spark: SparkSession, file: Path) -> None:
     file.parent.mkdir()
     file.touch()
     lease = Lease(spark, str(file), print)
@@ -110,7 +110,7 @@ def test_a_lease_that_is_just_being_written_counts_from_its_time(spark: SparkSes
     lease.release()
 
 
-def test_it_is_renewed_while_the_run_works(spark: SparkSession, file: Path) -> None:
+def test_renews_the_lease_during_the_run(spark: SparkSession, file: Path) -> None:
     renewed = threading.Event()
 
     class Watched(Lease):
@@ -129,14 +129,14 @@ def test_it_is_renewed_while_the_run_works(spark: SparkSession, file: Path) -> N
         lease.release()
 
 
-def test_a_folder_that_cannot_be_written_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_reports_a_folder_that_is_not_writable(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(UnreachableError, match=r"lake/thing__lease cannot be written: \w+Exception"):
         Lease(spark, str(tmp_path / "lake/thing__lease"), print).acquire()
 
 
 @pytest.mark.parametrize("name", ["delta_target", "iceberg_target"])
-def test_two_runs_of_one_lake_table_do_not_meet(request: pytest.FixtureRequest, name: str) -> None:
+def test_concurrent_runs_of_a_lake_table_are_rejected(request: pytest.FixtureRequest, name: str) -> None:
     target: Target = request.getfixturevalue(name)
     with target.open(), pytest.raises(OverlapError, match=r"another run holds .*thing__lease"), target.open():
         pass

@@ -63,7 +63,7 @@ def comments(target: Target) -> dict[str, str]:
     return dict(rows)
 
 
-def test_columns_widen_and_comments_follow_the_newest_schema(postgres_target: Target) -> None:
+def test_columns_and_comments_follow_the_latest_schema(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("old", framed(NARROW, 1, {"n": -1, "rate": 0.5, "price": Decimal("-10.01")}), sequence(1))
     postgres_target.run(log, SCHEMAS)
@@ -87,7 +87,7 @@ def test_columns_widen_and_comments_follow_the_newest_schema(postgres_target: Ta
         postgres_target.run(log, SCHEMAS)
 
 
-def test_a_view_that_keeps_a_column_from_widening_is_named(postgres_target: Target) -> None:
+def test_reports_a_view_that_prevents_widening(postgres_target: Target) -> None:
     log = Log("test.thing")
     log.append("old", framed(NARROW, 1, {"n": 1, "rate": 0.5, "price": Decimal("0.01")}), sequence(1))
     postgres_target.run(log, SCHEMAS)
@@ -99,14 +99,14 @@ def test_a_view_that_keeps_a_column_from_widening_is_named(postgres_target: Targ
 
 
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.HISTORY])
-def test_a_table_keeps_its_mode(postgres_target: Target, mode: Mode) -> None:
+def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
     schemas = Schemas({1: record({"name": "n", "type": "int"})}, newest=1)
     postgres_target.run(Log("test.thing"), schemas)
     with pytest.raises(ConfigurationError, match=f"created with mode hard-delete; the pipeline file has mode {mode}"):
         postgres_target.in_mode(mode).run(Log("test.thing"), schemas)
 
 
-def test_the_modes_from_the_topic_to_the_table(postgres_target: Target) -> None:
+def test_materializes_each_mode(postgres_target: Target) -> None:
     """What test_postgres_modes shows of the statements, once through the whole job."""
     schema = record({"name": "n", "type": "int"})
     schemas = Schemas({1: schema}, newest=1)

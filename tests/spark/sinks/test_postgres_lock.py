@@ -26,7 +26,7 @@ def thing(postgres: psycopg.conninfo.ConninfoDict) -> Open:
     return lambda: PostgresTable(target, "thing")
 
 
-def test_the_error_names_who_holds_the_table(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_error_names_the_lock_holder(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
     with thing() as holder:
         pid = holder._connection.info.backend_pid
         with pytest.raises(OverlapError) as caught, thing():
@@ -39,7 +39,7 @@ def test_the_error_names_who_holds_the_table(thing: Open, postgres: psycopg.conn
         assert connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
 
 
-def test_a_holder_that_the_user_may_not_see_is_named_by_its_pid(
+def test_reports_the_pid_of_an_invisible_lock_holder(
     thing: Open, postgres: psycopg.conninfo.ConninfoDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(**postgres, autocommit=True) as connection:
@@ -61,7 +61,7 @@ def test_a_holder_that_the_user_may_not_see_is_named_by_its_pid(
             connection.execute("drop role stranger")
 
 
-def test_the_server_detects_a_holder_that_died(thing: Open) -> None:
+def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
     """With the server's defaults a machine that died would hold its table for two hours."""
     with thing() as table:
         settings = {
@@ -76,7 +76,7 @@ def test_the_server_detects_a_holder_that_died(thing: Open) -> None:
     }
 
 
-def test_a_run_whose_session_ended_loses_the_table(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_rejects_commits_after_the_session_ended(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
     """As after the keepalives, or an administrator's pg_terminate_backend."""
     with psycopg.connect(**postgres, autocommit=True) as connection:
         dead = thing()
@@ -90,7 +90,7 @@ def test_a_run_whose_session_ended_loses_the_table(thing: Open, postgres: psycop
                     dead.committed()
 
 
-def test_maintain_removes_dead_rows_and_says_how_many(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_maintain_reports_the_dead_rows_removed(thing: Open, postgres: psycopg.conninfo.ConninfoDict) -> None:
     with fresh_schema(postgres, "lock"):
         with psycopg.connect(**postgres) as connection:
             table = Table(connection, "lock")
@@ -105,6 +105,6 @@ def test_maintain_removes_dead_rows_and_says_how_many(thing: Open, postgres: psy
             assert table_under_test.maintain().startswith('"lock"."thing": 0 dead rows before')
 
 
-def test_maintain_of_a_table_that_is_not_there(thing: Open) -> None:
+def test_maintain_reports_a_missing_table(thing: Open) -> None:
     with thing() as table, pytest.raises(OutboxKitError, match="lock"):
         table.maintain()

@@ -135,7 +135,7 @@ def version_of(row: dict[str, object]) -> tuple[str, object]:
     return str(row["aggregate_id"]), row["_sequence"] or row["_offset"]
 
 
-def test_what_soft_deletes_count(make: MakeTable) -> None:
+def test_soft_delete_counts(make: MakeTable) -> None:
     table = make(Mode.SOFT_DELETE)
     assert table.apply([good("a", 1), delete("never", 2)]) == Written(upserts=1, tombstones=1)
     assert table.apply([delete("a", 3), good("never", 1, 9)]) == Written(deletes=1)
@@ -146,7 +146,7 @@ def test_what_soft_deletes_count(make: MakeTable) -> None:
     assert table.rows("__tombstones") == []
 
 
-def test_what_history_counts(make: MakeTable) -> None:
+def test_history_counts(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
     assert table.apply([good("a", 1), good("a", 5), delete("b", 3)]) == Written(upserts=2, tombstones=1)
     # A deletion that is older than the current version ends an older one.
@@ -158,7 +158,7 @@ def test_what_history_counts(make: MakeTable) -> None:
     assert ends == [(1, delete("a", 3).at), (5, good("a", 6).at), (6, delete("a", 7).at)]
 
 
-def test_history_has_one_current_version_at_most(make: MakeTable) -> None:
+def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
     table.apply([good("a", 1)])
     with pytest.raises(psycopg.errors.UniqueViolation):
@@ -169,7 +169,7 @@ def test_history_has_one_current_version_at_most(make: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_an_empty_batch_makes_the_table_and_changes_nothing_later(make: MakeTable, mode: Mode) -> None:
+def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
     assert table.apply([]) == Written()
     assert table.apply([good("a", 1), poison("a", 2), poison("b", 3)]) == Written(upserts=1, quarantined=2)
@@ -179,7 +179,7 @@ def test_an_empty_batch_makes_the_table_and_changes_nothing_later(make: MakeTabl
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_key_is_stale_until_a_newer_good_record(make: MakeTable, mode: Mode) -> None:
+def test_key_is_stale_until_a_newer_valid_record(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
     table.apply([good("a", 1), poison("late", 5)])
     table.apply([poison("a", 4)])
@@ -193,7 +193,7 @@ def test_a_key_is_stale_until_a_newer_good_record(make: MakeTable, mode: Mode) -
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_deletion_that_is_newer_than_the_poison_leaves_nothing_stale(make: MakeTable, mode: Mode) -> None:
+def test_deletion_after_poison_clears_the_stale_flag(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
     table.apply([good("a", 1), poison("a", 2)])
     assert current(table) == {"a": (1, True)}
@@ -204,7 +204,7 @@ def test_a_deletion_that_is_newer_than_the_poison_leaves_nothing_stale(make: Mak
     assert current(table) == {"a": (4, False)}
 
 
-def test_poison_of_a_topic_that_is_gone_flags_nothing(make: MakeTable) -> None:
+def test_poison_of_a_deleted_topic_marks_no_row(make: MakeTable) -> None:
     table = make(Mode.HARD_DELETE)
     table.apply([poison("a", 9)])
     table.connection.execute("update modes.thing__quarantine set topic_id = 'another'")

@@ -27,7 +27,7 @@ from generate_series(1, {}) i
 
 def statements(mode: Mode, table: Table) -> dict[str, Composed]:
     kind = HistoryMerge if mode is Mode.HISTORY else Merge
-    merge = kind(table.statements, table.staging, TOPIC_ID, first=False, ledger=True, poison=True)
+    merge = kind(table.statements, table.staging, TOPIC_ID, is_new_table=False, has_ledger=True, has_quarantine=True)
     common = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
     if isinstance(merge, HistoryMerge):
         known = {f"known {number}": statement for number, statement in enumerate(merge.remove_known())}
@@ -36,9 +36,7 @@ def statements(mode: Mode, table: Table) -> dict[str, Composed]:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_no_statement_of_a_small_batch_reads_the_whole_table(
-    postgres: psycopg.conninfo.ConninfoDict, mode: Mode
-) -> None:
+def test_small_batch_does_not_scan_the_table(postgres: psycopg.conninfo.ConninfoDict, mode: Mode) -> None:
     with fresh_schema(postgres, "plans") as connection:
         table = Table(connection, "plans", mode)
         fill(table, version=0, mixed=False, rows=ROWS)

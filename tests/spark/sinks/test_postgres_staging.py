@@ -37,7 +37,7 @@ def value(note: str | None, ratio: float = 0.0, raw: bytes = b"", tags: list[str
     return framed(THING, 1, {"note": note, "ratio": ratio, "raw": raw, "tags": tags or []})
 
 
-def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target: Target) -> None:
+def test_copies_special_characters_unchanged(postgres_target: Target) -> None:
     expected: dict[str, dict[str, Any]] = {
         "tab\tin\\the key": {"note": "\t\n\r\\\r\n", "ratio": -0.0, "raw": b"\\x\t\n", "tags": ["\t", "\\", '"']},
         "\\N": {"note": "\\N", "ratio": math.inf, "raw": b"\\N", "tags": ["\\N", "null"]},
@@ -62,7 +62,7 @@ def test_what_a_line_of_text_could_be_torn_by_arrives_as_it_was(postgres_target:
     assert (outcome.upserts, outcome.tombstones, outcome.quarantined) == (5, 1, 2)
 
 
-def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
+def test_each_task_copies_in_its_own_transaction(
     spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
     """More bytes than one message has; a task without any."""
@@ -81,7 +81,7 @@ def test_each_task_that_has_lines_copies_them_in_a_transaction_of_its_own(
     assert sum(reported.values()) == 100
 
 
-def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDict) -> None:
     """The first try of a task committed and was lost on its way back; the second staged the rows again."""
     with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
         table = Table(connection, "tries")
@@ -98,7 +98,7 @@ def test_rows_that_no_task_reports_are_left_out(postgres: psycopg.conninfo.Conni
         assert transactions.fetchall() == [reported]
 
 
-def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.ConninfoDict) -> None:
+def test_waits_for_a_task_that_is_writing(postgres: psycopg.conninfo.ConninfoDict) -> None:
     with fresh_schema(postgres, "late") as connection, psycopg.connect(**postgres) as late:
         table = Table(connection, "late")
         table.stage([Change("a", GOOD, sequence(1), 1, 1)])
@@ -111,7 +111,7 @@ def test_a_task_that_still_writes_is_waited_for(postgres: psycopg.conninfo.Conni
         late.rollback()
 
 
-def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
+def test_copy_error_has_the_sqlstate_and_no_row(spark: SparkSession, postgres_target: Target) -> None:
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     rows = spark.range(1).select(*staged_row(F.lit("s3cret")))
@@ -124,7 +124,7 @@ def test_an_error_of_copy_has_the_state_and_no_row(spark: SparkSession, postgres
     assert "pass-w0rd" not in f"{caught.value} {caught.value.__cause__}"
 
 
-def test_a_row_that_the_server_refuses_is_not_quoted(
+def test_error_does_not_quote_the_rejected_row(
     spark: SparkSession, postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
 ) -> None:
     target = postgres_target.job.target

@@ -19,9 +19,7 @@ from tables import Target
 from outbox_spark.jobs.model import PostgresTarget
 
 
-def test_rows_of_a_task_that_was_tried_twice_are_copied_and_counted_once(
-    postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict
-) -> None:
+def test_counts_rows_of_a_retried_task_once(postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict) -> None:
     """The sums are what a batch is committed by: they must be of the tries that count, as the rows are."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)

@@ -35,13 +35,13 @@ def test_counts_rate_and_remaining_rows(estimate: int | None, now: BackfillProgr
     assert run.describe().endswith(end)
 
 
-def test_the_rate_is_of_this_run_alone() -> None:
+def test_rate_covers_this_run_only() -> None:
     run = meter(None, stored(1_000_000))
     run.update(stored(1_000_000))
     assert run.describe() == "book: 1000000 rows, 0 rows/s"
 
 
-def test_it_reports_at_most_once_a_second() -> None:
+def test_reports_at_most_once_a_second() -> None:
     messages: list[str] = []
     run = meter(None, stored(0), messages)
     for rows in range(100):
@@ -57,7 +57,7 @@ def test_rows_of_this_run_and_of_all_runs() -> None:
     assert messages[0].startswith("book: finished, 100 rows, 5 skipped")
 
 
-def test_the_rate_limit_waits_no_longer_than_needed() -> None:
+def test_rate_limit_waits_no_longer_than_needed() -> None:
     run = meter(None, stored(1000))
     run.update(stored(1010))
     started = time.monotonic()

@@ -15,14 +15,14 @@ from outbox_kit.pipeline import Pipeline
 from outbox_kit.progress import silent
 
 
-def test_keys_are_lines_and_are_taken_as_they_stand(tmp_path: Path) -> None:
+def test_reads_keys_one_per_line_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_bytes("a\r\n\n b \nc\u2028d\nlast".encode())
     assert _read_keys(path) == ["a", " b ", "c\u2028d", "last"]
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"\xff", "not UTF-8")])
-def test_a_keys_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_reports_an_unreadable_keys_file(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "keys"
     if content is not None:
         path.write_bytes(content)
@@ -30,7 +30,7 @@ def test_a_keys_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes
         _read_keys(path)
 
 
-def test_nothing_is_written_before_the_pipeline_is_deployed(deployed: Callable[..., Deployment]) -> None:
+def test_requires_a_deployed_pipeline(deployed: Callable[..., Deployment]) -> None:
     deployment = deployed()
     for run in (
         lambda: backfill(deployment, [], silent, Options()),
@@ -40,5 +40,5 @@ def test_nothing_is_written_before_the_pipeline_is_deployed(deployed: Callable[.
             run()
 
 
-def test_the_example_can_be_backfilled_whole(library: Pipeline) -> None:
+def test_example_has_a_backfill_for_every_aggregate(library: Pipeline) -> None:
     assert [name for name, aggregate in library.aggregates.items() if aggregate.backfill] == ["author", "book"]

@@ -51,7 +51,7 @@ def database(*, active: bool = True, **publication: bool) -> ActualDatabase:
     )
 
 
-def test_debeziums_own_defaults_are_known() -> None:
+def test_applies_defaults_of_debezium() -> None:
     old = ForeignConnector("old", {"connector.class": POSTGRES_CONNECTOR}, is_running=True)
     assert (old.slot, old.publication) == ("debezium", "dbz_publication")
 
@@ -63,7 +63,7 @@ def test_debeziums_own_defaults_are_known() -> None:
         ([(200, {"connector.class": "io.example.Other"})], "connector 'old' has class io.example.Other"),
     ],
 )
-def test_another_kind_of_connector_is_refused(deployed: Deployed, serve: Serve, script: Script, message: str) -> None:
+def test_rejects_another_kind_of_connector(deployed: Deployed, serve: Serve, script: Script, message: str) -> None:
     deployment = deployed(connect=Connect(url=serve(script).url))
     with pytest.raises(RefusedError, match=message):
         read_foreign(deployment, "old")
@@ -79,21 +79,21 @@ def test_another_kind_of_connector_is_refused(deployed: Deployed, serve: Serve, 
         ({}, database(pubviaroot=False), "publishes insert, not via the partition root"),
     ],
 )
-def test_what_would_lose_rows_is_refused(
+def test_rejects_settings_that_would_lose_rows(
     deployed: Deployed, config: dict[str, str], actual: ActualDatabase, message: str
 ) -> None:
     with pytest.raises(RefusedError, match=message):
         refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG | config, is_running=True), actual)
 
 
-def test_a_stopped_connector_need_not_read_its_slot(deployed: Deployed) -> None:
+def test_stopped_connector_may_have_an_inactive_slot(deployed: Deployed) -> None:
     refuse_other_outbox(deployed(), ForeignConnector("old", CONFIG, is_running=False), database(active=False))
 
 
 OFFSET = {"lsn": 25, "lsn_proc": 25, "lsn_commit": 20, "txId": 7, "ts_usec": 1}
 
 
-def test_the_offset_is_taken_as_debezium_wrote_it(deployed: Deployed, serve: Serve) -> None:
+def test_returns_the_offset_as_written_by_debezium(deployed: Deployed, serve: Serve) -> None:
     entries = [
         {"partition": {"server": "older"}, "offset": {"lsn": 1}},
         {"partition": {"server": "old"}, "offset": OFFSET},
@@ -116,7 +116,7 @@ def test_the_offset_is_taken_as_debezium_wrote_it(deployed: Deployed, serve: Ser
         ),
     ],
 )
-def test_without_a_position_in_the_log_there_is_nothing_to_take_over(
+def test_rejects_an_offset_without_an_lsn(
     deployed: Deployed, serve: Serve, entries: list[dict[str, Any]], message: str
 ) -> None:
     deployment = deployed(connect=Connect(url=serve([(200, {"offsets": entries})]).url))

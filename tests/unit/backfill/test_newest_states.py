@@ -27,16 +27,16 @@ def states(query: str, *, partition_field: str | None = None, key_type: str = "u
         ("select '{braces}'", "(\nselect '{braces}'\n) q"),
     ],
 )
-def test_the_query_goes_in_as_it_stands_but_for_its_keys(query: str, text: str) -> None:
+def test_inserts_the_query_unchanged_except_its_keys(query: str, text: str) -> None:
     assert states(query)._query().as_string() == text
 
 
-def test_a_type_of_a_key_may_have_brackets_of_its_own() -> None:
+def test_accepts_key_types_with_brackets() -> None:
     found = states("select 1 where id = any(:keys)", key_type="character varying(20)")._query().as_string()
     assert "::text[]::character varying(20)[]" in found
 
 
-def test_rows_are_inserted_under_the_pipelines_own_names_for_columns() -> None:
+def test_inserts_rows_with_the_column_names_of_the_pipeline() -> None:
     class Recorder:
         """Connection that records statements and returns no rows."""
 

@@ -19,9 +19,7 @@ from outbox_kit.errors import RefusedError
         (None, "pipeline library is not deployed to fixed"),
     ],
 )
-def test_rows_that_would_reach_no_topic_are_refused(
-    deployed: Callable[..., Deployment], prefix: str | None, message: str
-) -> None:
+def test_rejects_rows_without_a_topic(deployed: Callable[..., Deployment], prefix: str | None, message: str) -> None:
     deployment = deployed()
     source = deployment.pipeline.source.model_copy(update={"message_prefix": prefix})
     pipeline = deployment.pipeline.model_copy(update={"source": source})

@@ -28,7 +28,7 @@ def decoded(value: bytes | None) -> dict[str, Any]:
     return record
 
 
-def test_values_that_are_put_together_are_avro_of_the_schema() -> None:
+def test_assembled_values_are_valid_avro() -> None:
     books = Books(50, 7)
     live = [(key, value) for key, value, _ in books.events(2 * SHAPES) if value is not None]
     for key, value in live:
@@ -36,7 +36,7 @@ def test_values_that_are_put_together_are_avro_of_the_schema() -> None:
     assert {decoded(value)["status"] for _, value in live} == {"AVAILABLE", "LENT", "LOST"}
 
 
-def test_sequences_rise_and_are_as_long_as_the_header_has_to_be() -> None:
+def test_sequences_increase_with_the_required_length() -> None:
     books = Books(10, 7)
     sequences = [sequence for _, _, sequence in [*books.first_events(), *books.events(100), *books.markers(2)]]
     assert sequences == sorted(set(sequences))
@@ -55,7 +55,7 @@ def test_events_are_the_same_in_every_run() -> None:
     assert list(Books(10, 7).events(100)) == list(Books(10, 7).events(100))
 
 
-def test_markers_are_books_of_their_own() -> None:
+def test_markers_use_separate_books() -> None:
     books = Books(1000, 7)
     markers = books.markers(4)
     assert [key for key, _, _ in markers] == [marker_key(partition) for partition in range(4)]
@@ -73,12 +73,12 @@ def results() -> Results:
     return found
 
 
-def test_ratios_are_of_rates_of_the_median_run(results: Results) -> None:
+def test_ratios_compare_rates_of_the_median_run(results: Results) -> None:
     assert [(bound.name, bound.ratio) for bound in results.bounds] == [("postgres_vs_read", 0.5)]
     assert results.bounds[0].row()[-1] == "must"
 
 
-def test_limits_hold_from_above_and_memory_counts_at_the_most_events(results: Results) -> None:
+def test_upper_limits_and_memory_at_the_largest_size(results: Results) -> None:
     results.batches["batch10k_postgres"] = [1.5, 0.9, 1.6]
     results.peaks = [Peak(10, 1.0, 1.5, 0.2), Peak(1000, 1.0, 1.9, 0.2)]
     assert results.limits == [
@@ -88,13 +88,13 @@ def test_limits_hold_from_above_and_memory_counts_at_the_most_events(results: Re
     assert [bound.row()[-1] for bound in results.limits] == ["must", "missed"]
 
 
-def test_tables_of_one_topic_must_have_the_same_rows(results: Results) -> None:
+def test_rejects_tables_of_one_topic_with_different_row_counts(results: Results) -> None:
     results.agree("postgres", 100)
     with pytest.raises(RuntimeError, match="'jdbc-sink': 99"):
         results.agree("jdbc-sink", 99)
 
 
-def test_the_tables_say_what_was_measured(results: Results) -> None:
+def test_tables_show_the_measured_values(results: Results) -> None:
     text = tables(results)
     assert "| postgres | 250 | 0.50 | 4.00 | 4.00 | 40.00 | 1000.00 |" in text
     assert "| postgres_vs_read | 0.50 | ≥ 0.40 | ≥ 0.55 | must |" in text

@@ -71,20 +71,20 @@ def test_a_missing_pipeline_file(outbox: Outbox) -> None:
     assert hint.startswith("hint:  name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE; ")
 
 
-def test_debug_shows_where_it_was_raised(called: Callable[..., tuple[int, str, str]]) -> None:
+def test_debug_prints_the_traceback_of_the_error(called: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = called("render", "--debug", "-p", "connectors/none.yaml")
     assert (code, out) == (1, "")
     assert err.startswith("Traceback (most recent call last):")
     assert err.splitlines()[-2].startswith("error: cannot read ")
 
 
-def test_an_unknown_command_is_usage(outbox: Outbox) -> None:
+def test_rejects_an_unknown_command_with_exit_code_2(outbox: Outbox) -> None:
     done = outbox("deploi")
     assert (done.returncode, done.stdout) == (2, "")
     assert "deploi" in done.stderr
 
 
-def test_render_prints_json_and_nothing_else(outbox: Outbox) -> None:
+def test_render_prints_only_json(outbox: Outbox) -> None:
     done = outbox("render", "-e", "production.example", **SECRETS)
     assert (done.returncode, done.stderr) == (0, "")
     printed = json.loads(done.stdout)
@@ -94,7 +94,7 @@ def test_render_prints_json_and_nothing_else(outbox: Outbox) -> None:
     assert "s3cret" not in done.stdout
 
 
-def test_render_asks_for_no_secret(called: Callable[..., tuple[int, str, str]]) -> None:
+def test_render_requires_no_secret(called: Callable[..., tuple[int, str, str]]) -> None:
     """It is pure: a review job renders the production config without production's passwords."""
     code, out, err = called("render", "-e", "production.example")
     assert (code, err) == (0, "")
@@ -109,7 +109,7 @@ def test_render_asks_for_no_secret(called: Callable[..., tuple[int, str, str]]) 
         ("port: 5432", 'port: "{{ env.UNSET }}"'),
     ],
 )
-def test_render_does_need_what_it_prints(
+def test_render_requires_the_variables_it_prints(
     called: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
 ) -> None:
     """An unset variable must not become an empty host name in a config that somebody will deploy."""
@@ -137,14 +137,14 @@ def test_render_needs_no_address_of_a_service(
     assert json.loads(out)["name"] == "library-outbox"
 
 
-def test_the_stack_is_not_up(called: Callable[..., tuple[int, str, str]]) -> None:
+def test_reports_that_the_stack_is_not_running(called: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = called("plan")
     assert (code, out) == (1, "")
     assert "error: the embedded stack is not running\n" in err
     assert "`outbox stack up`" in err
 
 
-def test_a_polite_kill_ends_like_control_c(workspace: Path) -> None:
+def test_sigterm_exits_like_sigint(workspace: Path) -> None:
     """The command waits for a pipeline file that is a pipe nobody writes to."""
     waiting = {sent: waiting_command(workspace, sent.name) for sent in (signal.SIGTERM, signal.SIGINT)}
     for sent, process in waiting.items():
@@ -193,7 +193,7 @@ def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:
     )
 
 
-def test_importing_the_command_line_loads_no_spark() -> None:
+def test_cli_import_does_not_load_spark() -> None:
     code = "import outbox_kit.cli, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"pyspark", "delta", "outbox_spark", "supervisor", "testcontainers"} & {*done.stdout.split()} == set()

@@ -35,7 +35,7 @@ ODD = [
 ]
 
 
-def test_text_arrives_as_it_is() -> None:
+def test_prints_text_unchanged() -> None:
     code = f"for text in {ODD!r}:\n    print_message(text)\n    print_error(OutboxKitError(text, text))\n"
     code += "print_error(OutboxKitError('no'))\n"
     done = run(code)
@@ -44,7 +44,7 @@ def test_text_arrives_as_it_is() -> None:
     assert done.stdout == ""
 
 
-def test_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_json({"a": ["ä", None, 1]})
     out, err = capsys.readouterr()
     assert json.loads(out) == {"a": ["ä", None, 1]}
@@ -52,7 +52,7 @@ def test_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: str(text)[:20])
-def test_a_table_keeps_whole_values(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_table_does_not_truncate_values(capsys: pytest.CaptureFixture[str], text: str) -> None:
     console.print_table(["check", "seen"], [["a.b", text]], title="title")
     out, err = capsys.readouterr()
     lines = [line.rstrip() for line in out.splitlines()]
@@ -60,7 +60,7 @@ def test_a_table_keeps_whole_values(capsys: pytest.CaptureFixture[str], text: st
     assert err == ""
 
 
-def test_the_traceback_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_traceback_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise OutboxKitError("no")
     except OutboxKitError:

@@ -38,7 +38,7 @@ def test_every_command_and_option_has_help(path: tuple[str, ...], command: Any) 
     assert undescribed == []
 
 
-def test_the_commands() -> None:
+def test_lists_the_commands() -> None:
     """A change of this list is a change of what users type: write it into the changelog."""
     assert sorted(" ".join(path) for path, _ in COMMANDS if path) == [
         "adopt",
@@ -80,7 +80,7 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("output", ["xml", ""])
-def test_an_unknown_output_is_usage(output: str) -> None:
+def test_rejects_an_unknown_output_with_exit_code_2(output: str) -> None:
     result = CliRunner().invoke(app, ["--output", output, "plan"])
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -121,7 +121,7 @@ def test_verify(
     assert all(check.keys() == {"id", "severity", "status", "seen", "expected", "remedy"} for check in printed)
 
 
-def test_verify_hands_on_its_bound(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_passes_its_timeout(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned([])
     bounds: list[float | None] = []
 

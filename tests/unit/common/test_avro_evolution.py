@@ -42,7 +42,7 @@ def one(kind: object, **more: object) -> str:
         (one(WIDER), one(INNER)),
     ],
 )
-def test_what_avro_reads_as_it_was_meant(writer: str, reader: str) -> None:
+def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None:
     assert differences(writer, reader) == []
 
 
@@ -71,25 +71,25 @@ def test_what_avro_reads_as_it_was_meant(writer: str, reader: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(writer: str, reader: str, field: str, words: tuple[str, str | None]) -> None:
+def test_reports_unreadable_fields(writer: str, reader: str, field: str, words: tuple[str, str | None]) -> None:
     (found,) = differences(writer, reader)
     assert (found.field, found.readable) == (field, False)
     assert found.written == words[0]
     assert found.expected == (words[1] or found.expected)
 
 
-def test_what_is_read_as_something_else_is_readable() -> None:
+def test_reports_changed_meaning_as_readable() -> None:
     (found,) = differences(one({"type": "int", "logicalType": "date"}), one("int"))
     assert (found.field, found.written, found.expected, found.readable) == ("f", "date", "int", True)
 
 
-def test_a_type_that_contains_itself_ends() -> None:
+def test_terminates_for_a_recursive_type() -> None:
     tree = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
     assert differences(json.dumps(tree), json.dumps(tree)) == []
     assert field_paths(json.dumps(tree)) == {"next"}
 
 
-def test_field_paths_go_into_records_arrays_maps_and_unions() -> None:
+def test_field_paths_cover_records_arrays_maps_and_unions() -> None:
     schema = record(
         {"name": "a", "type": "int"},
         {"name": "b", "type": ["null", INNER]},

@@ -73,7 +73,7 @@ BAD = status("RUNNING", "FAILED", trace=TRACE)
         (ConnectorStatus("UNASSIGNED", ("RUNNING",), ()), False),
     ],
 )
-def test_is_running(found: ConnectorStatus | None, expected: bool) -> None:
+def test_detects_running(found: ConnectorStatus | None, expected: bool) -> None:
     assert is_running(found) is expected
 
 
@@ -87,7 +87,7 @@ def test_is_running(found: ConnectorStatus | None, expected: bool) -> None:
         (ConnectorStatus("RUNNING", ("RUNNING", "FAILED"), ()), True),
     ],
 )
-def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
+def test_detects_failed(found: ConnectorStatus | None, expected: bool) -> None:
     assert has_failed(found) is expected
 
 
@@ -105,7 +105,7 @@ def test_has_failed(found: ConnectorStatus | None, expected: bool) -> None:
     ],
     ids=["at once", "no status yet", "comes up", "the old state for a moment", "flapping"],
 )
-def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
+def test_waits_for_a_stable_state(serve: Serve, script: Script) -> None:
     server = serve(script)
     wait_for_state(client(server), "c", seconds=10, stability_seconds=STABLE_S)
     assert len(server.seen) > len(script), "what stays is the script's last line"
@@ -117,13 +117,13 @@ def test_waits_for_a_state_that_stays(serve: Serve, script: Script) -> None:
     [[GOOD, GOOD, BAD], [NOT_YET, status("FAILED", trace="")], [GOOD, GOOD, GOOD, BAD]],
     ids=["runs, then fails", "fails at once", "fails at the last look"],
 )
-def test_a_failure_ends_the_wait(serve: Serve, script: Script) -> None:
+def test_stops_waiting_on_a_failure(serve: Serve, script: Script) -> None:
     with pytest.raises(RejectedError, match="connector c FAILED: ") as caught:
         wait_for_state(client(serve(script)), "c", seconds=10)
     assert "\tat" not in caught.value.message
 
 
-def test_a_failure_from_before_the_update_does_not_count(serve: Serve) -> None:
+def test_ignores_a_failure_from_before_the_update(serve: Serve) -> None:
     """PUT config returns before the worker acts: the first polls still show the failure that the update fixes."""
     server = serve([BAD, BAD, status("RUNNING"), GOOD])
     wait_for_state(client(server), "c", seconds=10, stability_seconds=STABLE_S)
@@ -138,7 +138,7 @@ def test_a_failure_from_before_the_update_does_not_count(serve: Serve) -> None:
         ([status("PAUSED", "PAUSED")], "connector PAUSED, tasks: PAUSED"),
     ],
 )
-def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -> None:
+def test_timeout_reports_the_last_status(serve: Serve, script: Script, seen: str) -> None:
     with pytest.raises(WaitTimeoutError) as caught:
         wait_for_state(client(serve(script)), "c", seconds=0.1, stability_seconds=STABLE_S)
     expected = f"waited 0.135 s for connector c and its tasks to be RUNNING; last seen: {seen}"
@@ -146,7 +146,7 @@ def test_a_timeout_says_what_was_seen(serve: Serve, script: Script, seen: str) -
     assert "rebalance delay" in caught.value.hint
 
 
-def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
+def test_flapping_connector_is_not_running(serve: Serve) -> None:
     script = [GOOD, GOOD, status("RUNNING", "RESTARTING")] * 200
     with pytest.raises(WaitTimeoutError):
         wait_for_state(client(serve(script)), "c", seconds=0.2, stability_seconds=STABLE_S)
@@ -155,7 +155,7 @@ def test_flapping_for_ever_is_not_running(serve: Serve) -> None:
 # --- before anything is written
 
 
-def test_missing_plugins_are_refused(serve: Serve) -> None:
+def test_rejects_missing_plugins(serve: Serve) -> None:
     server = serve([(200, [{"class": "A"}])])
     with pytest.raises(RefusedError) as caught:
         refuse_missing_plugins(
@@ -165,7 +165,7 @@ def test_missing_plugins_are_refused(serve: Serve) -> None:
     assert "plugin.path" in caught.value.hint
 
 
-def test_an_invalid_config_is_refused_by_key(serve: Serve) -> None:
+def test_rejects_an_invalid_config_by_key(serve: Serve) -> None:
     values = [
         {"value": {"name": name, "value": "s3cret", "errors": errors}}
         for name, errors in (("b", ["is wrong", "very"]), ("a", ["too small"]), ("c", []))
@@ -176,7 +176,7 @@ def test_an_invalid_config_is_refused_by_key(serve: Serve) -> None:
     assert caught.value.message == message
 
 
-def test_a_valid_config_passes(serve: Serve) -> None:
+def test_accepts_a_valid_config(serve: Serve) -> None:
     refuse_invalid(client(serve([(200, {"configs": []})])), "c", {"connector.class": "X"})
 
 
@@ -269,7 +269,7 @@ def test_apply(serve: Serve, changes: list[Change], script: Script, requests: li
     assert said == [change.title for change in changes]
 
 
-def test_offsets_are_not_touched_before_the_connector_has_stopped(
+def test_does_not_change_offsets_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
@@ -279,7 +279,7 @@ def test_offsets_are_not_touched_before_the_connector_has_stopped(
     assert set(request.path for request in server.seen) == {"/connectors/c/status"}
 
 
-def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> None:
+def test_does_not_start_the_connector_after_rejected_seeding(serve: Serve) -> None:
     refused = (400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"})
     server = serve([STOPPED, NO_OFFSET, refused])
     with pytest.raises(RejectedError, match="STOPPED state"):
@@ -287,7 +287,7 @@ def test_seeding_that_is_refused_does_not_start_the_connector(serve: Serve) -> N
     assert RESUME not in server.seen
 
 
-def test_a_config_is_not_changed_before_the_connector_has_stopped(
+def test_does_not_change_the_config_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old task's RUNNING would pass for the new one's."""
@@ -324,7 +324,7 @@ LEFT = "; connector c is left STOPPED, and WAL grows: run `outbox apply` again"
         ([(200, {}), CRASH, NEW], "running", [PUT], LEFT),
     ],
 )
-def test_an_update_that_fails_leaves_no_healthy_connector_stopped(
+def test_failed_update_restarts_a_healthy_connector(
     serve: Serve, script: Script, state: State, writes: list[Request], ending: str
 ) -> None:
     server = serve([GOOD, DONE, STOPPED, *script])
@@ -334,7 +334,7 @@ def test_an_update_that_fails_leaves_no_healthy_connector_stopped(
     assert [request for request in server.seen if request.method != "GET"] == [STOP, *writes]
 
 
-def test_a_look_without_an_answer_does_not_end_the_update(serve: Serve) -> None:
+def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
     """Whether a write has happened is asked of the same busy worker."""
     server = serve([GOOD, DONE, STOPPED, LOST, LOST, NEW, OFFSET, DONE])
     assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
@@ -344,7 +344,7 @@ def test_a_look_without_an_answer_does_not_end_the_update(serve: Serve) -> None:
 # --- stop and settle
 
 
-def test_stop_waits_until_the_tasks_are_gone(serve: Serve) -> None:
+def test_stop_waits_until_the_tasks_have_stopped(serve: Serve) -> None:
     server = serve([DONE, GOOD, NOT_YET, status("STOPPED", "RUNNING"), STOPPED])
     stop(client(server), "c")
     assert server.seen == [STOP, LOOK, LOOK, LOOK, LOOK]
@@ -362,7 +362,7 @@ def test_stop_waits_until_the_tasks_are_gone(serve: Serve) -> None:
         (ConnectorStatus("UNASSIGNED", (), ()), False),
     ],
 )
-def test_is_at_rest(found: ConnectorStatus | None, expected: bool) -> None:
+def test_detects_paused_or_stopped(found: ConnectorStatus | None, expected: bool) -> None:
     assert is_paused_or_stopped(found) is expected
 
 
@@ -376,7 +376,7 @@ def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, answer: tuple
 
 
 @pytest.mark.parametrize("script", [[GOOD], [NOT_YET, NOT_YET, GOOD], [status("UNASSIGNED"), GOOD]])
-def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
+def test_settle_waits_for_other_states(serve: Serve, script: Script) -> None:
     server = serve(script)
     said: list[str] = []
     settle(client(server), "c", said.append, started=False, stability_seconds=STABLE_S)
@@ -386,7 +386,7 @@ def test_settle_waits_for_the_others(serve: Serve, script: Script) -> None:
 
 
 @pytest.mark.parametrize("answer", [BAD, status("FAILED")], ids=["task", "connector"])
-def test_settle_does_not_call_a_failure_a_success(serve: Serve, answer: tuple[int, object]) -> None:
+def test_settle_fails_for_a_failed_connector(serve: Serve, answer: tuple[int, object]) -> None:
     """A second apply has nothing to change, and must still report the failure."""
     with pytest.raises(RejectedError, match="connector c FAILED: "):
         settle(client(serve([answer])), "c", silent, started=False)

@@ -56,7 +56,7 @@ def connector(
     return observed(actual=ActualConnector(config, status, offsets))
 
 
-def test_a_deployed_connector_passes() -> None:
+def test_passes_for_a_deployed_connector() -> None:
     assert list(run(SNAPSHOT)) == [each.id for each in checks.RULES]
     assert not_passed(SNAPSHOT) == {}
     assert all(not check.remedy for check in run(SNAPSHOT).values())
@@ -119,7 +119,7 @@ CASES: list[tuple[ConnectSnapshot, str, str]] = [
 
 
 @pytest.mark.parametrize(("snapshot", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
-def test_each_fault_is_named_by_its_check_alone(snapshot: ConnectSnapshot, identifier: str, seen: str) -> None:
+def test_each_fault_fails_exactly_its_check(snapshot: ConnectSnapshot, identifier: str, seen: str) -> None:
     named = {
         name: words
         for name, words in not_passed(snapshot).items()
@@ -137,7 +137,7 @@ def test_a_missing_plugin() -> None:
     assert found["connect.smt-version"].status is Status.UNKNOWN
 
 
-def test_without_a_connector_the_rest_is_unknown() -> None:
+def test_checks_are_unknown_without_a_connector() -> None:
     found = run(observed(actual=ActualConnector(None, None, []), validation=None))
     assert {name for name, check in found.items() if check.status is Status.FAIL} == {"connect.connector"}
     unknown = {name for name, check in found.items() if check.status is Status.UNKNOWN}
@@ -151,17 +151,17 @@ def test_without_a_connector_the_rest_is_unknown() -> None:
     }
 
 
-def test_a_state_that_is_wanted_is_well() -> None:
+def test_declared_state_passes() -> None:
     stopped = replace(connector(status=STOPPED), desired_state="stopped")
     assert not_passed(stopped) == {}
 
 
-def test_workers_that_nobody_lists_are_unknown() -> None:
+def test_workers_are_unknown_when_not_listed() -> None:
     found = run(observed(workers=[]))["connect.workers"]
     assert (found.status, found.seen) == (Status.UNKNOWN, "no worker is listed")
 
 
-def test_another_template_uses_no_transform_of_ours() -> None:
+def test_transform_check_passes_for_another_template() -> None:
     desired = {"connector.class": PLUGIN, "exactly.once.support": "required"}
     snapshot = replace(connector(desired), desired=desired)
     assert run(snapshot)["connect.smt-version"].status is Status.PASS

@@ -50,11 +50,11 @@ MASKS = ["****", "*", "••••••••", "[hidden]"]
         ({"id": "13"}, {"id": "12"}, ["id"]),
     ],
 )
-def test_different_keys(desired: dict[str, str], actual: dict[str, str], different: list[str]) -> None:
+def test_reports_different_keys(desired: dict[str, str], actual: dict[str, str], different: list[str]) -> None:
     assert different_keys(desired, actual) == different
 
 
-def test_other_tools_write_numbers() -> None:
+def test_accepts_numbers_written_by_other_tools() -> None:
     live: dict[str, object] = {"tasks.max": 1, "errors.log.enable": True, "gone": None}
     assert different_keys({"tasks.max": "1", "errors.log.enable": "true"}, live) == []  # type: ignore[arg-type]
 
@@ -62,7 +62,7 @@ def test_other_tools_write_numbers() -> None:
 # --- the fingerprint
 
 
-def test_the_fingerprint_is_of_what_was_rendered() -> None:
+def test_fingerprint_covers_the_rendered_config() -> None:
     config = {"b": "1", "a": "2"}
     assert len(fingerprint(config)) == 64
     same = [{"a": "2", "b": "1"}, {**config, "name": "c"}, with_fingerprint("library", config)]
@@ -71,14 +71,14 @@ def test_the_fingerprint_is_of_what_was_rendered() -> None:
     assert fingerprint(config) not in {fingerprint(found) for found in others}
 
 
-def test_a_config_is_written_with_the_kits_keys() -> None:
+def test_adds_the_keys_of_outbox_kit() -> None:
     config = with_fingerprint("library", DESIRED)
     assert config == {**DESIRED, PIPELINE_KEY: "library", FINGERPRINT_KEY: fingerprint(DESIRED)}
     assert list(config) == sorted(config)
     assert with_fingerprint("library", config) == config
 
 
-def test_what_is_not_known_has_no_fingerprint() -> None:
+def test_unknown_values_have_no_fingerprint() -> None:
     config = with_fingerprint("library", {"id": UNKNOWN})
     assert config[FINGERPRINT_KEY] == UNKNOWN
     assert compare(config, written({"id": "7"})) == []
@@ -88,27 +88,27 @@ def test_what_is_not_known_has_no_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_masked_and_the_same_fingerprint_is_unchanged(mask: str) -> None:
+def test_masked_value_with_equal_fingerprint_is_unchanged(mask: str) -> None:
     live = {**written(DESIRED), "database.password": mask}
     assert compare(written(DESIRED), live) == []
     assert diff("c", written(DESIRED), ActualConnector(live, RUNNING, MOVED)) == []
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_masked_and_another_fingerprint_is_unknown(mask: str) -> None:
+def test_masked_value_with_different_fingerprint_is_unknown(mask: str) -> None:
     """Another placeholder may be what differs: it cannot be seen, and is written."""
     live = {**written({**DESIRED, "database.password": "${env:OLD}"}), "database.password": mask}
     (change,) = diff("c", written(DESIRED), ActualConnector(live, RUNNING, MOVED))
     assert (change.action, change.after) == ("update", "unknown: database.password is masked")
 
 
-def test_masked_beside_a_change_that_is_seen() -> None:
+def test_masked_value_next_to_a_visible_change() -> None:
     live = {**written({**DESIRED, "max.batch.size": "1"}), "database.password": "****"}
     (change,) = diff("c", written({**DESIRED, "max.batch.size": "2"}), ActualConnector(live, RUNNING, MOVED))
     assert change.after == "unknown: database.password is masked; max.batch.size: 1 → 2"
 
 
-def test_masked_without_fingerprints_is_unknown_and_no_change() -> None:
+def test_masked_value_without_fingerprint_is_unknown_and_unchanged() -> None:
     live = {**DESIRED, "database.password": "****"}
     assert [change.unknown for change in compare(DESIRED, live)] == [True]
     assert different_keys(DESIRED, live) == []
@@ -123,14 +123,14 @@ def only(live: dict[str, str]) -> Change:
     return change
 
 
-def test_a_connector_that_the_kit_has_not_written_is_shown() -> None:
+def test_shows_a_connector_not_written_by_outbox_kit() -> None:
     change = only(DESIRED)
     assert change.reason.startswith("has no fingerprint")
     assert change.after == "outboxkit.pipeline: (absent) → library"
 
 
 @pytest.mark.parametrize("key", sorted(OWN_KEYS))
-def test_a_key_of_the_kit_that_was_removed_is_shown(key: str) -> None:
+def test_shows_a_removed_key_of_outbox_kit(key: str) -> None:
     change = only({name: value for name, value in written(DESIRED).items() if name != key})
     assert f"{key}: (absent) → " in change.after
 
@@ -144,17 +144,17 @@ def test_a_key_of_the_kit_that_was_removed_is_shown(key: str) -> None:
     ],
     ids=["added", "added, with a mask", "removed"],
 )
-def test_a_change_outside_the_kit_is_shown_as_one(live: dict[str, str]) -> None:
+def test_shows_a_change_made_outside_outbox_kit(live: dict[str, str]) -> None:
     assert only(live).reason.startswith("was changed outside outbox-kit")
 
 
-def test_an_own_change_is_no_edit() -> None:
+def test_change_by_outbox_kit_is_not_an_outside_edit() -> None:
     live = written({**DESIRED, "max.batch.size": "1"})
     assert not was_edited(live)
     assert only(live).reason == "restarts the task"
 
 
-def test_an_edited_fingerprint_is_shown() -> None:
+def test_shows_an_edited_fingerprint() -> None:
     live = {**written(DESIRED), FINGERPRINT_KEY: "0" * 64}
     assert only(live).after == f"{FINGERPRINT_KEY}: {'0' * 12}… → {fingerprint(DESIRED)[:12]}…"
 
@@ -185,13 +185,13 @@ def test_an_edited_fingerprint_is_shown() -> None:
         ("database.password", "****", "${env:X}", "unknown: database.password is masked"),
     ],
 )
-def test_words(key: str, before: str | None, after: str | None, words: str) -> None:
+def test_describes_differences(key: str, before: str | None, after: str | None, words: str) -> None:
     found = KeyChange(key, before, after).text
     assert found == words.replace("{key}", key)
     assert "s3cret" not in found
 
 
-def test_no_change_shows_a_secret() -> None:
+def test_changes_show_no_secret() -> None:
     old, new = ({**DESIRED, "database.password": value} for value in ("hunter2", "s3cret"))
     changes = diff(
         "c", written(new), ActualConnector(written(old), RUNNING, MOVED, {"other": LiveConnector(old, None)})

@@ -66,7 +66,7 @@ def writes(server: ScriptedServer) -> list[str]:
     ],
     ids=["answered", "happened", "did not happen", "happened the second time"],
 )
-def test_an_update_is_made(serve: Serve, script: Script, puts: int) -> None:
+def test_makes_an_update(serve: Serve, script: Script, puts: int) -> None:
     server = serve(script)
     said: list[str] = []
     put_config(client(server), "c", CONFIG, said.append)
@@ -74,7 +74,7 @@ def test_an_update_is_made(serve: Serve, script: Script, puts: int) -> None:
     assert ("checking the outcome" in " ".join(said)) is (TIMED_OUT in script)
 
 
-def test_an_update_that_never_happens(serve: Serve) -> None:
+def test_reports_an_unconfirmed_update_after_two_attempts(serve: Serve) -> None:
     server = serve([TIMED_OUT, OLD, TIMED_OUT, OLD])
     with pytest.raises(MaybeDoneError, match="Request timed out") as caught:
         put_config(client(server), "c", CONFIG, silent)
@@ -82,7 +82,7 @@ def test_an_update_that_never_happens(serve: Serve) -> None:
     assert "outbox plan" in caught.value.hint
 
 
-def test_an_update_that_is_refused_is_not_repeated(serve: Serve) -> None:
+def test_does_not_repeat_a_rejected_update(serve: Serve) -> None:
     server = serve([REFUSED])
     with pytest.raises(RejectedError, match="configuration is invalid"):
         put_config(client(server), "c", CONFIG, silent)
@@ -102,7 +102,7 @@ def create(server: ScriptedServer) -> None:
     ],
     ids=["happened", "did not happen", "happened late"],
 )
-def test_a_connector_is_created_once(serve: Serve, script: Script, posts: int) -> None:
+def test_creates_a_connector_once(serve: Serve, script: Script, posts: int) -> None:
     server = serve(script)
     create(server)
     assert [request for request in server.seen if request.method == "POST"] == [POST] * posts
@@ -110,7 +110,7 @@ def test_a_connector_is_created_once(serve: Serve, script: Script, posts: int) -
 
 
 @pytest.mark.parametrize("script", [[EXISTS], [TIMED_OUT, ABSENT, EXISTS, OLD]], ids=["at once", "after a time-out"])
-def test_a_connector_of_another_client_is_not_taken_over(serve: Serve, script: Script) -> None:
+def test_does_not_take_over_a_connector_of_another_client(serve: Serve, script: Script) -> None:
     server = serve(script)
     with pytest.raises(AlreadyExistsError):
         create(server)
@@ -124,13 +124,13 @@ def test_a_connector_of_another_client_is_not_taken_over(serve: Serve, script: S
         ([STOPPED, NO_OFFSET, TIMED_OUT, NO_OFFSET, (200, {}), DONE], 2),
     ],
 )
-def test_a_connector_is_not_started_before_its_seed_is_sure(serve: Serve, script: Script, patches: int) -> None:
+def test_does_not_start_a_connector_before_its_offset_is_confirmed(serve: Serve, script: Script, patches: int) -> None:
     server = serve(script)
     apply(client(server), "c", CONFIG, [START], start=Start("p", 5), progress=silent)
     assert writes(server) == ["PATCH /connectors/c/offsets"] * patches + ["PUT /connectors/c/resume"]
 
 
-def test_a_stop_without_an_answer_is_waited_for(serve: Serve) -> None:
+def test_waits_for_a_stop_without_a_response(serve: Serve) -> None:
     server = serve([TIMED_OUT, RUNS, STOPPED])
     stop(client(server), "c")
     assert writes(server) == ["PUT /connectors/c/stop"]
@@ -158,26 +158,26 @@ GONE = ["PUT /connectors/c/stop", "DELETE /connectors/c"]
     ],
     ids=["not there", "deleted", "config later", "deleted by another client", "no response", "with its offsets"],
 )
-def test_remove_waits_until_it_is_gone(serve: Serve, script: Script, offsets: bool, written_: list[str]) -> None:
+def test_remove_waits_for_the_deletion(serve: Serve, script: Script, offsets: bool, written_: list[str]) -> None:
     server = serve(script)
     remove(client(server), "c", offsets=offsets)
     assert writes(server) == written_
     assert len(server.seen) == len(script)
 
 
-def test_a_connector_that_does_not_go(serve: Serve) -> None:
+def test_reports_a_connector_that_is_not_deleted(serve: Serve) -> None:
     server = serve([LIVE, DONE, STOPPED, (204, None), STOPPED])
     with pytest.raises(WaitTimeoutError, match="connector c to be deleted; last seen: connector STOPPED"):
         remove(client(server), "c")
 
 
-def test_apply_removes_the_connector_that_the_change_names(serve: Serve) -> None:
+def test_apply_removes_the_named_connector(serve: Serve) -> None:
     server = serve([(200, {}), DONE, STOPPED, (204, None), NO_STATUS, ABSENT])
     change = Change("connect", "connector", "old name", "delete", "")
     apply(client(server), "c", CONFIG, [change], start=Start("p", 5), progress=silent)
     assert writes(server) == ["PUT /connectors/old%20name/stop", "DELETE /connectors/old%20name"]
 
 
-def test_stopping_what_is_not_there_is_an_error(serve: Serve) -> None:
+def test_rejects_stopping_a_missing_connector(serve: Serve) -> None:
     with pytest.raises(NotFoundError):
         stop(client(serve([ABSENT])), "c")

@@ -40,12 +40,12 @@ DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbnam
         ({}, {**APART, "topic.prefix": "library", "database.hostname": "elsewhere"}, ["topic.prefix"]),
     ],
 )
-def test_duplicates(ours: dict[str, str], other: dict[str, str], keys: list[str]) -> None:
+def test_detects_duplicates(ours: dict[str, str], other: dict[str, str], keys: list[str]) -> None:
     live = {"other": LiveConnector({**OURS, **other}, RUNNING)}
     assert [found.key for found in duplicates("c", {**OURS, **ours}, live)] == keys
 
 
-def test_defaults_of_debezium_count() -> None:
+def test_considers_defaults_of_debezium() -> None:
     found = duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "topic.prefix": "y"}, None)})
     assert [(entry.key, entry.value) for entry in found] == [
         ("slot.name", "debezium"),
@@ -63,11 +63,11 @@ def test_defaults_of_debezium_count() -> None:
         ({**MYSQL, "slot.name": "s"}, []),
     ],
 )
-def test_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
+def test_ignores_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
     assert [found.key for found in duplicates("c", OURS, {"other": LiveConnector(config, None)})] == keys
 
 
-def test_a_duplicate_is_refused_by_the_others_name() -> None:
+def test_rejects_a_duplicate_and_names_it() -> None:
     others = {"b": LiveConnector({**OURS, **APART, "slot.name": "s"}, None), "a": LiveConnector(OURS, None)}
     with pytest.raises(RefusedError) as caught:
         refuse_duplicates("c", OURS, others)
@@ -86,7 +86,7 @@ def test_a_duplicate_is_refused_by_the_others_name() -> None:
     [{**written(OURS), "outboxkit.pipeline": "orders"}, {**OURS, **APART, "topic.prefix": "library"}],
     ids=["another pipeline's", "another slot"],
 )
-def test_only_a_strangers_slot_can_be_taken_over(other: dict[str, str]) -> None:
+def test_offers_takeover_only_for_a_foreign_slot(other: dict[str, str]) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_duplicates("c", written(OURS), {"other": LiveConnector(other, None)})
     assert "adopt" not in caught.value.hint
@@ -108,17 +108,17 @@ def test_only_a_strangers_slot_can_be_taken_over(other: dict[str, str]) -> None:
     ],
     ids=["renamed", "with a new slot", "with a new prefix", "another environment", "another pipeline", "not the kit's"],
 )
-def test_orphans(config: dict[str, str], left: bool) -> None:
+def test_detects_orphans(config: dict[str, str], left: bool) -> None:
     others = {"old": LiveConnector(config, None), "c": LiveConnector(written(OURS), None)}
     assert orphans("c", written(OURS), others) == (["old"] if left else [])
 
 
-def test_without_the_kits_mark_nothing_is_left_behind() -> None:
+def test_ignores_connectors_without_the_marker_of_outbox_kit() -> None:
     assert orphans("c", OURS, {"old": LiveConnector(OURS, None), "older": LiveConnector(written(OURS), None)}) == []
 
 
 @pytest.mark.parametrize("config", [None, written(OURS)], ids=["new one not there yet", "both there"])
-def test_what_is_left_behind_goes_first(config: dict[str, str] | None) -> None:
+def test_removes_orphans_first(config: dict[str, str] | None) -> None:
     """The new connector needs its slot."""
     others = {"old": LiveConnector(written(OURS), None)}
     changes = diff("c", written(OURS), ActualConnector(config, RUNNING if config else None, MOVED, others))
@@ -128,6 +128,6 @@ def test_what_is_left_behind_goes_first(config: dict[str, str] | None) -> None:
     refuse_duplicates("c", written(OURS), others)
 
 
-def test_a_plain_neighbour_is_no_change() -> None:
+def test_unrelated_connector_is_not_a_change() -> None:
     others = {"other": LiveConnector({**DESIRED, **APART}, None)}
     assert diff("c", written(DESIRED), ActualConnector(written(DESIRED), RUNNING, MOVED, others)) == []

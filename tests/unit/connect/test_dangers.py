@@ -41,7 +41,7 @@ def dangers(key: str, value: str | None) -> str:
         ("topic.prefix", "shop", "offsets by prefix"),
     ],
 )
-def test_another_key_partition_or_topic_is_dangerous(key: str, value: str | None, danger: str) -> None:
+def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, danger: str) -> None:
     text = dangers(key, value)
     assert danger in text
     assert text.endswith(REPUBLISH)
@@ -50,7 +50,7 @@ def test_another_key_partition_or_topic_is_dangerous(key: str, value: str | None
 @pytest.mark.parametrize(
     ("key", "danger"), [("slot.name", "only the old slot holds"), ("database.dbname", "another database")]
 )
-def test_another_slot_or_database_is_dangerous(key: str, danger: str) -> None:
+def test_reports_a_changed_slot_or_database(key: str, danger: str) -> None:
     assert danger in dangers(key, "new")
     assert REPUBLISH not in dangers(key, "new")
 
@@ -64,11 +64,11 @@ def test_another_slot_or_database_is_dangerous(key: str, danger: str) -> None:
         ("max.batch.size", "5"),
     ],
 )
-def test_other_settings_are_not_dangerous(key: str, value: str) -> None:
+def test_accepts_other_settings(key: str, value: str) -> None:
     assert dangers(key, value) == ""
 
 
-def test_every_danger_of_an_update_is_shown() -> None:
+def test_reports_every_danger_of_an_update() -> None:
     """Two tables once rated the keys, and the second one replaced the danger of the first."""
     desired = {**LIVE, "topic.prefix": "shop", "slot.name": "shop_outbox", "database.dbname": "shop"}
     (change,) = diff("c", desired, ActualConnector(LIVE, RUNNING, MOVED))
@@ -78,6 +78,6 @@ def test_every_danger_of_an_update_is_shown() -> None:
     assert change.danger.count(REPUBLISH) == 1
 
 
-def test_a_new_connector_is_not_dangerous() -> None:
+def test_accepts_a_new_connector() -> None:
     (change,) = diff("c", LIVE, ActualConnector(None, None, []))
     assert change.danger == ""

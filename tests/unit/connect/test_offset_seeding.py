@@ -39,9 +39,7 @@ from outbox_kit.progress import silent
         (STATE, Start("p", 5, 8, ignore_stored=True), 9, ""),
     ],
 )
-def test_a_position_that_connect_kept_is_used_only_where_it_can_be(
-    serve: Serve, change: Change, start: Start, lsn: int, why: str
-) -> None:
+def test_uses_a_stored_offset_only_where_valid(serve: Serve, change: Change, start: Start, lsn: int, why: str) -> None:
     """From beyond the server PostgreSQL skips every row up to there in silence; before the slot the task FAILED."""
     began: Script = {CREATE: [(201, {}), STOPPED], START: [STOPPED], STATE: [STOPPED, DONE, STOPPED]}[change]
     kept = {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7}}]}
@@ -52,7 +50,7 @@ def test_a_position_that_connect_kept_is_used_only_where_it_can_be(
     assert said[1:] == ([f"set connector c to the slot's LSN 5 instead of its stored {lsn}: {why}"] if why else [])
 
 
-def test_of_concurrent_transactions_the_last_commit_counts(serve: Serve) -> None:
+def test_uses_the_last_commit_of_concurrent_transactions(serve: Serve) -> None:
     """An event may lie before the last commit, which the slot has reached already."""
     offset = {"lsn": 3, "lsn_proc": 3, "lsn_commit": 5}
     server = serve([STOPPED, (200, {"offsets": [{"partition": {"server": "p"}, "offset": offset}]}), DONE])

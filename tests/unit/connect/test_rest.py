@@ -64,27 +64,27 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rebalance", REBALANCES, ids=lambda line: str(line[1]["message"])[:60])
-def test_a_rebalance_is_tried_again(serve: Serve, rebalance: tuple[int, object]) -> None:
+def test_retries_during_a_rebalance(serve: Serve, rebalance: tuple[int, object]) -> None:
     server = serve([rebalance, CREATED])
     client(server).create_stopped("library-outbox", {"a": "1"})
     assert server.seen == [server.seen[0], server.seen[0]]
 
 
-def test_a_rebalance_that_does_not_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_rebalance_that_does_not_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "REBALANCE_BUDGET_S", 0.3)
     with pytest.raises(RebalanceError, match=r"conflicting operation .* \(HTTP 409\)") as caught:
         client(serve([REBALANCES[0]])).update("library-outbox", {})
     assert "workers' logs" in caught.value.hint
 
 
-def test_a_connector_that_exists_is_final(serve: Serve) -> None:
+def test_does_not_retry_for_an_existing_connector(serve: Serve) -> None:
     server = serve([EXISTS, CREATED])
     with pytest.raises(AlreadyExistsError, match=r"Connector library-outbox already exists \(HTTP 409\)"):
         client(server).create_stopped("library-outbox", {})
     assert len(server.seen) == 1
 
 
-def test_a_connector_that_exists_is_final_whatever_its_name(serve: Serve) -> None:
+def test_does_not_retry_for_an_existing_connector_of_any_name(serve: Serve) -> None:
     server = serve([answer(409, "Connector rebalance-audit already exists"), CREATED])
     with pytest.raises(RejectedError, match="already exists"):
         client(server).create_stopped("rebalance-audit", {})
@@ -92,7 +92,7 @@ def test_a_connector_that_exists_is_final_whatever_its_name(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("timed_out", TIMED_OUT, ids=["plain", "stage", "stage after a rebalance"])
-def test_a_write_that_timed_out_is_not_repeated(serve: Serve, timed_out: tuple[int, object]) -> None:
+def test_does_not_repeat_a_write_that_timed_out(serve: Serve, timed_out: tuple[int, object]) -> None:
     server = serve([timed_out, EXISTS])
     with pytest.raises(RejectedError, match="Request timed out"):
         client(server).create_stopped("library-outbox", {})
@@ -112,7 +112,7 @@ def test_a_write_that_timed_out_is_not_repeated(serve: Serve, timed_out: tuple[i
         (500, ["a list"], "Internal Server Error"),
     ],
 )
-def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: object, message: str) -> None:
+def test_rejection_reports_url_request_and_reason(serve: Serve, status: int, content: object, message: str) -> None:
     server = serve([(status, content)])
     with pytest.raises(RejectedError) as caught:
         client(server).update("c", {"database.password": "s3cret"})
@@ -120,12 +120,12 @@ def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, content: o
     assert caught.value.message == expected
 
 
-def test_a_write_to_what_is_not_there_is_an_error(serve: Serve) -> None:
+def test_rejects_a_write_to_a_missing_object(serve: Serve) -> None:
     with pytest.raises(NotFoundError, match=r"Connector c not found \(HTTP 404\)"):
         client(serve([answer(404, "Connector c not found")])).resume("c")
 
 
-def test_an_unreachable_worker_is_named(free_port: int) -> None:
+def test_reports_an_unreachable_worker(free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}"
     service = HttpService(url=url, username="me", password=SecretStr("s3cret"))
     with pytest.raises(UnreachableError) as caught:
@@ -136,7 +136,7 @@ def test_an_unreachable_worker_is_named(free_port: int) -> None:
 
 
 @pytest.mark.parametrize("silent", ["nobody", "a proxy"])
-def test_until_a_worker_has_answered_each_is_asked(
+def test_tries_each_worker_until_one_responds(
     serve: Serve, free_port: int, silent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = f"http://127.0.0.1:{free_port}/" if silent == "nobody" else serve([(503, b"")]).url
@@ -150,7 +150,7 @@ def test_until_a_worker_has_answered_each_is_asked(
     assert caplog.messages[0].endswith(f"; this command uses {second.url}")
 
 
-def test_a_worker_that_answered_is_kept_to(serve: Serve) -> None:
+def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
     """What was read came from its cluster; so do the writes, or they fail."""
     first, second = serve([(200, {})]), serve([])
     asked = ConnectClient(HttpService(url=first.url), [first.url, second.url])
@@ -162,7 +162,7 @@ def test_a_worker_that_answered_is_kept_to(serve: Serve) -> None:
     assert second.seen == []
 
 
-def test_a_write_is_never_passed_on(serve: Serve, free_port: int) -> None:
+def test_does_not_send_a_write_to_another_worker(serve: Serve, free_port: int) -> None:
     second = serve([])
     url = f"http://127.0.0.1:{free_port}"
     with pytest.raises(UnreachableError):
@@ -170,14 +170,14 @@ def test_a_write_is_never_passed_on(serve: Serve, free_port: int) -> None:
     assert second.seen == []
 
 
-def test_what_a_worker_refuses_is_asked_of_no_other(serve: Serve) -> None:
+def test_does_not_repeat_a_rejected_request_at_another_worker(serve: Serve) -> None:
     first, second = serve([answer(403, "no")]), serve([])
     with pytest.raises(RejectedError):
         ConnectClient(HttpService(url=first.url), [first.url, second.url]).root()
     assert (len(first.seen), second.seen) == (1, [])
 
 
-def test_when_no_worker_answers_each_is_named(
+def test_reports_each_worker_when_none_responds(
     free_port: int, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
@@ -187,15 +187,13 @@ def test_when_no_worker_answers_each_is_named(
     assert [caught.value.message.count(url) for url in urls] == [1, 1]
 
 
-def test_a_page_that_is_not_there_is_no_missing_connector(serve: Serve) -> None:
+def test_a_404_page_is_not_a_missing_connector(serve: Serve) -> None:
     """Of a wrong path, or a proxy: `plan` would offer to create what is there."""
     with pytest.raises(UnreachableError, match="is not Kafka Connect"):
         client(serve([(404, b"<html>not here</html>")])).config("c")
 
 
-def test_an_error_that_was_being_handled_is_no_cause(
-    silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second try after a time-out: nobody is there any more, so nothing was sent."""
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     try:
@@ -206,21 +204,21 @@ def test_an_error_that_was_being_handled_is_no_cause(
 
 
 @pytest.mark.parametrize("content", [b"<html>a login page</html>", b""], ids=["html", "empty"])
-def test_an_answer_that_is_no_json_is_explained(serve: Serve, content: bytes) -> None:
+def test_reports_a_malformed_json_response(serve: Serve, content: bytes) -> None:
     """For instance the address of a proxy, or of another service."""
     server = serve([(200, content)])
     with pytest.raises(OutboxKitError, match=server.url):
         client(server).config("c")
 
 
-def test_credentials_go_into_the_header(serve: Serve) -> None:
+def test_sends_credentials_in_the_header(serve: Serve) -> None:
     server = serve([(200, {"version": "4.3.1"})])
     service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
     assert ConnectClient(service).root() == {"version": "4.3.1"}
     assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
 
 
-def test_credentials_of_the_machine_are_not_used(
+def test_does_not_use_credentials_of_netrc(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     netrc = tmp_path_factory.mktemp("home") / "netrc"
@@ -245,7 +243,7 @@ WRITES: list[Callable[[ConnectClient], object]] = [
 
 @pytest.mark.parametrize("write", WRITES, ids=["POST", "PUT", "DELETE", "PATCH"])
 @pytest.mark.parametrize("status", [502, 504])
-def test_a_write_that_a_proxy_lost_may_have_happened(
+def test_reports_a_write_lost_by_a_proxy_as_uncertain(
     serve: Serve, write: Callable[[ConnectClient], object], status: int
 ) -> None:
     with pytest.raises(MaybeDoneError, match=f"HTTP {status}") as caught:
@@ -253,26 +251,26 @@ def test_a_write_that_a_proxy_lost_may_have_happened(
     assert "may still complete it" in caught.value.hint
 
 
-def test_offsets_that_a_worker_failed_to_modify_may_be_modified(serve: Serve) -> None:
+def test_reports_failed_offset_changes_as_uncertain(serve: Serve) -> None:
     reason = "Failed to modify offsets for source connector c"
     with pytest.raises(MaybeDoneError, match=reason):
         client(serve([(500, {"error_code": 500, "message": reason})])).patch_offsets("c", {}, {})
 
 
-def test_a_read_that_a_proxy_lost_is_no_write(serve: Serve) -> None:
+def test_read_lost_by_a_proxy_is_not_a_write(serve: Serve) -> None:
     with pytest.raises(UnreachableError, match="HTTP 502"):
         client(serve([(502, b"")])).config("c")
 
 
 @pytest.mark.parametrize("answered", [(504, b""), TIMED_OUT[0]], ids=["proxy", "worker"])
-def test_a_validation_writes_nothing(serve: Serve, answered: tuple[int, object]) -> None:
+def test_validation_is_not_a_write(serve: Serve, answered: tuple[int, object]) -> None:
     """It is a PUT, but there is nothing that could have happened."""
     with pytest.raises(RejectedError) as caught:
         client(serve([answered])).validate("c", {"connector.class": "x.Y"})
     assert not isinstance(caught.value, MaybeDoneError)
 
 
-def test_a_worker_that_hangs_is_not_waited_for_long(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan reads only, and a person waits for it; a write has to outlast the worker's own 90 s."""
     assert rest.READ_TIMEOUT_S <= 15
     assert rest.WRITE_TIMEOUT_S > 90
@@ -311,7 +309,7 @@ def silent_port() -> Iterator[int]:
     ],
     ids=["none", "basic", "bearer"],
 )
-def test_refused_credentials_are_named_by_kind(serve: Serve, credentials: dict[str, Any], said: str) -> None:
+def test_reports_the_kind_of_rejected_credentials(serve: Serve, credentials: dict[str, Any], said: str) -> None:
     server = serve([(401, b"<html>who are you</html>")])
     with pytest.raises(UnreachableError) as caught:
         ConnectClient(HttpService(url=server.url, **credentials)).config("c")
@@ -320,14 +318,14 @@ def test_refused_credentials_are_named_by_kind(serve: Serve, credentials: dict[s
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_request_without_permission_is_rejected(serve: Serve) -> None:
+def test_reports_missing_permissions(serve: Serve) -> None:
     with pytest.raises(RejectedError, match=r"Forbidden \(HTTP 403\)") as caught:
         client(serve([(403, b"")])).stop("c")
     assert "not authorized for this; set connect.username" in caught.value.hint
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed(serve: Serve, status: int) -> None:
+def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
     """A redirected PUT becomes a GET, and its answer would pass for success."""
     server = serve([(status, b""), (200, {})])
     with pytest.raises(UnreachableError, match="PUT /connectors/c/config: redirected to another address"):

@@ -56,7 +56,7 @@ def writes(server: ScriptedServer) -> list[Request]:
     return [request for request in server.seen if request.method != "GET"]
 
 
-def test_the_last_good_config_is_put_back_while_the_connector_is_stopped(serve: Serve) -> None:
+def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     server = serve([DONE, FAILED, STOPPED, (200, {}), DONE, STOPPED, RUNS])
     said: list[str] = []
     error = ended(server, GOOD, said)
@@ -70,7 +70,7 @@ def test_the_last_good_config_is_put_back_while_the_connector_is_stopped(serve: 
     assert said == [f"connector c FAILED: x.Y: no; roll back to the last working config ({mark})"]
 
 
-def test_when_the_last_good_config_fails_too_both_causes_are_told(serve: Serve) -> None:
+def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
     server = serve([DONE, STOPPED, (200, {}), DONE, FAILED])
     error = ended(server, GOOD)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
@@ -90,7 +90,7 @@ def test_when_the_last_good_config_fails_too_both_causes_are_told(serve: Serve) 
     ],
     ids=["first config", "recovered since", "prefix", "slot", "host", "port", "database"],
 )
-def test_without_a_way_back_the_connector_is_stopped(serve: Serve, last_good: dict[str, str] | None, why: str) -> None:
+def test_stops_the_connector_without_a_working_config(serve: Serve, last_good: dict[str, str] | None, why: str) -> None:
     server = serve([DONE, STOPPED])
     assert ended(server, last_good).message == f"connector c FAILED: x.Y: no; {why}, so the connector is left STOPPED"
     assert writes(server) == [STOP]
@@ -103,7 +103,7 @@ def test_without_a_way_back_the_connector_is_stopped(serve: Serve, last_good: di
         ("stopped", [STOPPED], [], "connector STOPPED"),
     ],
 )
-def test_the_last_good_config_ends_in_the_declared_state(
+def test_rollback_ends_in_the_declared_state(
     serve: Serve, state: State, script: list[Answer], move: list[Request], ending: str
 ) -> None:
     server = serve([DONE, STOPPED, (200, {}), *script])
@@ -111,19 +111,19 @@ def test_the_last_good_config_ends_in_the_declared_state(
     assert writes(server) == [STOP, PUT, *move]
 
 
-def test_another_login_is_no_other_position(serve: Serve) -> None:
+def test_changed_login_keeps_the_offset(serve: Serve) -> None:
     good = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
     assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), good).message.endswith("connector RUNNING")
 
 
-def test_what_failed_under_the_last_good_config_is_not_touched(serve: Serve) -> None:
+def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:
     """The cause is elsewhere: writing the same config again fixes nothing."""
     server = serve([DONE])
     assert ended(server, NEW) is FAILURE
     assert server.seen == []
 
 
-def test_no_secret_of_a_config_is_told(serve: Serve) -> None:
+def test_reports_no_secret_of_a_config(serve: Serve) -> None:
     good = written({"a": "1", "database.password": "s3cret", EPOCH_KEY: "2"})
     said: list[str] = []
     error = ended(serve([DONE, STOPPED, (200, {}), DONE, FAILED]), good, said)
@@ -151,7 +151,7 @@ PAUSED = status("PAUSED", "PAUSED")
         ("stopped", [RUNS, status("STOPPED", "RUNNING"), STOPPED], False),
     ],
 )
-def test_each_state_is_waited_for(serve: Serve, state: State, script: Script, proven: bool) -> None:
+def test_waits_for_each_state(serve: Serve, state: State, script: Script, proven: bool) -> None:
     """Only a config that ran is one to go back to."""
     server = serve(script)
     assert settled(server, state) is proven
@@ -159,26 +159,26 @@ def test_each_state_is_waited_for(serve: Serve, state: State, script: Script, pr
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_a_failure_is_none_of_the_states(serve: Serve, state: State) -> None:
+def test_failure_is_not_a_settled_state(serve: Serve, state: State) -> None:
     with pytest.raises(FailedError, match="publication does not exist"):
         settled(serve([status("RUNNING" if state == "running" else "PAUSED", "FAILED")]), state)
 
 
-def test_running_counts_once_the_window_has_passed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_is_settled_after_the_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     began = time.monotonic()
     assert settled(serve([RUNS]), "running", 0.4)
     assert time.monotonic() - began >= 0.4
 
 
-def test_a_break_starts_the_window_again(serve: Serve) -> None:
+def test_interruption_restarts_the_window(serve: Serve) -> None:
     """Eleven polls are RUNNING, but never eight in succession."""
     script = [RUNS] * 5 + [status("RUNNING", "RESTARTING")] + [RUNS] * 6 + [FAILED]
     with pytest.raises(FailedError):
         settled(serve(script), "running", 8 * LOOK_S)
 
 
-def test_the_window_comes_on_top_of_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window may be longer than the time that the connector has to come up."""
     monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     running, stopped = (ConnectClient(HttpService(url=serve([answer]).url)) for answer in (RUNS, STOPPED))

@@ -52,14 +52,14 @@ STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
         (None, SEEDED, False),
     ],
 )
-def test_a_connector_that_never_ran_is_started(
+def test_starts_a_connector_that_never_ran(
     status: ConnectorStatus | None, offsets: list[dict[str, Any]], expected: bool
 ) -> None:
     changes = diff("c", {}, ActualConnector({}, status, offsets))
     assert ("start" in [change.kind for change in changes]) is expected
 
 
-def test_diff_creates_what_is_not_there() -> None:
+def test_diff_creates_missing_objects() -> None:
     assert diff("c", DESIRED, ActualConnector(None, None, [])) == [
         Change("connect", "connector", "c", "create", "reads the slot, writes the topics")
     ]
@@ -140,7 +140,7 @@ def test_diff(
         ("stopped", None, MOVED, []),
     ],
 )
-def test_the_declared_state_decides(
+def test_applies_the_declared_state(
     state: State, status: ConnectorStatus | None, offsets: list[dict[str, Any]], planned: list[tuple[str, str, str]]
 ) -> None:
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, offsets), state=state)
@@ -148,7 +148,7 @@ def test_the_declared_state_decides(
     assert all(change.reason for change in changes)
 
 
-def test_a_connector_that_is_created_halted_says_so() -> None:
+def test_creation_in_another_state_is_described() -> None:
     changes = diff("c", DESIRED, ActualConnector(None, None, []), state="stopped")
     assert [(change.object, change.action, change.after) for change in changes] == [
         ("connector c", "create", "left STOPPED")
@@ -159,7 +159,7 @@ def test_a_connector_that_is_created_halted_says_so() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
-def test_the_number_of_calls_does_not_grow_with_the_cluster(serve: Serve, count: int) -> None:
+def test_number_of_calls_is_independent_of_cluster_size(serve: Serve, count: int) -> None:
     body = {f"c{number}": {"info": {"config": {"a": "1"}}, "status": STATUS} for number in range(count)}
     server = serve([(200, {**body, "c": {"info": {"config": DESIRED}, "status": STATUS}}), (200, {"offsets": MOVED})])
     found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
@@ -173,14 +173,14 @@ def test_the_number_of_calls_does_not_grow_with_the_cluster(serve: Serve, count:
     assert len(found.others) == count
 
 
-def test_a_connector_without_a_status_is_not_taken_for_absent(serve: Serve) -> None:
+def test_connector_without_a_status_exists(serve: Serve) -> None:
     """The listing leaves it out right after it was made: to create it again would be refused."""
     server = serve([(200, {}), (200, DESIRED), (200, {"offsets": []})])
     found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
     assert found == ActualConnector(DESIRED, None, [], {})
 
 
-def test_a_connector_that_is_not_there(serve: Serve) -> None:
+def test_reports_a_missing_connector(serve: Serve) -> None:
     server = serve([(200, {}), (404, {"error_code": 404, "message": "Connector c not found"})])
     assert read_actual(ConnectClient(HttpService(url=server.url)), "c") == ActualConnector(None, None, [], {})
 
@@ -193,11 +193,11 @@ def test_a_connector_that_is_not_there(serve: Serve) -> None:
         ([], [PLUGIN, ROUTER]),
     ],
 )
-def test_missing_plugins(installed: list[str], missing: list[str]) -> None:
+def test_reports_missing_plugins(installed: list[str], missing: list[str]) -> None:
     assert missing_plugins(DESIRED, installed) == missing
 
 
-def test_every_transform_of_a_chain_must_be_installed() -> None:
+def test_requires_every_transform_of_a_chain() -> None:
     chain = {"connector.class": PLUGIN, "transforms.a.type": "A", "transforms.b.type": "B$Value"}
     assert missing_plugins({**chain, "transforms.a.type.name": "x"}, [PLUGIN]) == ["A", "B$Value"]
 
@@ -220,13 +220,13 @@ def test_every_transform_of_a_chain_must_be_installed() -> None:
         ("database.type", False),
     ],
 )
-def test_which_keys_name_a_class(key: str, named: bool) -> None:
+def test_detects_keys_that_name_a_class(key: str, named: bool) -> None:
     """A converter that is not there fails the task only after the connector was made."""
     assert missing_plugins({key: "x.Y"}, ["other"]) == (["x.Y"] if named else [])
     assert missing_plugins({key: "x.Y"}, ["x.Y"]) == []
 
 
-def test_a_class_that_several_keys_name_is_missing_once() -> None:
+def test_reports_a_missing_class_once() -> None:
     config = {"key.converter": "S", "header.converter": "S", "value.converter": "B"}
     assert missing_plugins(config, []) == ["B", "S"]
 
@@ -241,9 +241,7 @@ def test_a_class_that_several_keys_name_is_missing_once() -> None:
         (RUNNING, "recover", ["offsets c", "start c"]),
     ],
 )
-def test_what_an_interrupted_apply_began_is_finished(
-    status: ConnectorStatus, unfinished: str | None, planned: list[str]
-) -> None:
+def test_completes_an_interrupted_apply(status: ConnectorStatus, unfinished: str | None, planned: list[str]) -> None:
     """A connector stopped by hand is shown as stopped; one that an apply stopped is started again."""
     own = [{"partition": {"server": "library"}, "offset": {"lsn": 9, "txId": 1}}]
     changes = diff("c", DESIRED, ActualConnector(DESIRED, status, own), unfinished)

@@ -37,7 +37,7 @@ def offset(**values: object) -> list[dict[str, Any]]:
         (offset(lsn=5), 6),
     ],
 )
-def test_a_position_that_the_server_has_reached_passes(
+def test_accepts_an_offset_that_the_server_has_reached(
     lock: Lock, offsets: list[dict[str, Any]], wal_position: int
 ) -> None:
     refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, wal_position)
@@ -47,14 +47,14 @@ def test_a_position_that_the_server_has_reached_passes(
     ("offsets", "ahead"),
     [(offset(lsn=6), 6), (offset(lsn=5) + offset(lsn=2**50), 2**50), (NULL + offset(lsn=7), 7)],
 )
-def test_a_position_ahead_of_the_server_is_refused(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
+def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[str, Any]], ahead: int) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, the server only at 5: ")
     assert caught.value.hint == RECOVER
 
 
-def test_a_slot_at_the_last_commit_is_not_beyond_an_event_of_a_concurrent_transaction() -> None:
+def test_accepts_a_slot_at_the_last_commit_of_concurrent_transactions() -> None:
     """The event's own lsn is older than the commit that was confirmed before it."""
     actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
     refuse_advanced_slot("c", "s", stored_lsn(actual), 1608)
@@ -62,7 +62,7 @@ def test_a_slot_at_the_last_commit_is_not_beyond_an_event_of_a_concurrent_transa
         refuse_advanced_slot("c", "s", stored_lsn(actual), 1609)
 
 
-def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
+def test_ignores_an_offset_of_an_earlier_prefix(lock: Lock) -> None:
     offsets = [{"partition": {"server": "before"}, "offset": {"lsn": 9}}, *offset(lsn=5)]
     assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "library"}, RUNNING, offsets)) == 5
     assert stored_lsn(ActualConnector({**DESIRED, "topic.prefix": "new"}, RUNNING, offsets)) == 0
@@ -70,14 +70,14 @@ def test_a_position_under_an_earlier_prefix_is_none(lock: Lock) -> None:
 
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
-def test_a_position_ahead_is_refused_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
+def test_rejects_an_offset_ahead_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
     """Somebody will resume it."""
     with pytest.raises(RefusedError, match="offset of connector 'c' is at 9"):
         refuse_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
-def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock: bool) -> None:
+def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> None:
     found = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
@@ -96,7 +96,7 @@ def test_a_position_of_a_slot_that_nobody_knows_is_refused(lock: Lock, has_lock:
     ],
     ids=["no connector", "no offset", "no offset any more", "first epoch"],
 )
-def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
+def test_requires_no_lock_file_without_an_offset(actual: ActualConnector) -> None:
     refuse_offset("c", actual, None, 9)
 
 
@@ -113,9 +113,7 @@ def test_without_a_position_no_lock_is_needed(actual: ActualConnector) -> None:
         (None, 1, False),
     ],
 )
-def test_a_live_epoch_above_the_locks_is_refused(
-    lock: Lock, live: str | None, locked: int | None, refused: bool
-) -> None:
+def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, locked: int | None, refused: bool) -> None:
     config = {**DESIRED, EPOCH_KEY: live} if live else DESIRED
     found = lock.model_copy(update={"source_epoch": locked}) if locked else None
     actual = ActualConnector(config, STOPPED, [])
@@ -128,7 +126,7 @@ def test_a_live_epoch_above_the_locks_is_refused(
     assert caught.value.hint == "restore the lock file from version control"
 
 
-def test_a_raised_epoch_must_be_above_the_live_one(lock: Lock) -> None:
+def test_rejects_a_new_epoch_not_above_the_actual_one(lock: Lock) -> None:
     """A lock file that is one behind would raise the epoch to what is written already."""
     actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
     refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)

@@ -52,7 +52,7 @@ TOLERANCE = (
         ((TOLERANCE,), "org.apache.kafka.connect.errors.DataException: Invalid JSON for record: …"),
     ],
 )
-def test_root_cause(traces: tuple[str, ...], cause: str) -> None:
+def test_returns_the_root_cause(traces: tuple[str, ...], cause: str) -> None:
     assert root_cause(traces) == cause
 
 
@@ -68,18 +68,18 @@ def test_root_cause(traces: tuple[str, ...], cause: str) -> None:
         'x.DataException: not valid: {\n  "a": "s3cret"}',
     ],
 )
-def test_no_row_is_shown(message: str) -> None:
+def test_removes_row_contents(message: str) -> None:
     for trace in (message, f"{message}\n\tat x", f"java.X: y\n\tat x\nCaused by: {message}\n\tat x"):
         found = root_cause((trace,))
         assert "s3cret" not in found
         assert found.startswith(message[:20])
 
 
-def test_placeholders_are_no_rows() -> None:
+def test_keeps_placeholders() -> None:
     assert root_cause(("x.Y: cannot resolve ${env:NAME} in it",)) == "x.Y: cannot resolve ${env:NAME} in it"
 
 
-def test_a_long_message_is_cut() -> None:
+def test_truncates_a_long_message() -> None:
     found = root_cause(("x.Y: " + "a" * 5000,))
     assert len(found) == MAX_CHARACTERS + 1
     assert found.endswith("…")

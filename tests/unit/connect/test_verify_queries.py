@@ -27,7 +27,7 @@ VALIDATED = {
 }
 
 
-def test_what_the_worker_makes_of_a_config(serve: Serve) -> None:
+def test_reads_the_validated_config(serve: Serve) -> None:
     server = serve([(200, VALIDATED)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
         found = client.validate("c", DESIRED)
@@ -38,7 +38,7 @@ def test_what_the_worker_makes_of_a_config(serve: Serve) -> None:
     assert server.seen[0].body == {"name": "c", **DESIRED}
 
 
-def test_one_request_for_all_connectors(serve: Serve) -> None:
+def test_sends_one_request_for_all_connectors(serve: Serve) -> None:
     """Also against 200 of them; one that is being deleted has no info any more."""
     answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
     server = serve([(200, answer)])
@@ -48,7 +48,7 @@ def test_one_request_for_all_connectors(serve: Serve) -> None:
     assert [request.path for request in server.seen] == ["/connectors?expand=info&expand=status"]
 
 
-def test_everything_in_a_known_number_of_requests(serve: Serve) -> None:
+def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
     config = {"name": "c", **DESIRED, "database.password": "********", "slot.name": "s"}
     other = {"info": {"config": {"connector.class": PLUGIN, "slot.name": "s", "topic.prefix": "t"}}, "status": STATUS}
     script = [
@@ -71,7 +71,7 @@ def test_everything_in_a_known_number_of_requests(serve: Serve) -> None:
     assert sent["slot.name"] == "s"
 
 
-def test_each_worker_is_asked(serve: Serve, free_port: int) -> None:
+def test_queries_each_worker(serve: Serve, free_port: int) -> None:
     """The REST API answers for one worker only."""
     worker = serve([(200, PLUGINS)])
     missing = f"http://127.0.0.1:{free_port}"

@@ -47,11 +47,11 @@ def properties(repository: Path, **environ: str) -> str:
         ("KAFKA_BASE64", "c2VjcmV0cw=", "base64=c2VjcmV0cw="),
     ],
 )
-def test_a_variable_becomes_a_property(repository: Path, name: str, value: str, line: str) -> None:
+def test_converts_a_variable_to_a_property(repository: Path, name: str, value: str, line: str) -> None:
     assert properties(repository, **{name: value}) == line + "\n"
 
 
-def test_what_is_for_the_jvm_or_another_program_is_left_out(repository: Path) -> None:
+def test_ignores_variables_of_other_programs(repository: Path) -> None:
     assert properties(repository, KAFKA_HEAP_OPTS="-Xmx1g", CONNECT_GROUP_ID="x", KAFKA_A="1") == "a=1\n"
 
 
@@ -64,7 +64,7 @@ def env_script(repository: Path, root: Path) -> Path:
     return root / "scripts" / "compose-env.sh"
 
 
-def test_profiles_change_their_lines_and_no_password(repository: Path, tmp_path: Path) -> None:
+def test_profiles_change_only_their_lines(repository: Path, tmp_path: Path) -> None:
     script = env_script(repository, tmp_path / "project")
     written = tmp_path / "project" / "compose" / ".env"
     found = []
@@ -98,7 +98,7 @@ TOGETHER = "error: the profiles secure and three-brokers cannot be combined"
         (["three-brokers", "secure"], TOGETHER),
     ],
 )
-def test_a_profile_that_cannot_be_is_refused(repository: Path, tmp_path: Path, profiles: list[str], error: str) -> None:
+def test_rejects_an_invalid_profile(repository: Path, tmp_path: Path, profiles: list[str], error: str) -> None:
     done = call(["sh", str(env_script(repository, tmp_path / "project")), *profiles], tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(error)
@@ -112,9 +112,7 @@ def test_a_profile_that_cannot_be_is_refused(repository: Path, tmp_path: Path, p
         ("abc", "error: compose/.env: REGISTRY_PORT=abc is not a port\n"),
     ],
 )
-def test_ports_that_cannot_be_are_told_before_anything_is_built(
-    repository: Path, tmp_path: Path, port: str, error: str
-) -> None:
+def test_reports_invalid_ports_before_building(repository: Path, tmp_path: Path, port: str, error: str) -> None:
     root = tmp_path / "project"
     script = env_script(repository, root)
     example = root / "compose" / ".env.example"
@@ -124,7 +122,7 @@ def test_ports_that_cannot_be_are_told_before_anything_is_built(
     assert done.stderr.splitlines(keepends=True)[1] == error
 
 
-def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repository: Path, tmp_path: Path) -> None:
+def test_writes_new_passwords_readable_by_the_owner_only(repository: Path, tmp_path: Path) -> None:
     example = repository / "compose" / ".env.example"
     seen = set()
     for name in ("one", "two"):
@@ -147,7 +145,7 @@ def test_passwords_of_the_env_file_are_fresh_and_only_its_owner_reads_them(repos
     assert len(seen) == 2 * (len(passwords) + 1)
 
 
-def test_without_an_engine_the_script_says_so_and_how_to_get_one(repository: Path, tmp_path: Path) -> None:
+def test_reports_a_missing_engine_with_installation_hint(repository: Path, tmp_path: Path) -> None:
     script = str(repository / "scripts" / "container-engine.sh")
     done = call(["sh", script, "status"], tmp_path, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
     assert done.returncode == 1

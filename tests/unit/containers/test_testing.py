@@ -12,25 +12,25 @@ from outbox_kit.testing.images import provide
 NOBODY = "tcp://127.0.0.1:1"
 
 
-def test_settings_as_variables() -> None:
+def test_passes_settings_as_variables() -> None:
     settings: dict[str, str | int | bool] = {"a.b": True, "c_d": 1, "e-f": "x"}
     assert environment_variables("KAFKA_", settings) == {"KAFKA_A_B": "true", "KAFKA_C__D": "1", "KAFKA_E___F": "x"}
 
 
-def test_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOBODY)
     with pytest.raises(StackError, match=r"^no container engine responds: ") as caught:
         provide("outbox-kit/kafka")
     assert caught.value.hint == "start Docker, or set DOCKER_HOST"
 
 
-def test_the_hint_is_seen_where_a_test_run_prints_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_text_contains_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOBODY)
     with pytest.raises(StackError) as caught, OutboxStack():
         pass
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
-def test_no_worker_is_refused() -> None:
+def test_rejects_zero_workers() -> None:
     with pytest.raises(ConfigurationError, match=r"^workers=0$"):
         OutboxStack(workers=0)

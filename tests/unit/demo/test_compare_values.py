@@ -75,7 +75,7 @@ def books(source: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Compariso
 
 
 @pytest.mark.parametrize("row", [target_row(), text_row(), text_row(tags=["x", ""], price=Decimal("1.5"), pages="12")])
-def test_equal_whatever_the_spelling(row: dict[str, Any]) -> None:
+def test_equal_values_in_different_notations_match(row: dict[str, Any]) -> None:
     result = books([source_row()], [row])
     assert result.match
     assert (result.source_rows, result.target_rows) == (1, 1)
@@ -113,30 +113,30 @@ def test_equal_whatever_the_spelling(row: dict[str, Any]) -> None:
         ("updated_at", "2024-05-06T05:08:09.123450"),
     ],
 )
-def test_one_column_differs(column: str, value: Any) -> None:
+def test_reports_one_different_column(column: str, value: Any) -> None:
     result = books([source_row()], [target_row(**{column: value})])
     assert not result.match
     assert result.different == (Different(str(UUID(int=1)), (column,)),)
 
 
 @given(value=st.none() | st.text() | st.integers() | st.floats() | st.lists(st.text()) | st.binary() | st.datetimes())
-def test_no_value_is_too_odd_to_compare(value: Any) -> None:
+def test_compares_any_value(value: Any) -> None:
     for column in canonical_forms(BOOK):
         result = books([source_row()], [target_row(**{column: value})])
         assert result.target_rows == 1
 
 
-def test_a_column_left_out_differs_even_from_null() -> None:
+def test_missing_column_differs_from_null() -> None:
     row = target_row()
     del row["subtitle"]
     assert books([source_row()], [row]).different[0].columns == ("subtitle",)
 
 
-def test_columns_beside_the_schema_are_left_alone() -> None:
+def test_ignores_columns_outside_the_schema() -> None:
     assert books([source_row(shelf="7")], [target_row(_x=1, retired_field="y")]).match
 
 
-def test_missing_unexpected_and_duplicated_rows() -> None:
+def test_reports_missing_unexpected_and_duplicate_rows() -> None:
     other = UUID(int=9)
     result = books(
         [source_row(), source_row(id=UUID(int=5))],
@@ -150,14 +150,14 @@ def test_missing_unexpected_and_duplicated_rows() -> None:
     assert result.summary() == "warehouse book: 2 rows, 1 missing, 1 unexpected, 1 duplicated"
 
 
-def test_only_the_first_keys_are_kept_and_all_are_counted() -> None:
+def test_lists_the_first_keys_and_counts_all() -> None:
     keys = sorted((uuid4() for _ in range(FIRST + 5)), key=str)
     result = books([source_row(id=key) for key in keys], [])
     assert result.missing_count == FIRST + 5
     assert result.missing == tuple(map(str, keys[:FIRST]))
 
 
-def test_values_are_nowhere_in_the_result() -> None:
+def test_result_contains_no_values() -> None:
     result = books([source_row(title="s3cr3t")], [target_row(title="s3cr3t too")])
     assert "s3cr3t" not in repr(result) + result.summary()
 
@@ -183,7 +183,7 @@ def test_arrays_as_json_text_are_equal(tags: list[str]) -> None:
 
 
 class TestSchemas:
-    def test_every_simple_type_has_a_form(self) -> None:
+    def test_supports_every_simple_type(self) -> None:
         fields = [
             {"name": "flag", "type": "boolean"},
             {"name": "ratio", "type": ["null", "double"]},
@@ -210,29 +210,29 @@ class TestSchemas:
             {"type": "array", "items": "bytes"},
         ],
     )
-    def test_other_types_are_refused(self, avro: Any) -> None:
+    def test_rejects_other_types(self, avro: Any) -> None:
         with pytest.raises(ConfigurationError, match="field x: unsupported Avro type"):
             canonical_forms({"fields": [{"name": "x", "type": avro}]})
 
 
 class TestJsonRows:
-    def test_lines_of_a_file(self, tmp_path: Path) -> None:
+    def test_reads_lines_of_a_file(self, tmp_path: Path) -> None:
         file = tmp_path / "rows.json"
         rows = [{"id": "1", "title": "a\u2028b\x85c\r"}, {"id": "2", "price": "1.50"}]
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows) + "\n", "utf-8")
         assert list(json_rows(file)) == rows
 
-    def test_all_parts_of_a_folder(self, tmp_path: Path) -> None:
+    def test_reads_all_files_of_a_folder(self, tmp_path: Path) -> None:
         for part in ("part-1.json", "part-0.json"):
             (tmp_path / part).write_text(f'{{"id": "{part}"}}\n', "utf-8")
         (tmp_path / "_SUCCESS").write_text("", "utf-8")
         assert [row["id"] for row in json_rows(tmp_path)] == ["part-0.json", "part-1.json"]
 
-    def test_numbers_with_a_point_stay_exact(self, tmp_path: Path) -> None:
+    def test_keeps_decimals_exact(self, tmp_path: Path) -> None:
         file = tmp_path / "rows.json"
         file.write_text('{"price": 9999999999.99}', "utf-8")
         assert list(json_rows(file)) == [{"price": Decimal("9999999999.99")}]
 
-    def test_nothing_exported_is_an_error_not_an_empty_table(self, tmp_path: Path) -> None:
+    def test_rejects_an_empty_export(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="no exported rows"):
             list(json_rows(tmp_path / "book"))

@@ -27,17 +27,17 @@ def report(*comparisons: Comparison) -> DemoReport:
     )
 
 
-def test_match_needs_every_comparison() -> None:
+def test_match_requires_every_comparison() -> None:
     assert report(EQUAL, EQUAL).match
     assert not report(EQUAL, UNEQUAL).match
 
 
-def test_nothing_compared_is_no_match() -> None:
+def test_empty_comparison_is_not_a_match() -> None:
     assert not report().match
     assert report().mismatches == ["no target was compared"]
 
 
-def test_what_does_not_match_is_told() -> None:
+def test_reports_mismatches() -> None:
     assert replace(report(EQUAL, UNEQUAL), dead_letters=7).mismatches == [
         UNEQUAL.summary(),
         "7 dead letters, expected 2",
@@ -45,7 +45,7 @@ def test_what_does_not_match_is_told() -> None:
 
 
 @pytest.mark.parametrize("found", [0, 1, 3])
-def test_match_needs_the_expected_dead_letters(found: int) -> None:
+def test_match_requires_the_expected_dead_letters(found: int) -> None:
     assert not replace(report(EQUAL), dead_letters=found).match
 
 
@@ -58,11 +58,11 @@ def test_match_needs_the_expected_dead_letters(found: int) -> None:
         replace(EQUAL, different_count=1),
     ],
 )
-def test_any_difference_is_no_match(comparison: Comparison) -> None:
+def test_any_difference_is_a_mismatch(comparison: Comparison) -> None:
     assert not comparison.match
 
 
-def test_dict_is_json_with_all_figures() -> None:
+def test_dict_contains_all_values_as_json() -> None:
     data = json.loads(json.dumps(report(EQUAL, UNEQUAL).to_dict()))
     assert data["match"] is False
     assert data["workload"]["transactions"] == 3000
@@ -74,12 +74,12 @@ def test_dict_is_json_with_all_figures() -> None:
     assert data["comparisons"][1]["different"] == [{"key": "k4", "columns": ["a", "b"]}]
 
 
-def test_an_empty_report_is_json_too() -> None:
+def test_empty_report_is_valid_json() -> None:
     assert json.loads(json.dumps(DemoReport().to_dict()))["workload"] is None
     assert DemoReport().tables() == []
 
 
-def test_tables_have_as_many_cells_as_heads() -> None:
+def test_tables_have_one_cell_per_header() -> None:
     tables = report(EQUAL, UNEQUAL).tables()
     assert [table.title for table in tables] == [
         "Written",
@@ -90,7 +90,7 @@ def test_tables_have_as_many_cells_as_heads() -> None:
     assert all(len(row) == len(table.heads) for table in tables for row in table.rows)
 
 
-def test_tables_say_what_was_found() -> None:
+def test_tables_list_differences() -> None:
     written, compared, differences, times = report(EQUAL, UNEQUAL).tables()
     assert ("transactions per second", "1,200") in written.rows
     assert ("dead letters (expected)", "2 (2)") in written.rows
@@ -105,11 +105,11 @@ def test_tables_say_what_was_found() -> None:
     assert times.rows == (("stack up", "12.3"), ("workload", "2.5"))
 
 
-def test_equal_tables_need_no_table_of_differences() -> None:
+def test_no_table_of_differences_for_equal_tables() -> None:
     assert [table.title for table in report(EQUAL).tables()] == ["Written", "Source and targets", "Time"]
 
 
-def test_steps_take_their_time_also_when_they_fail() -> None:
+def test_measures_failed_steps() -> None:
     result = DemoReport()
     with result.step("first"):
         pass

@@ -20,7 +20,7 @@ KEYS = st.integers(0, 9).map(lambda number: UUID(int=number))
 
 
 @given(st.lists(st.tuples(st.booleans(), KEYS), max_size=60))
-def test_ids_are_a_set(calls: list[tuple[bool, UUID]]) -> None:
+def test_ids_are_unique(calls: list[tuple[bool, UUID]]) -> None:
     ids, model = Ids([]), set[UUID]()
     for add, key in calls:
         (ids.add if add else ids.discard)(key)
@@ -32,7 +32,7 @@ def test_ids_are_a_set(calls: list[tuple[bool, UUID]]) -> None:
     assert drawn == model
 
 
-def test_chosen_ids_are_different_and_in_order() -> None:
+def test_chosen_ids_are_distinct_and_ordered() -> None:
     ids = Ids([uuid4() for _ in range(20)])
     for seed in range(50):
         chosen = ids.choose(Random(seed), 5)
@@ -40,12 +40,12 @@ def test_chosen_ids_are_different_and_in_order() -> None:
         assert chosen
 
 
-def test_nothing_to_choose() -> None:
+def test_chooses_nothing_without_ids() -> None:
     ids = Ids([])
     assert ids.choose(Random(0), 3) == ids.take(Random(0)) == []
 
 
-def test_an_id_is_taken_by_one_thread_only() -> None:
+def test_id_is_reserved_by_one_thread() -> None:
     ids = Ids([uuid4() for _ in range(2000)])
 
     def take_all(seed: int) -> list[UUID]:
@@ -75,11 +75,11 @@ def test_samples_fit_the_columns(seed: int) -> None:
         text.encode()
 
 
-def test_samples_are_repeatable() -> None:
+def test_samples_are_deterministic() -> None:
     assert samples.book(Random(5)) == samples.book(Random(5))
 
 
-def test_every_awkward_text_and_price_turns_up() -> None:
+def test_samples_include_every_edge_case() -> None:
     rng = Random(1)
     books = [samples.book(rng) for _ in range(3000)]
     assert {book["title"] for book in books} >= set(samples.TEXTS)

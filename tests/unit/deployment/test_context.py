@@ -24,7 +24,7 @@ def connected_to(listening: socket.socket) -> bool:
     return True
 
 
-def test_the_lock_file_goes_by_pipeline_and_environment(deployed: Deployed, tmp_path: Path, lock: Lock) -> None:
+def test_lock_file_is_named_by_pipeline_and_environment(deployed: Deployed, tmp_path: Path, lock: Lock) -> None:
     deployment = deployed()
     assert deployment.lock_file == tmp_path / "library.fixed.lock.json"
     assert deployment.lock() is None
@@ -36,7 +36,7 @@ def test_a_new_lock(deployed: Deployed) -> None:
     assert deployed().new_lock() == Lock(pipeline="library", environment="fixed")
 
 
-def test_render_follows_the_lock(deployed: Deployed, lock: Lock) -> None:
+def test_render_uses_the_lock_file(deployed: Deployed, lock: Lock) -> None:
     key = "transforms.outbox.aggregate.author.schema.1.id"
     assert deployed().render(None)[key] == UNKNOWN
     assert deployed().render(lock)[key] == "3"
@@ -60,14 +60,14 @@ def test_reading_files_and_rendering_opens_no_connection(
             assert not connected_to(listening)
 
 
-def test_no_secret_in_the_text_form(deployed: Deployed) -> None:
+def test_repr_contains_no_secret(deployed: Deployed) -> None:
     kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"sasl.password": "s3cret"})
     text = repr(deployed(kafka=kafka))
     assert "owner-secret" not in text
     assert "s3cret" not in text
 
 
-def test_a_deployment_needs_no_password_of_the_targets(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_require_passwords_of_targets(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ADMIN", "KAFKA", "REGISTRY"):
         monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
     monkeypatch.delenv("OUTBOX_WAREHOUSE_PASSWORD", raising=False)

@@ -50,7 +50,7 @@ def writes(server: ScriptedServer) -> list[Request]:
     ],
     ids=["at the server", "at the slot", "beyond the server", "before the slot", "recovering", "first config"],
 )
-def test_the_offset_of_a_deleted_connector_is_used_only_if_it_fits(
+def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
@@ -72,7 +72,7 @@ def test_the_offset_of_a_deleted_connector_is_used_only_if_it_fits(
     assert connect.offsets[NAME] == expected
 
 
-def test_a_start_after_an_interruption_is_rolled_back_too(
+def test_rolls_back_a_start_after_an_interruption(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted between writing a config that fails and the resume: only the start is left to do."""
@@ -88,7 +88,7 @@ def test_a_start_after_an_interruption_is_rolled_back_too(
     assert (connect.configs[NAME], connect.states[NAME]) == (good, "RUNNING")
 
 
-def test_recovery_of_the_connector_step_by_step(
+def test_connector_recovery_steps(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped before the slot is read, its offsets deleted before it gets new ones, started last."""
@@ -120,7 +120,7 @@ def test_recovery_of_the_connector_step_by_step(
     assert [change.kind for change in changes] == ["offsets", "connector", "start"]
 
 
-def test_a_recovery_is_recorded_before_any_change(
+def test_records_a_recovery_before_any_change(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails at its first step: resume is refused from then on, and a plain apply stops the connector again."""

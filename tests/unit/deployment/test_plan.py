@@ -30,7 +30,7 @@ from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.rules import Status
 
 
-def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
     """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
     given(DEPLOYED)
     deployed().write_lock(lock)
@@ -54,7 +54,7 @@ def test_plan_goes_by_the_schemas_of_the_registry(serve: Serve, deployed: Deploy
         ("outbox-postgres-eventrouter", STOPPED, ["state library-outbox"]),
     ],
 )
-def test_a_new_schema_changes_a_connector_that_has_schemas(
+def test_new_schema_changes_a_connector_with_schemas(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
@@ -76,7 +76,7 @@ def test_a_new_schema_changes_a_connector_that_has_schemas(
     assert [change.object for change in plan_connect(changed, lock, new, DEPLOYED)] == planned
 
 
-def test_the_files_rules_are_kept_before_anything_is_asked(serve: Serve, deployed: Deployed) -> None:
+def test_rejects_invalid_files_before_any_connection(serve: Serve, deployed: Deployed) -> None:
     connect, registry = serve([]), serve([])
     deployment = deployed(connect=service(connect), registry=service(registry))
     deployment.pipeline.connector.overrides["snapshot.mode"] = "initial"
@@ -85,7 +85,7 @@ def test_the_files_rules_are_kept_before_anything_is_asked(serve: Serve, deploye
     assert (connect.seen, registry.seen) == ([], [])
 
 
-def test_who_plans_need_not_hold_what_only_jobs_use(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_does_not_require_secrets_of_jobs(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a variable that a target cannot do without, the section is empty, though the file has it."""
     for name in ("ADMIN", "KAFKA", "REGISTRY"):
         monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
@@ -100,7 +100,7 @@ def test_who_plans_need_not_hold_what_only_jobs_use(workspace: Path, monkeypatch
     assert [check.id for check in checks if check.status is Status.FAIL] == []
 
 
-def test_plan_of_what_is_deployed_is_empty(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
     given(DEPLOYED)
     deployed().write_lock(lock)
     registry = serve(registered(lock))
@@ -120,7 +120,7 @@ def test_plan_of_what_is_deployed_is_empty(serve: Serve, deployed: Deployed, loc
     ],
     ids=["promoted", "another database", "slot gone"],
 )
-def test_what_plan_refuses_it_accepts_with_recover(
+def test_plan_with_recover_accepts_a_lost_slot(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
@@ -151,7 +151,7 @@ def test_what_plan_refuses_it_accepts_with_recover(
         ({"slot": replace(SLOT, wal_status="lost")}, "is lost"),
     ],
 )
-def test_recover_does_not_accept_what_cannot_deliver(
+def test_recover_rejects_objects_that_cannot_deliver(
     deployed: Deployed, lock: Lock, given: Given, changes: dict[str, Any], message: str
 ) -> None:
     given(replace(DEPLOYED, **changes))

@@ -47,13 +47,13 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
         ({"environment": "production"}, "the plan is for 'library' in 'local'"),
     ],
 )
-def test_a_stale_plan_is_refused_with_its_first_difference(now: dict[str, Any], message: str) -> None:
+def test_rejects_a_stale_plan_with_its_first_difference(now: dict[str, Any], message: str) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_stale_plan(HERE, replace(HERE, **now))
     assert caught.value.message == f"the state changed since the plan was made: {message}"
 
 
-def test_a_plan_of_the_same_state_is_accepted() -> None:
+def test_accepts_a_plan_of_the_same_state() -> None:
     refuse_stale_plan(SHOWN, replace(SHOWN, cluster_id="c", config={"a": "b"}))
 
 
@@ -62,17 +62,17 @@ def with_new_book(lock: Lock) -> Lock:
     return lock.model_copy(update={"schemas": {**lock.schemas, "book": [new, *lock.schemas["book"]]}})
 
 
-def test_the_planned_version_is_what_was_registered(lock: Lock) -> None:
+def test_accepts_the_registered_planned_version(lock: Lock) -> None:
     refuse_unplanned_schemas(replace(PLAN, schemas=lock.schemas), with_new_book(lock))
 
 
-def test_a_version_that_nobody_planned_is_refused(lock: Lock) -> None:
+def test_rejects_an_unplanned_version(lock: Lock) -> None:
     plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
     with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, planned were 1 \(id 7\)"):
         refuse_unplanned_schemas(plan, with_new_book(lock))
 
 
-def test_a_template_that_was_edited_in_between_is_refused(deployed: Deployed, lock: Lock) -> None:
+def test_rejects_an_edited_template(deployed: Deployed, lock: Lock) -> None:
     config = deployed().render_without_schemas(lock)
     refuse_unplanned_config(deployed(), replace(PLAN, config=config), with_new_book(lock))
     edited = {**config, "poll.interval.ms": "7"}
@@ -80,7 +80,7 @@ def test_a_template_that_was_edited_in_between_is_refused(deployed: Deployed, lo
         refuse_unplanned_config(deployed(), replace(PLAN, config=edited), lock)
 
 
-def test_keys_of_new_schemas_are_no_difference() -> None:
+def test_ignores_keys_of_new_schemas() -> None:
     now = replace(CONNECTOR, after="changed: transforms.outbox.aggregate.book.schema.2.id")
     refuse_unplanned_changes(PLAN, [now])
     with pytest.raises(RefusedError, match="planned were update connector library-outbox"):
@@ -88,7 +88,7 @@ def test_keys_of_new_schemas_are_no_difference() -> None:
 
 
 @pytest.mark.parametrize("now", [[], [CONNECTOR, Change("connect", "start", "library-outbox", "create", "why")]])
-def test_other_pending_changes_of_the_connector_are_refused(now: list[Change]) -> None:
+def test_rejects_other_pending_changes_of_the_connector(now: list[Change]) -> None:
     with pytest.raises(RefusedError, match="since the plan was made: pending changes of the connector") as caught:
         refuse_unplanned_changes(PLAN, now)
     assert "the connector was not changed" in caught.value.hint

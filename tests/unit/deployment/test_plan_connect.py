@@ -40,13 +40,13 @@ def test_plan_of_a_new_connector(serve: Serve, deployed: Deployed, lock: Lock) -
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
 
 
-def test_plan_of_a_connector_that_is_as_rendered(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+def test_plan_of_an_unchanged_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     config = deployed().render(lock)
     server = serve([listing({**config, "name": "library-outbox"}, STATUS), (200, OFFSETS)])
     assert plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED) == []
 
 
-def test_plan_says_that_a_new_schema_changes_the_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     """Its id is not known yet, so the rendered config shows no difference."""
     config = deployed().render(lock)
     server = serve([listing(config, STATUS), (200, OFFSETS)])
@@ -58,14 +58,14 @@ def test_plan_says_that_a_new_schema_changes_the_connector(serve: Serve, deploye
 
 
 @pytest.mark.parametrize("missing", [entry["class"] for entry in PLUGINS])
-def test_plan_refuses_what_the_worker_cannot_load(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
+def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
     server = serve([NOBODY, NO_CONNECTOR, (200, [entry for entry in PLUGINS if entry["class"] != missing])])
     with pytest.raises(RefusedError, match=rf"lacks plugin {re.escape(missing)}$"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
 @pytest.mark.parametrize("state", [STATUS, STOPPED], ids=["running", "stopped"])
-def test_plan_refuses_a_connector_ahead_of_the_server(
+def test_plan_rejects_a_connector_ahead_of_the_server(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, state: object
 ) -> None:
     """Also after a second look at the server: on a busy outbox both have moved in between."""
@@ -83,7 +83,7 @@ FAILED = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED"}]}
     [(STOPPED, {}, False), (FAILED, {"poll.interval.ms": "7"}, False), (FAILED, {}, True)],
     ids=["to be started", "to be restarted", "restarted for a schema"],
 )
-def test_plan_refuses_to_start_a_connector_that_its_slot_has_passed(
+def test_plan_rejects_starting_a_connector_behind_its_slot(
     serve: Serve, deployed: Deployed, lock: Lock, state: object, edit: dict[str, str], new_schema: bool
 ) -> None:
     """Advanced by hand, or read by somebody else: PostgreSQL would serve from the slot's position, without a word."""
@@ -98,7 +98,9 @@ def test_plan_refuses_to_start_a_connector_that_its_slot_has_passed(
 
 
 @pytest.mark.parametrize("state", [STATUS, STOPPED], ids=["nothing to do", "left stopped"])
-def test_a_connector_that_is_not_started_may_lag(serve: Serve, deployed: Deployed, lock: Lock, state: object) -> None:
+def test_accepts_a_lagging_connector_that_is_not_started(
+    serve: Serve, deployed: Deployed, lock: Lock, state: object
+) -> None:
     """What is left alone, apply does not judge: that is verify's and status's word."""
     deployment = deployed()
     halted = deployment.environment.connector.model_copy(update={"state": "stopped" if state is STOPPED else "running"})
@@ -108,7 +110,7 @@ def test_a_connector_that_is_not_started_may_lag(serve: Serve, deployed: Deploye
     assert plan_connect(found, lock, [], DEPLOYED) == []
 
 
-def test_a_pair_that_moves_is_no_slot_that_passed(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+def test_concurrent_progress_is_not_a_slot_ahead(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
     """On a busy outbox the server is looked at again: the slot of that look is younger than the position."""
     assert DEPLOYED.slot is not None
     early = replace(DEPLOYED, wal_position=CONFIRMED - 1)
@@ -119,7 +121,7 @@ def test_a_pair_that_moves_is_no_slot_that_passed(serve: Serve, deployed: Deploy
     assert [change.object for change in changes] == ["connector library-outbox"]
 
 
-def test_plan_refuses_a_lock_file_that_is_behind(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+def test_plan_rejects_an_outdated_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
     server = serve([listing(live, STATUS), (200, OFFSETS)])
@@ -127,7 +129,7 @@ def test_plan_refuses_a_lock_file_that_is_behind(serve: Serve, deployed: Deploye
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
-def test_plan_refuses_a_connector_without_a_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+def test_plan_rejects_a_connector_without_a_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     first = deployed().render(lock.model_copy(update={"source_epoch": 1}))
     server = serve([listing(first, STATUS), (200, OFFSETS)])
     with pytest.raises(RefusedError, match="the lock file does not contain its slot"):
@@ -141,7 +143,7 @@ def test_lock_for_is_the_lock_file(deployed: Deployed, lock: Lock) -> None:
     assert lock_for(deployment, recover=False) == lock
 
 
-def test_lock_for_recovery_raises_the_epoch_and_forgets_the_source(deployed: Deployed, lock: Lock) -> None:
+def test_lock_for_recovery_increments_the_epoch_and_clears_the_source(deployed: Deployed, lock: Lock) -> None:
     deployment = deployed()
     deployment.write_lock(lock)
     found = lock_for(deployment, recover=True)
@@ -178,7 +180,7 @@ def test_plan_with_recover_lists_the_offsets(
     assert {request.method for request in server.seen} == {"GET"}
 
 
-def test_plan_with_recover_of_a_connector_that_is_not_there(serve: Serve, deployed: Deployed, lock: Lock) -> None:
+def test_plan_with_recover_of_a_missing_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     server = serve([NOBODY, NO_CONNECTOR, (200, PLUGINS)])
     changes = plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED, recover=True)
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
@@ -192,7 +194,7 @@ def test_plan_with_recover_of_a_connector_that_is_not_there(serve: Serve, deploy
         ({"config": {"a": "1"}, "unfinished": "recover"}, True),
     ],
 )
-def test_a_connector_starts_at_the_slots_present_lsn(
+def test_starts_a_connector_at_the_current_lsn_of_the_slot(
     deployed: Deployed, lock: Lock, update: dict[str, object], ignored: bool
 ) -> None:
     database = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=77))
@@ -200,7 +202,7 @@ def test_a_connector_starts_at_the_slots_present_lsn(
     assert start == Start("library", 77, DEPLOYED.wal_position, ignored)
 
 
-def test_a_connector_does_not_start_without_a_slot(deployed: Deployed, lock: Lock) -> None:
+def test_does_not_start_a_connector_without_a_slot(deployed: Deployed, lock: Lock) -> None:
     with pytest.raises(ValueError, match="requires a slot"):
         connector_start(deployed(), lock, replace(DEPLOYED, slot=None))
 
@@ -213,5 +215,5 @@ def test_a_connector_does_not_start_without_a_slot(deployed: Deployed, lock: Loc
         (Change("postgres", "table", "x", "create", "why"), False),
     ],
 )
-def test_recreating_a_slot_or_publication_is_dangerous(change: Change, dangerous: bool) -> None:
+def test_reports_recreating_a_slot_or_publication_as_dangerous(change: Change, dangerous: bool) -> None:
     assert bool(plan.recreated(change).danger) is dangerous

@@ -18,7 +18,7 @@ CHANGES = (
 )
 
 
-def test_a_plan_survives_its_json_form(tmp_path: Path) -> None:
+def test_plan_json_round_trip(tmp_path: Path) -> None:
     plan = Plan(
         "library",
         "fixed",
@@ -57,7 +57,7 @@ def test_a_plan_survives_its_json_form(tmp_path: Path) -> None:
     ("key", "value", "location"),
     [("format", 2, "format"), ("changes", [{"object": "thing x"}], "changes.0"), ("files", None, "files")],
 )
-def test_a_file_that_is_no_plan_is_refused_by_its_key(tmp_path: Path, key: str, value: object, location: str) -> None:
+def test_rejects_a_file_that_is_not_a_plan_by_key(tmp_path: Path, key: str, value: object, location: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({**to_document(Plan("library", "fixed", CHANGES)), key: value}))
     with pytest.raises(ConfigurationError, match=rf"plan file .*: {location}"):

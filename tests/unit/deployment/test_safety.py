@@ -53,7 +53,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, None, "other", r"different clusters: kafka\.bootstrap_servers .* to k, Kafka Connect .* to other"),
     ],
 )
-def test_every_two_of_the_three_must_agree(
+def test_rejects_disagreement_of_any_two_sources(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
@@ -73,7 +73,7 @@ def test_every_two_of_the_three_must_agree(
             refuse_wrong_cluster(deployment, lock, BOTH)
 
 
-def test_systems_that_were_not_asked_for_are_not_asked(deployed: Deployed, lock: Lock) -> None:
+def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> None:
     assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
 
 
@@ -87,7 +87,7 @@ class _Kafka:
         return {0: Bounds(0, len(name))}
 
 
-def test_the_highest_epoch_of_all_state_topics_counts(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_the_highest_epoch_of_all_state_topics(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = deployed()
     vars(deployment)["kafka"] = _Kafka()
     asked: dict[str, object] = {}
@@ -110,7 +110,7 @@ def test_the_highest_epoch_of_all_state_topics_counts(deployed: Deployed, monkey
     ],
     ids=["first epoch", "later epoch", "source unknown"],
 )
-def test_records_of_an_epoch_that_would_be_written_again_are_refused(
+def test_rejects_existing_records_of_the_next_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, words: str
 ) -> None:
     monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
@@ -123,19 +123,19 @@ def test_records_of_an_epoch_that_would_be_written_again_are_refused(
 
 
 @pytest.mark.parametrize(("locked", "written"), [(None, 0), (2, 1)], ids=["nothing written", "destroyed before"])
-def test_records_of_an_earlier_epoch_pass(
+def test_accepts_records_of_an_earlier_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int
 ) -> None:
     monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
     refuse_lost_lock(deployed(), lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None)
 
 
-def test_with_a_lock_file_no_topic_is_read(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_no_topic_with_a_lock_file(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(safety, "highest_epoch", lambda _: pytest.fail("read"))
     refuse_lost_lock(deployed(), lock)
 
 
-def test_plan_refuses_before_it_looks_at_registry_and_connect(
+def test_plan_rejects_before_querying_registry_and_connect(
     deployed: Deployed, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given(DEPLOYED)
@@ -144,7 +144,7 @@ def test_plan_refuses_before_it_looks_at_registry_and_connect(
         make_plan(deployed())
 
 
-def test_a_dangerous_change_is_refused_with_the_flag_to_give() -> None:
+def test_rejects_a_dangerous_change_with_the_required_flag() -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_dangerous(replace(PLAN, changes=(SLOT, *PLAN.changes)), ["topic b"])
     assert caught.value.message == "dangerous changes, nothing was changed: slot s: rows are lost; topic a: keys move"
@@ -161,22 +161,22 @@ def test_a_dangerous_change_is_refused_with_the_flag_to_give() -> None:
     ],
     ids=["allowed", "more than needed", "nothing dangerous", "recovering"],
 )
-def test_what_is_allowed_goes_on(plan: Plan, allowed: list[str]) -> None:
+def test_executes_allowed_changes(plan: Plan, allowed: list[str]) -> None:
     refuse_dangerous(plan, allowed)
 
 
-def test_recovery_allows_no_other_danger() -> None:
+def test_recovery_does_not_allow_other_dangers() -> None:
     with pytest.raises(RefusedError, match="topic a"):
         refuse_dangerous(replace(PLAN, recover=True), [])
 
 
-def test_the_connector_waits_for_what_it_needs() -> None:
+def test_connector_changes_come_after_their_requirements() -> None:
     refuse_early_connector(PLAN)
     with pytest.raises(RefusedError, match="requires pending objects: slot s, topic a"):
         refuse_early_connector(replace(PLAN, waits_for=("slot s", "topic a")))
 
 
-def test_a_broken_rule_stops_the_plan() -> None:
+def test_violated_rule_stops_the_plan() -> None:
     broken = Check("lint.a", Status.FAIL, "1", "2", "do b")
     warned = replace(broken, id="lint.c", severity=Severity.WARNING)
     refuse_broken_rules([warned, Check("lint.d", Status.PASS, "", "")])

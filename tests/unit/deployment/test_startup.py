@@ -51,24 +51,24 @@ def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     return run
 
 
-def test_the_position_is_looked_at_before_the_transaction(play: Callable[..., list[str]]) -> None:
+def test_reads_the_slot_before_the_transaction(play: Callable[..., list[str]]) -> None:
     assert play(UNCHANGED, UNCHANGED, ADVANCED) == ["read", "commit", "read", "read"]
 
 
-def test_a_slot_that_moved_and_was_given_up_is_not_read(play: Callable[..., list[str]]) -> None:
+def test_slot_that_advanced_and_was_released_is_not_active(play: Callable[..., list[str]]) -> None:
     """Debezium connects anew at the first transaction; until then the slot is free."""
     assert play(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("read") == 3
 
 
-def test_a_large_transaction_takes_its_time(play: Callable[..., list[str]]) -> None:
+def test_waits_for_a_large_transaction(play: Callable[..., list[str]]) -> None:
     assert play(UNCHANGED).count("read") > 3
 
 
-def test_nobody_reads(play: Callable[..., list[str]]) -> None:
+def test_reports_an_inactive_slot(play: Callable[..., list[str]]) -> None:
     with pytest.raises(WaitTimeoutError, match="slot library_outbox to be active"):
         play(INACTIVE)
 
 
-def test_one_that_fails_at_what_it_reads_is_not_waited_for(play: Callable[..., list[str]]) -> None:
+def test_does_not_wait_for_a_connector_that_fails(play: Callable[..., list[str]]) -> None:
     with pytest.raises(FailedError, match=r"FAILED: x\.Exception: why"):
         play(UNCHANGED, status=FAILED)

@@ -42,7 +42,7 @@ def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def test_what_has_value_stays_without_its_flag(world: World, lock: Lock) -> None:
+def test_keeps_data_without_its_flag(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
     found = plan_destroy(deployment, Flags())
@@ -62,7 +62,7 @@ def test_what_has_value_stays_without_its_flag(world: World, lock: Lock) -> None
     )
 
 
-def test_with_every_flag_all_but_the_table_goes_in_reverse_order(world: World, lock: Lock) -> None:
+def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
     found = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
@@ -83,25 +83,25 @@ def test_with_every_flag_all_but_the_table_goes_in_reverse_order(world: World, l
     assert found.retained == ("table public.outbox_event and its rows: they belong to the service",)
 
 
-def test_nothing_is_left(world: World) -> None:
+def test_reports_nothing_to_delete(world: World) -> None:
     """A second run, without a lock file: it went with the last topic."""
     gone = replace(DEPLOYED, slot=None, publication=None)
     assert plan_destroy(world(database=gone, topics={}, running=False), Flags()).changes == ()
 
 
-def test_objects_without_a_lock_file_may_be_somebody_elses(world: World) -> None:
+def test_rejects_objects_without_a_lock_file(world: World) -> None:
     with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
         plan_destroy(world(), Flags())
 
 
-def test_another_database_is_refused(world: World, lock: Lock) -> None:
+def test_rejects_another_database(world: World, lock: Lock) -> None:
     deployment = world(database=replace(DEPLOYED, system_identifier="99"))
     deployment.write_lock(lock)
     with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
         plan_destroy(deployment, Flags(drop_slot=True))
 
 
-def test_the_lock_file_goes_with_the_last_topic(world: World, lock: Lock) -> None:
+def test_deletes_the_lock_file_with_the_last_topic(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
     teardown._close_lock(deployment)
@@ -128,12 +128,12 @@ def test_the_lock_file_goes_with_the_last_topic(world: World, lock: Lock) -> Non
     ],
     ids=["none", "reset", "seed", "in a transaction"],
 )
-def test_what_is_delivered_is_what_the_offset_says(offsets: list[dict[str, object]], expected: Delivered) -> None:
+def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expected: Delivered) -> None:
     assert delivered(ActualConnector({}, None, offsets)) == expected
 
 
 @pytest.mark.parametrize(("state", "last"), [("RUNNING", ["stop", "resume"]), ("STOPPED", ["stop"])])
-def test_a_slot_that_cannot_be_looked_into_leaves_the_connector_as_it_was(
+def test_keeps_the_connector_when_the_slot_cannot_be_read(
     serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch, state: str, last: list[str]
 ) -> None:
     def fails(*_: object) -> int:

@@ -43,7 +43,7 @@ def changed(snapshot: KafkaSnapshot, topic: str, **settings: str) -> KafkaSnapsh
     return replace(snapshot, actual={**snapshot.actual, topic: replace(state, config=config)})
 
 
-def test_a_deployed_cluster_passes(snapshot: KafkaSnapshot) -> None:
+def test_passes_for_a_deployed_cluster(snapshot: KafkaSnapshot) -> None:
     assert list(run(snapshot)) == IDS
     assert not_passed(snapshot) == {}
 
@@ -61,28 +61,28 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("identifier", "settings", "seen"), SETTINGS, ids=[seen for *_, seen in SETTINGS])
-def test_a_setting_is_named_by_its_check_alone(
+def test_setting_fails_exactly_its_check(
     snapshot: KafkaSnapshot, identifier: str, settings: dict[str, str], seen: str
 ) -> None:
     assert not_passed(changed(snapshot, "library.book", **settings)) == {identifier: seen}
 
 
-def test_another_setting(snapshot: KafkaSnapshot) -> None:
+def test_reports_another_setting(snapshot: KafkaSnapshot) -> None:
     found = not_passed(changed(snapshot, "library.dead-letter", retention_ms="1"))
     assert found == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
 
 
-def test_the_size_of_records_is_judged_along_the_path(snapshot: KafkaSnapshot) -> None:
+def test_checks_the_record_size_along_the_path(snapshot: KafkaSnapshot) -> None:
     """`path.record-size` compares it with the router and the producer."""
     assert not_passed(changed(snapshot, "library.book", max_message_bytes="1")) == {}
 
 
-def test_a_missing_topic_is_named_once(snapshot: KafkaSnapshot) -> None:
+def test_reports_a_missing_topic_once(snapshot: KafkaSnapshot) -> None:
     actual = {name: state for name, state in snapshot.actual.items() if name != "library.book"}
     assert not_passed(replace(snapshot, actual=actual)) == {"kafka.topics": "missing: library.book"}
 
 
-def test_a_topic_that_has_grown(snapshot: KafkaSnapshot) -> None:
+def test_reports_added_partitions(snapshot: KafkaSnapshot) -> None:
     actual = {**snapshot.actual, "library.book": replace(snapshot.actual["library.book"], partitions=5)}
     assert not_passed(replace(snapshot, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
 
@@ -130,6 +130,6 @@ def test_dead_letters(snapshot: KafkaSnapshot, letters: int | None, status: Stat
     assert (found.status, found.seen) == (status, seen)
 
 
-def test_acknowledgements_are_those_of_a_group(library: Pipeline) -> None:
+def test_reads_acknowledgements_of_the_group(library: Pipeline) -> None:
     """`outbox dead-letter acknowledge` commits under the same name."""
     assert group_of(library) == "outbox-kit.library.dead-letter"

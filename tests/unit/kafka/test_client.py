@@ -23,7 +23,7 @@ def nobody(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Kafka:
     return Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
 
 
-def test_settings_of_the_environment_win() -> None:
+def test_settings_of_the_environment_take_precedence() -> None:
     kafka = Kafka(bootstrap_servers="a:1,b:2", client={"security.protocol": "SSL", "log_level": "3"})
     settings = client_settings(kafka)
     assert settings["bootstrap.servers"] == "a:1,b:2"
@@ -36,14 +36,14 @@ def test_settings_of_the_environment_win() -> None:
     [lambda client: client.topics(), lambda client: client.describe(["a"]), lambda client: client.cluster_id()],
     ids=["topics", "describe", "cluster id"],
 )
-def test_an_unreachable_cluster_is_named(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
+def test_reports_an_unreachable_cluster(nobody: Kafka, call: Callable[[KafkaClient], object]) -> None:
     with pytest.raises(UnreachableError) as caught:
         call(KafkaClient(nobody))
     assert caught.value.message.startswith(f"cannot reach Kafka at {nobody.bootstrap_servers}: ")
     assert "kafka.bootstrap_servers" in caught.value.hint
 
 
-def test_a_reader_of_an_unreachable_cluster_says_which_topic(nobody: Kafka) -> None:
+def test_reader_error_names_the_topic(nobody: Kafka) -> None:
     with (
         pytest.raises(UnreachableError, match=r"cannot read topic library\.book"),
         topic_reader.reader_at_end(nobody, "library.book"),
@@ -96,7 +96,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[_Polled | None]], _
 END = KafkaError._PARTITION_EOF
 
 
-def test_a_topic_is_read_to_the_end_of_every_partition(
+def test_reads_a_topic_to_the_end_of_every_partition(
     polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka
 ) -> None:
     first, second, third = _Polled(0), _Polled(1), _Polled(1)
@@ -108,7 +108,7 @@ def test_a_topic_is_read_to_the_end_of_every_partition(
     assert consumer.closed
 
 
-def test_reading_ends_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka) -> None:
+def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka) -> None:
     consumer = polls([_Polled(0), _Polled(0), _Polled(0)])
     records: list[object] = []
     topic_reader.read_each(nobody, "t", {0: 0}, records.append, limit=2)
@@ -124,7 +124,7 @@ def test_reading_ends_at_the_limit(polls: Callable[[list[_Polled | None]], _Cons
         KafkaError.OFFSET_OUT_OF_RANGE,
     ],
 )
-def test_an_error_is_not_the_end_of_a_partition(
+def test_error_is_not_the_end_of_a_partition(
     polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka, code: int
 ) -> None:
     """Half a topic would pass for all of it."""
@@ -134,13 +134,13 @@ def test_an_error_is_not_the_end_of_a_partition(
     assert consumer.closed
 
 
-def test_an_option_that_librdkafka_does_not_know_is_explained() -> None:
+def test_rejects_an_option_unknown_to_librdkafka() -> None:
     kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protokol": "SSL"})
     with pytest.raises(ConfigurationError, match=r"security\.protokol"):
         KafkaClient(kafka)
 
 
-def test_a_value_that_librdkafka_refuses_is_explained() -> None:
+def test_rejects_a_value_invalid_for_librdkafka() -> None:
     kafka = Kafka(bootstrap_servers="127.0.0.1:1", client={"security.protocol": "TLS"})
     with pytest.raises(ConfigurationError, match=r"security\.protocol"):
         KafkaClient(kafka)
@@ -166,7 +166,7 @@ class _Recorder(KafkaClient):
         self.calls.append(("set", name, config))
 
 
-def test_apply_makes_what_diff_found(library: Pipeline, environment: Environment) -> None:
+def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     book = next(topic for topic in topics if topic.name == "library.book")
     changes = diff(topics, {"library.book": kafka_client.TopicState(2, 3, {})})
@@ -178,7 +178,7 @@ def test_apply_makes_what_diff_found(library: Pipeline, environment: Environment
     assert said[:2] == ["create topic library.author", "update topic library.book"]
 
 
-def test_apply_stops_at_the_first_refusal(library: Pipeline, environment: Environment) -> None:
+def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Environment) -> None:
     class Refusing(_Recorder):
         def create(self, name: str, **_: object) -> None:
             raise RejectedError(f"no {name}")

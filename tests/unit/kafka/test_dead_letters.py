@@ -22,7 +22,7 @@ from outbox_kit.pipeline import Pipeline
         *((text, None) for text in ("", "7", "/", "0/", "/7", "a/7", "0/b", "-1/7", "0/-7", "0/7/8", "0/²", "0 /7")),
     ],
 )
-def test_places(text: str, place: Place | None) -> None:
+def test_parses_locations(text: str, place: Place | None) -> None:
     assert Place.parse(text) == place
     assert place is None or str(place) == text
 
@@ -105,7 +105,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ({0: 1}, False, [4, 3, 2]),
     ],
 )
-def test_listed(
+def test_lists_letters(
     library: Pipeline, topic: Callable[..., Any], done: dict[int, int], everything: bool, offsets: list[int]
 ) -> None:
     client = topic(done)
@@ -115,13 +115,13 @@ def test_listed(
     assert dead_letters.count(client, library) == (0 if everything else len(offsets))
 
 
-def test_partitions_without_letters_are_not_read(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_does_not_read_partitions_without_letters(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic({0: 3})
     dead_letters.list_letters(client, library)
     assert client.read == [{0: 3}]
 
 
-def test_a_letter_for_a_program(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_letter_as_json(library: Pipeline, topic: Callable[..., Any]) -> None:
     assert dead_letters.list_letters(topic({0: 4}), library)[0].to_dict() == {
         "place": "0/4",
         "time": "2026-11-20T22:16:19.996000+00:00",
@@ -147,7 +147,9 @@ def test_show_prints_the_row(library: Pipeline, topic: Callable[..., Any]) -> No
         (Place(2, 0), "has no partition 2"),
     ],
 )
-def test_a_place_without_a_letter(library: Pipeline, topic: Callable[..., Any], place: Place, message: str) -> None:
+def test_reports_a_location_without_a_letter(
+    library: Pipeline, topic: Callable[..., Any], place: Place, message: str
+) -> None:
     with pytest.raises(RefusedError, match=message):
         dead_letters.show(topic(), library, place)
 
@@ -177,7 +179,7 @@ def test_acknowledge(
     assert client.committed == after
 
 
-def test_what_is_not_there_yet_cannot_be_acknowledged(library: Pipeline, topic: Callable[..., Any]) -> None:
+def test_rejects_acknowledging_future_offsets(library: Pipeline, topic: Callable[..., Any]) -> None:
     client = topic()
     with pytest.raises(RefusedError, match="has no record at 0/6 yet"):
         dead_letters.acknowledge(client, library, Place(0, 6))

@@ -55,7 +55,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int
     ],
     ids=["no partition", "empty", "the highest", "not the router's", "only the end", "markers at the end", "markers"],
 )
-def test_the_newest_records_tell(
+def test_reads_the_epoch_of_the_newest_records(
     monkeypatch: pytest.MonkeyPatch,
     records: dict[tuple[int, int], int | None],
     bounds: dict[int, tuple[int, int]],

@@ -40,7 +40,7 @@ def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> Top
     return TopicState(partitions or topic.partitions, 3, config)
 
 
-def test_every_topic_that_the_connector_writes_to(library: Pipeline, environment: Environment) -> None:
+def test_lists_every_topic_of_the_connector(library: Pipeline, environment: Environment) -> None:
     found = {topic.name: topic for topic in desired_topics(library, environment)}
     assert {name: topic.partitions for name, topic in found.items()} == {
         "library.author": 4,
@@ -63,7 +63,7 @@ def test_every_topic_that_the_connector_writes_to(library: Pipeline, environment
     assert all(topic.reason for topic in found.values())
 
 
-def test_the_topic_of_transaction_boundaries_only_when_asked_for(library: Pipeline, environment: Environment) -> None:
+def test_adds_the_transaction_topic_only_when_configured(library: Pipeline, environment: Environment) -> None:
     connector = library.connector.model_copy(update={"transaction_metadata": True})
     asked = library.model_copy(update={"connector": connector})
     names = [topic.name for topic in desired_topics(asked, environment)]
@@ -71,7 +71,7 @@ def test_the_topic_of_transaction_boundaries_only_when_asked_for(library: Pipeli
     assert "library.transaction" not in [topic.name for topic in desired_topics(library, environment)]
 
 
-def test_settings_of_the_pipeline_file_win_over_the_kits(library: Pipeline, environment: Environment) -> None:
+def test_settings_of_the_pipeline_file_take_precedence(library: Pipeline, environment: Environment) -> None:
     book = library.aggregates["book"].model_copy(update={"topic": {"min.insync.replicas": "1", "segment.ms": "60000"}})
     changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     topics = {topic.name: topic for topic in desired_topics(changed, environment)}
@@ -87,22 +87,22 @@ def test_settings_of_the_pipeline_file_win_over_the_kits(library: Pipeline, envi
         (TopicState(4, 3, {}), {key: ("", value) for key, value in COMPACT.items()}),
     ],
 )
-def test_different_settings(actual: TopicState, different: dict[str, tuple[str, str]]) -> None:
+def test_reports_different_settings(actual: TopicState, different: dict[str, tuple[str, str]]) -> None:
     assert different_settings(BOOK, actual) == different
 
 
-def test_a_missing_topic_is_created() -> None:
+def test_creates_a_missing_topic() -> None:
     after = "4 partitions, 3 replicas, compact"
     assert diff([BOOK], {}) == [Change("kafka", "topic", "library.book", "create", BOOK.reason, "", after)]
 
 
-def test_the_replicas_of_a_new_topic_are_shown(library: Pipeline, environment: Environment) -> None:
+def test_shows_the_replicas_of_a_new_topic(library: Pipeline, environment: Environment) -> None:
     kafka = environment.kafka.model_copy(update={"replication_factor": 5})
     topics = desired_topics(library, environment.model_copy(update={"kafka": kafka}))
     assert all(", 5 replicas, " in change.after for change in diff(topics, {}))
 
 
-def test_other_settings_are_changed() -> None:
+def test_changes_other_settings() -> None:
     actual = {BOOK.name: live(BOOK, min_insync_replicas="1", segment_ms="5", delete_retention_ms="86400000")}
     (change,) = diff([BOOK], actual)
     assert (change.object, change.action, change.danger) == ("topic library.book", "update", "")
@@ -115,16 +115,16 @@ def test_other_settings_are_changed() -> None:
     ("setting", "value"),
     [("min_cleanable_dirty_ratio", "0.20"), ("segment_ms", "86400000"), ("cleanup_policy", "compact")],
 )
-def test_a_value_is_compared_as_kafka_reads_it(setting: str, value: str) -> None:
+def test_compares_values_as_parsed_by_kafka(setting: str, value: str) -> None:
     assert diff([BOOK], {BOOK.name: live(BOOK, **{setting: value})}) == []
 
 
-def test_every_setting_of_the_kit_is_explained(library: Pipeline, environment: Environment) -> None:
+def test_explains_every_setting(library: Pipeline, environment: Environment) -> None:
     for topic in desired_topics(library, environment):
         assert topic.config.keys() <= SETTINGS.keys()
 
 
-def test_a_topic_that_is_to_grow_is_dangerous() -> None:
+def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
     assert change.reason == "the topic first, then the connector, which restarts its task"
@@ -149,13 +149,13 @@ DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COM
         (DEAD_LETTER, "compact,delete", "records older than the retention are deleted"),
     ],
 )
-def test_another_clean_up_is_dangerous(topic: Topic, policy: str, words: str) -> None:
+def test_reports_a_changed_cleanup_policy_as_dangerous(topic: Topic, policy: str, words: str) -> None:
     (change,) = diff([topic], {topic.name: live(topic, cleanup_policy=policy)})
     assert words in change.danger
 
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete,compact"])
-def test_a_clean_up_that_deletes_less_is_not_dangerous(policy: str) -> None:
+def test_accepts_a_cleanup_policy_that_deletes_less(policy: str) -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, cleanup_policy=policy)})
     assert change.danger == ""
 
@@ -185,14 +185,14 @@ DELETED = Topic(
         (replace(BOOK, config={**COMPACT, "retention.ms": "5"}), "retention_ms", "9", ""),
     ],
 )
-def test_keeping_less_is_dangerous(topic: Topic, setting: str, was: str, words: str) -> None:
+def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, was: str, words: str) -> None:
     """Only what the topic's clean-up makes use of: retention.ms of a compacted topic deletes nothing."""
     (change,) = diff([topic], {topic.name: live(topic, **{setting: was})})
     assert words in change.danger
     assert bool(words) is bool(change.danger)
 
 
-def test_a_shorter_retention_of_dead_letters_is_dangerous(library: Pipeline, environment: Environment) -> None:
+def test_reports_a_shorter_dead_letter_retention_as_dangerous(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     shorter = library.model_copy(
         update={"dead_letter": library.dead_letter.model_copy(update={"retention_days": 1})},
@@ -206,7 +206,7 @@ def test_changes_follow_the_order_of_the_topics(library: Pipeline, environment: 
     assert [change.object for change in diff(topics, {})] == [f"topic {topic.name}" for topic in topics]
 
 
-def test_nothing_to_change(library: Pipeline, environment: Environment) -> None:
+def test_returns_no_changes(library: Pipeline, environment: Environment) -> None:
     topics = desired_topics(library, environment)
     actual = {topic.name: live(topic) for topic in topics}
     assert diff(topics, actual) == []
@@ -214,12 +214,12 @@ def test_nothing_to_change(library: Pipeline, environment: Environment) -> None:
 
 
 @pytest.mark.parametrize("partitions", [5, 8])
-def test_a_topic_cannot_lose_partitions(partitions: int) -> None:
+def test_rejects_fewer_partitions(partitions: int) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_unsafe([BOOK], {BOOK.name: live(BOOK, partitions=partitions)})
     assert f"topic library.book has {partitions} partitions" in caught.value.message
     assert f"set `partitions` to {partitions}" in caught.value.hint
 
 
-def test_a_missing_topic_is_not_unsafe() -> None:
+def test_accepts_a_missing_topic() -> None:
     refuse_unsafe([BOOK], {})

@@ -28,20 +28,20 @@ def production(workspace: Path) -> Path:
     return workspace / "connectors" / "environments" / "production.example.yaml"
 
 
-def test_good_files(workspace: Path) -> None:
+def test_passes_valid_files(workspace: Path) -> None:
     done = lint(workspace, "lint")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == f"{len(RULES)} rules passed\n"
 
 
-def test_json_has_the_shape_of_verify(workspace: Path) -> None:
+def test_json_has_the_structure_of_verify(workspace: Path) -> None:
     done = lint(workspace, "--output", "json", "lint")
     checks = json.loads(done.stdout)["checks"]
     assert [check["id"] for check in checks] == [rule.id for rule in RULES]
     assert {tuple(check) for check in checks} == {("id", "status", "seen", "expected", "remedy", "severity")}
 
 
-def test_a_failed_check_is_exit_code_1(workspace: Path) -> None:
+def test_exits_with_1_for_a_failed_check(workspace: Path) -> None:
     replace(production(workspace), "replication_factor: 3", "replication_factor: 1")
     done = lint(workspace, "lint")
     assert done.exit_code == 1
@@ -50,7 +50,7 @@ def test_a_failed_check_is_exit_code_1(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "code"), [([], 0), (["--strict"], 1)])
-def test_a_warning_fails_only_when_asked(workspace: Path, option: list[str], code: int) -> None:
+def test_warning_fails_only_with_strict(workspace: Path, option: list[str], code: int) -> None:
     replace(production(workspace), "min_insync_replicas: 2", "min_insync_replicas: 3")
     done = lint(workspace, "lint", *option)
     assert done.exit_code == code
@@ -58,7 +58,7 @@ def test_a_warning_fails_only_when_asked(workspace: Path, option: list[str], cod
     assert f"{len(RULES) - 1} rules passed, 1 finding\n" in done.stderr
 
 
-def test_files_win_over_the_global_option(workspace: Path) -> None:
+def test_arguments_win_over_the_global_option(workspace: Path) -> None:
     copy = workspace / "connectors" / "copy.yaml"
     copy.write_text("name: x", encoding="utf-8")
     done = lint(workspace, "lint", str(copy))
@@ -66,7 +66,7 @@ def test_files_win_over_the_global_option(workspace: Path) -> None:
     assert "copy.yaml" in done.stdout
 
 
-def test_a_remedy_is_said_once(workspace: Path) -> None:
+def test_prints_a_remedy_once(workspace: Path) -> None:
     """Two hundred files with one wrong template are one thing to do."""
     template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
     replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
@@ -103,16 +103,14 @@ PLANTED = "pl4nted-s3cret"
         ("library.yaml", "template: outbox-postgres ", f"overrides: {{driver.url: 'x://me:{PLANTED}@y'}} #"),
     ],
 )
-def test_a_planted_secret_fails_and_is_never_printed(
-    workspace: Path, output: str, file: str, old: str, new: str
-) -> None:
+def test_reports_a_secret_without_printing_it(workspace: Path, output: str, file: str, old: str, new: str) -> None:
     replace(workspace / "connectors" / file, old, new)
     done = lint(workspace, "--output", output, "lint")
     assert done.exit_code == 1
     assert PLANTED not in done.stdout + done.stderr
 
 
-def test_connect_needs_only_its_own_secrets(workspace: Path, free_port: int) -> None:
+def test_connect_option_requires_only_its_secrets(workspace: Path, free_port: int) -> None:
     replace(production(workspace), "https://connect.example.internal:8083", f"http://127.0.0.1:{free_port}")
     done = lint(workspace, "lint", "--connect")
     assert done.exit_code == 1

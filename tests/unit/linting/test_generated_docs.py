@@ -8,12 +8,12 @@ from pathlib import Path
 from outbox_kit.linting import RULES, generated_docs
 
 
-def test_the_page_is_up_to_date(repository: Path) -> None:
+def test_page_is_up_to_date(repository: Path) -> None:
     found = (repository / "docs" / "lint.md").read_text(encoding="utf-8")
     assert found == generated_docs.page(), "run: python -m outbox_kit.linting.generated_docs > docs/lint.md"
 
 
-def test_every_rule_is_on_the_page_once() -> None:
+def test_page_lists_every_rule_once() -> None:
     listed = re.findall(r"^- `(lint\.\S+)` \(", generated_docs.page(), flags=re.MULTILINE)
     assert listed == [*(rule.id for rule in RULES), "lint.unknown-keys"]
 

@@ -55,19 +55,19 @@ PIPELINES = sorted((Path(__file__).resolve().parents[3] / "connectors").glob("*.
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_what_the_repository_ships_is_good_in_every_environment(name: str) -> None:
+def test_accepts_shipped_files_in_every_environment(name: str) -> None:
     """Without a single variable, and without a stack."""
     checks = lint_files(PIPELINES, name)
     assert broken(checks) == []
     assert [check.id for check in checks] == [rule.id for rule in RULES]
 
 
-def test_the_same_file_twice_is_one_file(workspace: Path) -> None:
+def test_loads_a_repeated_file_once(workspace: Path) -> None:
     folder = workspace / "connectors"
     assert broken(lint_files([folder / "library.yaml", folder / "environments" / ".." / "library.yaml"], "local")) == []
 
 
-def test_two_files_are_judged_together(workspace: Path) -> None:
+def test_checks_two_files_together(workspace: Path) -> None:
     copy = workspace / "connectors" / "copy.yaml"
     copy.write_text(library(workspace).read_text(encoding="utf-8"), encoding="utf-8")
     found = {check.id for check in broken(lint_files([library(workspace), copy], "production.example"))}
@@ -85,7 +85,7 @@ def test_two_files_are_judged_together(workspace: Path) -> None:
     }
 
 
-def test_a_broken_file_does_not_hide_what_is_wrong_in_another(workspace: Path) -> None:
+def test_invalid_file_does_not_hide_findings_of_another(workspace: Path) -> None:
     wrong = workspace / "connectors" / "wrong.yaml"
     wrong.write_text("name: [", encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/none.avsc"})
@@ -95,7 +95,7 @@ def test_a_broken_file_does_not_hide_what_is_wrong_in_another(workspace: Path) -
     assert "none.avsc" in found[1].seen
 
 
-def test_a_template_that_does_not_render(workspace: Path) -> None:
+def test_reports_a_template_that_does_not_render(workspace: Path) -> None:
     edit(library(workspace), connector__template="none")
     (check,) = broken(lint_files([library(workspace)], "local"))
     assert check.id == "lint.files"
@@ -103,13 +103,13 @@ def test_a_template_that_does_not_render(workspace: Path) -> None:
     assert "outbox-postgres" in check.remedy
 
 
-def test_an_unknown_environment_names_those_there_are(workspace: Path) -> None:
+def test_reports_an_unknown_environment_with_the_known_ones(workspace: Path) -> None:
     (check,) = broken(lint_files([library(workspace)], "nowhere"))
     assert (check.id, check.status) == ("lint.files", Status.FAIL)
     assert "production.example" in check.remedy
 
 
-def test_a_template_of_the_users_own_is_judged(workspace: Path) -> None:
+def test_checks_a_custom_template(workspace: Path) -> None:
     folder = workspace / "connectors" / "templates"
     text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
     assert '"snapshot.mode": "no_data"' in text
@@ -134,7 +134,7 @@ def test_a_template_of_the_users_own_is_judged(workspace: Path) -> None:
         ({"registry__url": f"https://me:{PLANTED}@registry.example.internal"}, "registry.url"),
     ],
 )
-def test_a_literal_secret_is_named_and_never_shown(workspace: Path, changes: dict[str, Any], key: str) -> None:
+def test_reports_a_literal_secret_without_its_value(workspace: Path, changes: dict[str, Any], key: str) -> None:
     edit(environment(workspace), **changes)
     checks = lint_files([library(workspace)], "production.example")
     (check,) = [check for check in checks if check.status is Status.FAIL]
@@ -154,12 +154,12 @@ def test_a_literal_secret_is_named_and_never_shown(workspace: Path, changes: dic
         {"registry__url": "https://registry.example.internal:8443/apis"},
     ],
 )
-def test_what_is_no_secret(workspace: Path, changes: dict[str, Any]) -> None:
+def test_accepts_values_that_are_not_secrets(workspace: Path, changes: dict[str, Any]) -> None:
     edit(environment(workspace), **changes)
     assert broken(lint_files([library(workspace)], "production.example")) == []
 
 
-def test_something_stands_in_for_every_variable(workspace: Path) -> None:
+def test_uses_a_placeholder_for_every_variable(workspace: Path) -> None:
     changes = {
         "source__port": "{{ env.PORT_THAT_NOBODY_SET }}",
         "connect__url": "{{ env.URL_THAT_NOBODY_SET }}",
@@ -176,7 +176,7 @@ def test_something_stands_in_for_every_variable(workspace: Path) -> None:
     assert literals == ()
 
 
-def test_a_variable_that_is_set_counts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_variables_that_are_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COPIES", "2")
     edit(environment(workspace), kafka__replication_factor="{{ env.COPIES }}", kafka__min_insync_replicas=1)
     (check,) = broken(lint_files([library(workspace)], "production.example"))
@@ -191,7 +191,9 @@ def test_a_variable_that_is_set_counts(workspace: Path, monkeypatch: pytest.Monk
         ({"source__port": "{{ env.PORT_THAT_NOBODY_SET }}x"}, "source.port"),
     ],
 )
-def test_a_wrong_environment_file_says_where(workspace: Path, changes: dict[str, Any], words: str) -> None:
+def test_rejects_an_invalid_environment_file_with_location(
+    workspace: Path, changes: dict[str, Any], words: str
+) -> None:
     edit(environment(workspace), **changes)
     (check,) = broken(lint_files([library(workspace)], "production.example"))
     assert check.id == "lint.files"
@@ -199,7 +201,7 @@ def test_a_wrong_environment_file_says_where(workspace: Path, changes: dict[str,
     assert "production.example.yaml" in check.seen
 
 
-def test_the_embedded_stack_is_known_without_running(workspace: Path) -> None:
+def test_resolves_the_embedded_stack_without_running_it(workspace: Path) -> None:
     assert read_input(library(workspace), "local").is_local
     assert not read_input(library(workspace), "production.example").is_local
 
@@ -207,18 +209,18 @@ def test_the_embedded_stack_is_known_without_running(workspace: Path) -> None:
 # --- what wins over the files
 
 
-def test_a_secret_of_a_variable_does_not_stand_in_the_file(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_from_a_variable_is_not_literal(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD", PLANTED)
     assert broken(lint_files([library(workspace)], "production.example")) == []
 
 
-def test_what_is_set_for_this_call_is_judged(workspace: Path) -> None:
+def test_checks_values_of_set_options(workspace: Path) -> None:
     overrides = Overrides(("environment.kafka.replication_factor=2", "environment.kafka.min_insync_replicas=1"))
     (check,) = broken(lint_files([library(workspace)], "production.example", overrides))
     assert check.id == "lint.replication.copies"
 
 
-def test_what_an_environment_changes_in_the_pipeline_is_judged(workspace: Path) -> None:
+def test_checks_pipeline_values_changed_by_an_environment(workspace: Path) -> None:
     topic = {"delete.retention.ms": "1000"}
     edit(environment(workspace), pipeline={"aggregates": {"book": {"topic": topic}}})
     (check,) = broken(lint_files([library(workspace)], "production.example"))
@@ -227,7 +229,7 @@ def test_what_an_environment_changes_in_the_pipeline_is_judged(workspace: Path) 
 
 
 @pytest.mark.parametrize(("references", "found"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
-def test_types_of_other_files(workspace: Path, references: list[str], found: list[str]) -> None:
+def test_resolves_types_of_other_files(workspace: Path, references: list[str], found: list[str]) -> None:
     status = {"type": "enum", "name": "Status", "namespace": "x", "symbols": ["A"]}
     book = {"type": "record", "name": "Book", "namespace": "x", "fields": [{"name": "status", "type": "x.Status"}]}
     (workspace / "schemas" / "status.avsc").write_text(json.dumps(status), encoding="utf-8")

@@ -50,14 +50,14 @@ GOOD: dict[str, Callable[[], list[LintInput]]] = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_is_good_passes_every_rule(name: str) -> None:
+def test_valid_files_pass_every_rule(name: str) -> None:
     targets = GOOD[name]()
     assert broken(*targets) == []
     assert [check.id for check in lint(targets)] == [rule.id for rule in RULES]
 
 
 @pytest.mark.parametrize(("rule", "make"), CASES, ids=[f"{rule}-{at}" for at, (rule, _) in enumerate(CASES)])
-def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], Inputs]) -> None:
+def test_violation_fails_exactly_its_rule(rule: str, make: Callable[[], Inputs]) -> None:
     made = make()
     found = broken(made) if isinstance(made, LintInput) else broken(*made)
     assert {check.id for check in found} == {f"lint.{rule}"}, found
@@ -79,15 +79,15 @@ def test_exactly_the_rule_that_is_broken_says_so(rule: str, make: Callable[[], I
     ],
     ids=str,
 )
-def test_an_option_may_be_said_in_other_words(changes: dict[str, Any], key: str, value: str) -> None:
+def test_accepts_equivalent_options(changes: dict[str, Any], key: str, value: str) -> None:
     assert broken(configured(with_source(**changes), {f"{ROUTER}{key}": value})) == []
 
 
-def test_no_rule_without_a_case() -> None:
+def test_every_rule_has_a_case() -> None:
     assert {rule.id for rule in RULES} == {f"lint.{rule}" for rule, _ in CASES}
 
 
-def test_ids_are_unique_and_every_rule_says_what_and_why() -> None:
+def test_ids_are_unique_and_every_rule_has_texts() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
     assert [rule.id for rule in RULES if not (rule.guards and rule.reason)] == []
 
@@ -98,7 +98,7 @@ def test_warnings_do_not_fail() -> None:
     assert by_rule["lint.setting.snapshot.mode"] is Severity.ERROR
 
 
-def test_a_deployment_is_judged_by_the_same_rules() -> None:
+def test_applies_the_same_rules_to_a_deployment() -> None:
     good = target()
     config = {**good.config, "snapshot.mode": "initial"}
     found = lint_deployment(good.pipeline, good.environment, config)
@@ -106,20 +106,20 @@ def test_a_deployment_is_judged_by_the_same_rules() -> None:
     assert [check.id for check in found] == [rule.id for rule in RULES if rule.id not in JOB_RULES]
 
 
-def test_with_several_files_a_finding_says_whose_it_is() -> None:
+def test_findings_name_their_file_among_several() -> None:
     second = another()
     wrong = LintInput(second.pipeline, second.environment, {**second.config, "snapshot.mode": "initial"}, "second.yaml")
     (check,) = broken(target(), wrong)
     assert check.seen == "second.yaml: snapshot.mode=initial"
 
 
-def test_each_finding_is_a_check_of_its_own() -> None:
+def test_each_finding_is_a_separate_check() -> None:
     config = {**target().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
     found = broken(LintInput(target().pipeline, environment(), config))
     assert [check.id for check in found] == ["lint.dead-letter-queue"] * 2
 
 
-def test_without_a_config_only_the_files_are_judged(tmp_path: Path) -> None:
+def test_checks_only_files_without_a_config(tmp_path: Path) -> None:
     del tmp_path
     good = target()
     assert broken(LintInput(good.pipeline, good.environment, {})) == []

@@ -28,7 +28,7 @@ JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required usernam
         "x.passphrase",
     ],
 )
-def test_secrets(key: str) -> None:
+def test_detects_secret_keys(key: str) -> None:
     assert is_secret(key)
     assert [check.id for check in broken(configured(target(), {key: "s3cret password=s3cret"}))] == [
         "lint.secret.connector"
@@ -51,7 +51,7 @@ def test_secrets(key: str) -> None:
         "message.key.columns",
     ],
 )
-def test_what_only_speaks_about_one(key: str) -> None:
+def test_accepts_keys_that_only_mention_secrets(key: str) -> None:
     assert not is_secret(key)
 
 
@@ -66,7 +66,7 @@ def test_what_only_speaks_about_one(key: str) -> None:
         ("${file:/secrets:jaas}", False),
     ],
 )
-def test_login_modules(value: str, plain: bool) -> None:
+def test_detects_passwords_of_login_modules(value: str, plain: bool) -> None:
     found = broken(configured(target(), {"producer.override.sasl.jaas.config": value}))
     assert [check.id for check in found] == ["lint.secret.connector"] * plain
 
@@ -81,12 +81,12 @@ def test_login_modules(value: str, plain: bool) -> None:
         ("jdbc:postgresql://db:5432/x", False),
     ],
 )
-def test_passwords_in_urls(value: str, plain: bool) -> None:
+def test_detects_passwords_in_urls(value: str, plain: bool) -> None:
     found = broken(configured(target(), {"driver.proxy": value}))
     assert [check.id for check in found] == ["lint.secret.connector"] * plain
 
 
-def test_a_schema_may_speak_of_passwords() -> None:
+def test_accepts_schemas_that_mention_passwords() -> None:
     schema = '{"type":"record","name":"Password","fields":[{"name":"secret","type":"string"}]}'
     assert broken(configured(target(), {"transforms.outbox.aggregate.book.schema.1": schema})) == []
 
@@ -105,5 +105,5 @@ def test_a_schema_may_speak_of_passwords() -> None:
         ({}, ()),
     ],
 )
-def test_literals_of_an_environment_file(data: dict[str, object], keys: tuple[str, ...]) -> None:
+def test_detects_literals_of_an_environment_file(data: dict[str, object], keys: tuple[str, ...]) -> None:
     assert literals(data) == keys

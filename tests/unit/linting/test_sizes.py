@@ -28,7 +28,7 @@ def producer(made: LintInput, key: str) -> int:
 
 @settings(deadline=None, max_examples=40)
 @given(record=st.integers(10_000, LARGEST), delivery=st.integers(1_000, 600_000))
-def test_whatever_the_environment_says_the_path_holds(record: int, delivery: int) -> None:
+def test_sizes_are_consistent_for_any_limit(record: int, delivery: int) -> None:
     made = sized(max_record_bytes=record, delivery_timeout_ms=delivery)
     assert broken(made) == []
     assert record < producer(made, "max.request.size") <= producer(made, "buffer.memory") // 4
@@ -39,19 +39,19 @@ def test_whatever_the_environment_says_the_path_holds(record: int, delivery: int
     assert producer(made, "request.timeout.ms") + producer(made, "linger.ms") <= producer(made, "delivery.timeout.ms")
 
 
-def test_defaults_are_kafkas_own_where_they_suffice() -> None:
+def test_keeps_defaults_of_kafka_where_sufficient() -> None:
     made = target()
     assert producer(made, "buffer.memory") == 33_554_432
     assert producer(made, "request.timeout.ms") == 30_000
 
 
-def test_beyond_a_consumers_own_limit_it_is_to_be_raised() -> None:
+def test_reports_consumer_limits_to_raise() -> None:
     (check,) = broken(sized(max_record_bytes=120_000_000))
     assert (check.id, check.status) == ("lint.size.fetch", Status.WARN)
     assert "receive.message.max.bytes" in check.remedy
 
 
-def test_left_out_kafkas_own_sizes_count() -> None:
+def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
     """A template without the overrides sends 1 MiB at most: less than the router lets through."""
     made = target()
     own = {
@@ -64,7 +64,7 @@ def test_left_out_kafkas_own_sizes_count() -> None:
     ("size", "status"),
     [(512 * 1024 - 1, []), (512 * 1024, [Status.WARN]), (900 * 1024 - 1, [Status.WARN]), (900 * 1024, [Status.FAIL])],
 )
-def test_the_config_as_connect_stores_it(size: int, status: list[Status]) -> None:
+def test_checks_the_size_of_the_stored_config(size: int, status: list[Status]) -> None:
     """Characters beyond ASCII count as the bytes that they are."""
     empty = configured(target(), {"column.exclude.list": ""})
     room = size - len(

@@ -36,7 +36,7 @@ def judged(made: LintInput) -> list[Check]:
     return [check for check in lint([made], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
 
 
-def test_what_is_rendered_is_known() -> None:
+def test_accepts_rendered_keys() -> None:
     assert judged(target()) == []
 
 
@@ -57,7 +57,7 @@ def test_what_is_rendered_is_known() -> None:
         f"{ROUTER}aggregate.book.schema.17.id",
     ],
 )
-def test_keys_that_are_passed_on_are_legal(key: str) -> None:
+def test_accepts_pass_through_keys(key: str) -> None:
     assert judged(configured(target(), {key: "1"})) == []
 
 
@@ -72,7 +72,7 @@ def test_keys_that_are_passed_on_are_legal(key: str) -> None:
         ("key.converter.encoding", "key.converter.converter.encoding"),
     ],
 )
-def test_an_unknown_key_is_named_with_the_nearest_known(key: str, nearest: str) -> None:
+def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: str) -> None:
     (check,) = judged(configured(target(), {key: "1"}))
     assert check.id == "lint.unknown-keys"
     assert check.status is Status.FAIL
@@ -80,24 +80,24 @@ def test_an_unknown_key_is_named_with_the_nearest_known(key: str, nearest: str) 
     assert check.remedy == f"did you mean {nearest}?"
 
 
-def test_items_of_named_extensions_are_legal() -> None:
+def test_accepts_keys_of_named_extensions() -> None:
     changes: dict[str, str | None] = {"converters": "iso", "iso.type": "x.Y", "iso.format": "z"}
     found = judged(configured(target(), changes))
     assert [check.seen.partition(":")[0] for check in found] == ["converters"], "only for these definitions"
 
 
-def test_a_class_that_the_worker_does_not_have() -> None:
+def test_reports_a_class_missing_on_the_worker() -> None:
     found = judged(with_transforms(CHAIN))
     missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
     assert f"predicates.rows.{missing} is not installed" in [check.seen for check in found]
 
 
-def test_a_plugin_that_defines_nothing_reads_its_keys_by_itself() -> None:
+def test_accepts_any_key_of_a_plugin_without_definitions() -> None:
     rule = unknown_keys_rule(lambda _: [])
     assert [check.status for check in lint([target()], [rule])] == [Status.PASS]
 
 
-def test_what_a_worker_answers(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_parses_the_response_of_a_worker(serve: Callable[[Script], ScriptedServer]) -> None:
     server = serve([(200, [{"name": "spec", "type": "STRING"}, {"name": "other"}]), (404, {"message": "none"})])
     with closing(ConnectClient(HttpService(url=server.url))) as client:
         assert client.plugin_config_keys("org.apache.kafka.connect.transforms.Cast$Key") == ["spec", "other"]

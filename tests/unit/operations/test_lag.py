@@ -12,14 +12,14 @@ from outbox_kit.operations.lag import Positions
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0/0"), (97500059720, "16/B374D848"), (2**32, "1/0"), (38320232, "0/248B868")]
 )
-def test_both_notations(number: int, text: str) -> None:
+def test_parses_both_notations(number: int, text: str) -> None:
     assert lsn.text(number) == text
     assert lsn.parse(text) == number
     assert lsn.both(number) == f"{text} ({number})"
     assert lsn.pair(number) == {"number": number, "text": text}
 
 
-def test_no_position() -> None:
+def test_returns_none_without_an_lsn() -> None:
     assert lsn.both(None) == "none"
     assert lsn.pair(None) is None
 
@@ -48,7 +48,7 @@ def test_meaning(actual: Positions, fragment: str) -> None:
     assert any(message.startswith(fragment) for message in actual.meaning())
 
 
-def test_the_document_has_every_position() -> None:
+def test_document_lists_every_wal_position() -> None:
     document = positions(1200).to_dict()
     assert [document[key]["number"] for key in ("connector", "slot_confirmed_flush", "slot_restart", "server")] == [
         1200,

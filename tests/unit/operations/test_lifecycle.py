@@ -118,7 +118,7 @@ def test_resume_of_a_failed_connector_is_rejected(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("command", "state"), [(lifecycle.resume, STOPPED), (lifecycle.restart, FAILED)])
-def test_nothing_is_started_where_rows_could_be_lost(
+def test_rejects_a_start_that_could_lose_rows(
     play: Play, monkeypatch: pytest.MonkeyPatch, command: Callable[..., object], state: tuple[int, object]
 ) -> None:
     deployment, server = play(actual(state))

@@ -81,7 +81,7 @@ def test_the_default_path_is_next_to_the_lock_file(deployed: Deployed, tmp_path:
         ({"surplus": 1}, "surplus: Extra inputs are not permitted"),
     ],
 )
-def test_a_backup_of_another_source_is_refused(
+def test_rejects_a_backup_of_another_source(
     written: Path, deployed: Deployed, lock: Lock, change: dict[str, Any], message: str
 ) -> None:
     content = {**json.loads(written.read_text()), **change}
@@ -92,7 +92,7 @@ def test_a_backup_of_another_source_is_refused(
 
 
 @pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), ("{", "the file: Invalid JSON")])
-def test_a_file_that_is_no_backup(
+def test_rejects_a_file_that_is_not_a_backup(
     tmp_path: Path, deployed: Deployed, lock: Lock, content: str | None, message: str
 ) -> None:
     path = tmp_path / "x.json"

@@ -109,7 +109,7 @@ def test_offsets_of_another_prefix_are_deleted_first(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("state", "last"), [(RUNNING, [STOP, RESUME]), (STOPPED, [STOP])])
-def test_a_slot_that_advances_before_the_stop_is_refused_and_nothing_changed(
+def test_rejects_a_slot_that_advances_before_the_stop(
     play: Play, state: tuple[int, object], last: list[object]
 ) -> None:
     script = [*looks(state), *looks(state), NO_BODY, STOPPED, *looks(STOPPED), NO_BODY, RUNNING]
@@ -146,7 +146,7 @@ def test_a_failed_resume_is_reported_and_the_first_error_raised(play: Play, monk
     assert "stays STOPPED, start it with `outbox resume`" in said[-1]
 
 
-def test_a_refused_preview_stops_nothing(play: Play, tmp_path: Path) -> None:
+def test_rejected_preview_does_not_stop_the_connector(play: Play, tmp_path: Path) -> None:
     deployment, server = play([*looks(RUNNING), *looks(RUNNING)], positions(900))
     with pytest.raises(RefusedError, match="is ahead of the connector"):
         offsets.reset(deployment, None, lambda _: None)
@@ -156,14 +156,14 @@ def test_a_refused_preview_stops_nothing(play: Play, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.offsets.*")) == []
 
 
-def test_an_offset_that_connect_does_not_return_is_an_error(play: Play) -> None:
+def test_reports_an_offset_that_connect_does_not_return(play: Play) -> None:
     script = [*looks(STOPPED), *looks(STOPPED), NO_BODY, STOPPED, *looks(STOPPED), OK, STANDS]
     deployment, _ = play(script)
     with pytest.raises(RefusedError, match="does not return the offset"):
         offsets.reset(deployment, None, lambda _: None)
 
 
-def test_skip_is_passed_on(play: Play) -> None:
+def test_passes_skip(play: Play) -> None:
     deployment, _ = play(looks(RUNNING), positions(900))
     assert offsets.preview(deployment, None, skip=True).loses
 
@@ -200,18 +200,18 @@ def test_effect_of_a_move_whose_rows_are_not_counted() -> None:
         (positions(confirmed=None), 1000, "the slot does not exist"),
     ],
 )
-def test_a_position_that_loses_rows_is_refused(actual: Positions, target: int, message: str) -> None:
+def test_rejects_an_offset_that_would_lose_rows(actual: Positions, target: int, message: str) -> None:
     with pytest.raises(RefusedError, match=message) as refused:
         refuse_unreachable(actual, target, skip=False)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize("target", [999, 5001])
-def test_what_the_slot_cannot_serve_is_refused_also_with_skip(target: int) -> None:
+def test_rejects_offsets_outside_the_slot_also_with_skip(target: int) -> None:
     with pytest.raises(RefusedError):
         refuse_unreachable(positions(), target, skip=True)
 
 
 @pytest.mark.parametrize(("target", "skip"), [(1000, False), (1200, False), (1201, True), (5000, True)])
-def test_what_the_slot_can_serve(target: int, skip: bool) -> None:
+def test_accepts_offsets_inside_the_slot(target: int, skip: bool) -> None:
     assert refuse_unreachable(positions(connector=1200), target, skip=skip) == Move(1200, target, 1000)

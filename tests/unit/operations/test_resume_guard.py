@@ -34,7 +34,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return given
 
 
-def test_a_connector_that_matches_the_lock_file_may_start(
+def test_accepts_a_connector_that_matches_the_lock_file(
     deployed: Deployed, lock: Lock, database: Callable[..., None]
 ) -> None:
     deployment = deployed()
@@ -53,7 +53,7 @@ def test_a_connector_that_matches_the_lock_file_may_start(
         ({"wal_position": 5}, "the server only at 5"),
     ],
 )
-def test_a_different_source_is_refused(
+def test_rejects_a_different_source(
     deployed: Deployed, lock: Lock, database: Callable[..., None], change: dict[str, object], message: str
 ) -> None:
     deployment = deployed()
@@ -74,7 +74,7 @@ def test_a_different_source_is_refused(
     ],
     ids=["no offset", "recovery", "epoch", "slot beyond", "no lock"],
 )
-def test_a_connector_that_would_lose_rows_is_refused(
+def test_rejects_a_connector_that_would_lose_rows(
     deployed: Deployed,
     lock: Lock,
     database: Callable[..., None],
@@ -91,12 +91,12 @@ def test_a_connector_that_would_lose_rows_is_refused(
     assert refused.value.hint
 
 
-def test_a_lock_file_is_required(deployed: Deployed) -> None:
+def test_requires_a_lock_file(deployed: Deployed) -> None:
     with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not contain the slot"):
         resume_guard.refuse_other_source(deployed())
 
 
-def test_a_connector_is_required(deployed: Deployed, serve: Serve) -> None:
+def test_requires_a_connector(deployed: Deployed, serve: Serve) -> None:
     server = serve([NOBODY, (404, {"error_code": 404, "message": "Connector library-outbox not found"})])
     with pytest.raises(RefusedError, match="connector 'library-outbox' does not exist"):
         resume_guard.require_connector(deployed(connect=HttpService(url=server.url)))

@@ -50,7 +50,7 @@ def seen(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Cal
     return read
 
 
-def test_a_pipeline_that_runs(seen: Callable[..., status.PipelineStatus]) -> None:
+def test_reports_a_running_pipeline(seen: Callable[..., status.PipelineStatus]) -> None:
     found = seen()
     assert found.problems == []
     assert (found.state, found.worker, found.tasks) == ("RUNNING", "w:1", [status.Task("RUNNING", "w:2")])
@@ -79,7 +79,7 @@ def test_a_pipeline_that_runs(seen: Callable[..., status.PipelineStatus]) -> Non
         ({"slot": (replace(SLOT, wal_status="unreserved"), SERVER)}, "the WAL of slot library_outbox is unreserved"),
     ],
 )
-def test_problems(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
+def test_reports_problems(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
     found = seen(**given)
     assert problem in found.problems
     assert found.to_dict()["running"] is False
@@ -112,19 +112,19 @@ def test_a_failure_shows_its_root_cause(seen: Callable[..., status.PipelineStatu
     assert seen(connector(RUNNING)).cause == ""
 
 
-def test_dead_letters_and_a_missing_lock_file_are_shown_and_no_failure(
+def test_dead_letters_and_a_missing_lock_file_do_not_fail(
     seen: Callable[..., status.PipelineStatus],
 ) -> None:
     found = seen(letters=3, locked=False)
     assert (found.dead_letters, found.locked_epoch, found.problems) == (3, None, [])
 
 
-def test_the_fingerprint_is_the_one_that_apply_wrote(seen: Callable[..., status.PipelineStatus]) -> None:
+def test_fingerprint_equals_the_one_of_apply(seen: Callable[..., status.PipelineStatus]) -> None:
     assert seen(connector(**{FINGERPRINT_KEY: "0123456789abcdef"})).fingerprint == "0123456789ab"
 
 
 @pytest.mark.parametrize("verifier", [None, "watcher"])
-def test_it_logs_in_with_fewer_rights_where_it_can(
+def test_uses_the_login_with_fewer_privileges(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, verifier: str | None
 ) -> None:
     login = Login(user=verifier, password=SecretStr("x")) if verifier else None

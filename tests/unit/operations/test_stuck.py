@@ -70,7 +70,7 @@ def test_confirmation(rows: list[dict[str, Any]], latest: dict[str, LatestRecord
     assert [entry.kind for entry in unconfirmed("book", rows, latest)] == kinds
 
 
-def test_what_is_listed() -> None:
+def test_lists_stuck_aggregates() -> None:
     assert unconfirmed("book", [row()], {}) == [Stuck("book", "k", "missing", "new", WHEN.isoformat())]
 
 
@@ -217,7 +217,7 @@ def test_comparison_of_business_table_and_topic(
     assert [(entry.key, entry.kind) for entry in seen] == found
 
 
-def test_a_late_record_is_waited_for(
+def test_waits_for_a_late_record(
     deployed: Deployed, topic: Callable[[list[list[_Record]]], TopicState], database: Callable[..., None]
 ) -> None:
     topic([[], [], [_Record(b"late", b"x", "1", "e")]])
@@ -251,7 +251,7 @@ def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeyp
     assert calls == [("book", ["a", "b"], True)]
 
 
-def test_pipelines_with_messages_are_refused(deployed: Callable[..., Deployment]) -> None:
+def test_rejects_pipelines_with_logical_messages(deployed: Callable[..., Deployment]) -> None:
     deployment = deployed()
     source = deployment.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     with pytest.raises(RefusedError, match=r"source\.message_prefix"):

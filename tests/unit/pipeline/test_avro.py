@@ -23,7 +23,7 @@ def record(*fields: object, **more: object) -> str:
 
 
 @pytest.mark.parametrize("name", ["author", "book"])
-def test_the_example_schemas_are_read(repository: Path, name: str) -> None:
+def test_reads_the_example_schemas(repository: Path, name: str) -> None:
     path = repository / "schemas" / f"{name}.avsc"
     text = read_schema(path)
     assert json.loads(text) == json.loads(path.read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert "schema:" in caught.value.hint
 
 
-def test_bad_json_names_line_and_column(tmp_path: Path) -> None:
+def test_reports_line_and_column_of_invalid_json(tmp_path: Path) -> None:
     path = written(tmp_path, '{\n  "type": "record",\n  "name": }\n')
     with pytest.raises(ConfigurationError) as caught:
         read_schema(path)
@@ -73,7 +73,7 @@ def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
         record({"name": "no name", "type": "int"}),
     ],
 )
-def test_an_invalid_schema_is_explained(tmp_path: Path, content: str) -> None:
+def test_reports_an_invalid_schema(tmp_path: Path, content: str) -> None:
     path = written(tmp_path, content)
     with pytest.raises(ConfigurationError, match="not a valid Avro schema") as caught:
         read_schema(path)
@@ -99,16 +99,16 @@ def named(namespace: str) -> dict[str, object]:
         record({"name": "x", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}}),
     ],
 )
-def test_a_valid_schema_is_taken(tmp_path: Path, content: str) -> None:
+def test_accepts_a_valid_schema(tmp_path: Path, content: str) -> None:
     assert json.loads(read_schema(written(tmp_path, content))) == json.loads(content)
 
 
-def test_another_encoding_is_explained(tmp_path: Path) -> None:
+def test_rejects_another_encoding(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="UTF-8"):
         read_schema(written(tmp_path, record().encode("utf-16")))
 
 
-def test_letters_stay_as_written(tmp_path: Path) -> None:
+def test_keeps_non_ascii_characters(tmp_path: Path) -> None:
     text = read_schema(written(tmp_path, record({"name": "x", "type": "string", "default": "ä<&'>"})))
     assert "ä<&'>" in text
 
@@ -138,7 +138,7 @@ def test_same_schema(left: str, right: str, same: bool) -> None:
     assert same_schema(left, right) is same
 
 
-def test_without_docs_takes_every_doc(repository: Path) -> None:
+def test_without_docs_removes_every_doc(repository: Path) -> None:
     text = read_schema(repository / "schemas" / "book.avsc")
     assert '"doc"' in text
     assert '"doc"' not in without_docs(text)
@@ -177,7 +177,7 @@ def test_without_docs_keeps_data() -> None:
         (record({"name": "x", "type": "int"}, namespace="n"), False),
     ],
 )
-def test_fingerprint_is_of_what_bytes_mean(other: str, equal: bool) -> None:
+def test_fingerprint_covers_the_binary_encoding(other: str, equal: bool) -> None:
     mine = fingerprint(record({"name": "x", "type": "int"}))
     assert len(mine) == 64
     assert (mine == fingerprint(other)) is equal

@@ -34,7 +34,7 @@ def write(workspace: Path, text: str) -> Path:
     return file
 
 
-def test_variables_come_from_the_file_as_they_are_written(workspace: Path) -> None:
+def test_reads_variables_verbatim(workspace: Path) -> None:
     write(workspace, VARIABLES)
     found = compose(workspace)
     assert found.source.port == 25432
@@ -43,26 +43,26 @@ def test_variables_come_from_the_file_as_they_are_written(workspace: Path) -> No
     assert found.connect.workers == ["http://127.0.0.1:28083", "http://127.0.0.1:28084"]
 
 
-def test_the_processs_own_variables_win(workspace: Path) -> None:
+def test_process_variables_take_precedence(workspace: Path) -> None:
     write(workspace, VARIABLES)
     assert compose(workspace, POSTGRES_PORT="1234").source.port == 1234
 
 
-def test_a_variable_that_is_nowhere_names_the_file(workspace: Path) -> None:
+def test_error_for_an_undefined_variable_names_the_file(workspace: Path) -> None:
     file = write(workspace, VARIABLES.replace("ADMIN_PASSWORD", "ADMIN_PASSWORT"))
     with pytest.raises(ConfigurationError, match=r"environment variable ADMIN_PASSWORD is not set$") as caught:
         compose(workspace)
     assert caught.value.hint == f"export ADMIN_PASSWORD=... and run again; or set them in {file}"
 
 
-def test_a_file_that_is_not_there_is_told(workspace: Path) -> None:
+def test_reports_a_missing_env_file(workspace: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         compose(workspace)
     assert caught.value.hint is not None
     assert caught.value.hint.endswith(f"or set them in {workspace / 'compose' / '.env'}, which does not exist")
 
 
-def test_a_file_that_is_no_text(workspace: Path) -> None:
+def test_rejects_a_binary_env_file(workspace: Path) -> None:
     write(workspace, "").write_bytes(b"A=\xff\xfe")
     with pytest.raises(ConfigurationError, match=r"^cannot read .*\.env: UnicodeDecodeError$"):
         compose(workspace)

@@ -54,7 +54,7 @@ def load_edited(
     return load_environment("edited", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
 
 
-def test_a_removed_target_kind_names_its_replacements(workspace: Path) -> None:
+def test_removed_target_kind_reports_its_replacements(workspace: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"targets\.lake\.kind: the target kind 'parquet' was removed"
     ) as error:
@@ -62,7 +62,7 @@ def test_a_removed_target_kind_names_its_replacements(workspace: Path) -> None:
     assert "--export-format parquet" in error.value.hint
 
 
-def test_the_production_example_is_read(workspace: Path) -> None:
+def test_reads_the_production_example(workspace: Path) -> None:
     found = production(workspace, SECRETS)
     assert found.source.admin.password.get_secret_value() == "admin-s3cret"
     assert found.kafka.client["sasl.password"] == "kafka-s3cret"
@@ -72,7 +72,7 @@ def test_the_production_example_is_read(workspace: Path) -> None:
     assert (warehouse.password.get_secret_value(), warehouse.target_schema) == ("warehouse-s3cret", "library")
 
 
-def test_placeholders_of_the_worker_stay_verbatim(workspace: Path) -> None:
+def test_keeps_placeholders_of_the_worker(workspace: Path) -> None:
     found = production(workspace, SECRETS)
     assert found.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
 
@@ -109,7 +109,7 @@ def test_lake_paths(workspace: Path, path: str, expected: str) -> None:
 
 @pytest.mark.parametrize("missing", sorted(SECRETS))
 @pytest.mark.parametrize("how", ["absent", "empty"])
-def test_an_unset_secret_names_variable_and_file(workspace: Path, missing: str, how: str) -> None:
+def test_reports_variable_and_file_of_an_unset_secret(workspace: Path, missing: str, how: str) -> None:
     environ = {name: value for name, value in SECRETS.items() if name != missing}
     if how == "empty":
         environ[missing] = ""
@@ -155,9 +155,7 @@ def test_needs_limits_which_variables_must_be_set(workspace: Path, needs: tuple[
         ("connect/url", "http://{{ env.UNSET }}:8083", ("source",)),
     ],
 )
-def test_needs_holds_for_every_value_not_only_for_passwords(
-    workspace: Path, key: str, text: str, needs: tuple[str, ...]
-) -> None:
+def test_needs_applies_to_every_value(workspace: Path, key: str, text: str, needs: tuple[str, ...]) -> None:
     """Who reads only `targets` need not know the database's address, its port or its users either."""
     assert load_edited(workspace, {key: text}, SECRETS, needs).name == "production"
 
@@ -166,7 +164,7 @@ def test_needs_holds_for_every_value_not_only_for_passwords(
     ("key", "text"),
     [("lock_folder", "{{ env.UNSET }}"), ("connector/heartbeat_interval_ms", "{{ env.UNSET }}")],
 )
-def test_needs_does_not_excuse_what_belongs_to_no_system(workspace: Path, key: str, text: str) -> None:
+def test_needs_does_not_apply_to_general_values(workspace: Path, key: str, text: str) -> None:
     """An unset variable in `lock_folder:` must not quietly look for the lock file elsewhere."""
     with pytest.raises(ConfigurationError, match="environment variable UNSET is not set"):
         load_edited(workspace, {key: text}, SECRETS, ("source", "kafka", "registry", "connect"))
@@ -195,7 +193,7 @@ def test_needs_does_not_excuse_what_belongs_to_no_system(workspace: Path, key: s
         "pässwörd ✓",
     ],
 )
-def test_secrets_hold_any_character(workspace: Path, password: str) -> None:
+def test_secrets_may_contain_any_character(workspace: Path, password: str) -> None:
     found = production(workspace, {name: password for name in SECRETS})
     assert found.source.admin.password.get_secret_value() == password
     assert found.kafka.client["sasl.password"] == password
@@ -211,7 +209,7 @@ def test_secrets_hold_any_character(workspace: Path, password: str) -> None:
         ("{{ 1 | nope }}", "source.host: No filter named 'nope'"),
     ],
 )
-def test_a_wrong_expression_says_where(workspace: Path, text: str, message: str) -> None:
+def test_reports_the_location_of_an_invalid_expression(workspace: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_edited(workspace, {"source/host": text})
     assert message in caught.value.message
@@ -220,7 +218,7 @@ def test_a_wrong_expression_says_where(workspace: Path, text: str, message: str)
 
 @pytest.mark.parametrize("secret", sorted(SECRETS.values()))
 @pytest.mark.parametrize("form", [repr, str])
-def test_no_secret_in_text_forms(workspace: Path, secret: str, form: Any) -> None:  # noqa: ANN401
+def test_repr_and_str_contain_no_secret(workspace: Path, secret: str, form: Any) -> None:  # noqa: ANN401
     assert secret not in form(production(workspace, SECRETS))
 
 
@@ -245,7 +243,7 @@ def test_no_secret_in_text_forms(workspace: Path, secret: str, form: Any) -> Non
         {"registry/token": 5, "registry/tokn": "registry-s3cret"},
     ],
 )
-def test_no_secret_in_errors(workspace: Path, changes: dict[str, Any]) -> None:
+def test_errors_contain_no_secret(workspace: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_edited(workspace, changes)
     assert "s3cret" not in caught.value.message + caught.value.hint
@@ -265,7 +263,7 @@ def test_bad_yaml_does_not_quote_the_line(workspace: Path) -> None:
 # --- what is wrong with the file
 
 
-def test_an_unknown_environment_lists_the_known(workspace: Path) -> None:
+def test_lists_the_known_environments(workspace: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_environment("prod", pipeline_file(workspace), Overrides(environ={}))
     path = workspace / "connectors" / "environments" / "prod.yaml"
@@ -293,7 +291,7 @@ NO_PLACEHOLDERS = [
 @pytest.mark.parametrize(
     "password", ["${env:X}", "${file:/a b/c.properties:d.e}", "${vault:secret/data/x:y}", "${dir:/run/secrets:x}"]
 )
-def test_placeholders_of_any_provider_pass(workspace: Path, password: str) -> None:
+def test_accepts_placeholders_of_any_provider(workspace: Path, password: str) -> None:
     assert load_edited(workspace, {"source/connector/password": password}).source.connector.password == password
 
 
@@ -334,7 +332,7 @@ def test_placeholders_of_any_provider_pass(workspace: Path, password: str) -> No
         ({"connect/workers": "http://a:1"}, "connect.workers: found text; must be a list"),
     ],
 )
-def test_what_is_wrong_is_named(workspace: Path, changes: dict[str, Any], message: str) -> None:
+def test_reports_each_error(workspace: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_edited(workspace, changes)
     path = workspace / "connectors" / "environments" / "edited.yaml"

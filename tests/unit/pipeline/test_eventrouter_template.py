@@ -18,7 +18,7 @@ def rendered(
     return render_connector(changed, environment, lock, repository / "connectors" / "templates")
 
 
-def test_every_setting_but_the_routing_is_the_same(
+def test_equals_outbox_postgres_except_for_routing(
     library: Pipeline, environment: Environment, lock: Lock, repository: Path
 ) -> None:
     both = [
@@ -33,7 +33,7 @@ def test_every_setting_but_the_routing_is_the_same(
     assert len(shared[0]) > 30
 
 
-def test_columns_take_their_names_from_the_pipeline(
+def test_uses_column_names_of_the_pipeline(
     library: Pipeline, environment: Environment, lock: Lock, repository: Path
 ) -> None:
     columns = library.source.columns.model_copy(update={"id": "event", "aggregate_type": "kind", "created_at": "at"})
@@ -49,9 +49,7 @@ def test_columns_take_their_names_from_the_pipeline(
     assert config[router + "route.topic.replacement"] == "library.${routedByValue}"
 
 
-def test_a_partition_field_is_refused(
-    library: Pipeline, environment: Environment, lock: Lock, repository: Path
-) -> None:
+def test_rejects_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, repository: Path) -> None:
     """EventRouter would leave it aside, and put records where their tombstones are not looked for."""
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})

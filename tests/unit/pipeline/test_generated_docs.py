@@ -22,12 +22,12 @@ MODELS = [entry for _, entries in generated_docs.PAGES for entry in entries]
 WRITE = "run: python -m outbox_kit.pipeline.generated_docs --write ."
 
 
-def test_files_made_from_the_models_are_up_to_date(repository: Path) -> None:
+def test_generated_files_are_up_to_date(repository: Path) -> None:
     for name, text in generated_docs.files(repository).items():
         assert (repository / name).read_text(encoding="utf-8") == text, f"{name}: {WRITE}"
 
 
-def test_the_command_writes_them_and_keeps_the_introduction(tmp_path: Path) -> None:
+def test_command_writes_files_and_keeps_the_introduction(tmp_path: Path) -> None:
     for folder in ("docs", "connectors"):
         (tmp_path / folder).mkdir()
     page = tmp_path / "docs" / "pipeline.md"
@@ -41,7 +41,7 @@ def test_the_command_writes_them_and_keeps_the_introduction(tmp_path: Path) -> N
     assert written["docs/pipeline.md"].endswith(generated_docs.reference())
 
 
-def test_a_page_without_the_mark_is_not_overwritten(tmp_path: Path) -> None:
+def test_rejects_a_page_without_the_marker(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "pipeline.md").write_text("# Mine\n", encoding="utf-8")
     with pytest.raises(ValueError, match="has no"):
@@ -49,12 +49,12 @@ def test_a_page_without_the_mark_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
-def test_every_key_is_described(model: type[BaseModel]) -> None:
+def test_every_key_has_a_description(model: type[BaseModel]) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
     assert model.__doc__
 
 
-def test_every_model_is_on_the_page() -> None:
+def test_page_lists_every_model() -> None:
     for model in (Pipeline, Environment):
         assert {model.__name__, *model.model_json_schema()["$defs"]} <= {entry.__name__ for entry in MODELS}
 
@@ -73,7 +73,7 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("schema", [pipeline_schema(), environment_schema()], ids=["pipeline", "environment"])
-def test_every_property_of_the_schemas_is_described(schema: dict[str, Any]) -> None:
+def test_every_schema_property_has_a_description(schema: dict[str, Any]) -> None:
     """An editor shows it; where only a $ref stands, that of the model."""
     found = dict(properties(schema))
     assert len(found) > 20
@@ -86,7 +86,7 @@ def test_every_property_of_the_schemas_is_described(schema: dict[str, Any]) -> N
     assert [path for path, entry in found.items() if not described(entry)] == []
 
 
-def test_no_default_of_a_secret_is_on_the_page_and_lines_are_short() -> None:
+def test_page_contains_no_default_of_a_secret() -> None:
     assert "SecretStr" not in generated_docs.reference()
     assert max(map(len, generated_docs.reference().splitlines())) <= 120
 
@@ -107,7 +107,7 @@ def example(repository: Path, name: str) -> Any:  # noqa: ANN401
 
 
 @pytest.mark.parametrize(("name", "kind"), EXAMPLES)
-def test_the_examples_fit_and_name_their_schema(repository: Path, name: str, kind: str) -> None:
+def test_examples_match_and_reference_their_schema(repository: Path, name: str, kind: str) -> None:
     assert problems(kind, example(repository, name)) == []
     path = repository / "connectors" / name
     first = path.read_text(encoding="utf-8").splitlines()[0]
@@ -158,7 +158,7 @@ EDITED: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "place", "value", "underlined"), EDITED, ids=[f"{row[1]}={row[2]}" for row in EDITED])
-def test_what_an_editor_underlines(repository: Path, name: str, place: str, value: Any, underlined: str) -> None:  # noqa: ANN401
+def test_schema_rejects_invalid_files(repository: Path, name: str, place: str, value: Any, underlined: str) -> None:  # noqa: ANN401
     document = example(repository, name)
     *parents, key = place.split("/")
     node = document

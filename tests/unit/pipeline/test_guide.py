@@ -65,7 +65,9 @@ def written(block: re.Match[str], folder: Path) -> None:
         file.write(text)
 
 
-def test_the_page_does_what_it_says(repository: Path, workspace: Path, play: Callable[[str], str]) -> None:
+def test_commands_of_the_page_print_what_it_shows(
+    repository: Path, workspace: Path, play: Callable[[str], str]
+) -> None:
     page = (repository / "docs" / "pipeline.md").read_text(encoding="utf-8")
     printed: list[str] = []
     compared = 0

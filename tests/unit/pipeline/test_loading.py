@@ -30,7 +30,7 @@ def changed(workspace: Path, changes: dict[str, Any]) -> Path:
     return path
 
 
-def test_the_example_is_read(library: Pipeline, repository: Path) -> None:
+def test_reads_the_example(library: Pipeline, repository: Path) -> None:
     assert library.name == "library"
     assert list(library.aggregates) == ["author", "book"]
     assert list(library.routed) == ["author", "book", "outbox-canary"]
@@ -38,7 +38,7 @@ def test_the_example_is_read(library: Pipeline, repository: Path) -> None:
     assert library.source.columns.aggregate_id == "aggregate_id"
 
 
-def test_names_that_follow_from_the_prefix(library: Pipeline) -> None:
+def test_derives_names_from_the_prefix(library: Pipeline) -> None:
     assert library.topic_of("book") == "library.book"
     assert library.subject_of("book") == "library.book-value"
     assert library.dead_letter_topic == "library.dead-letter"
@@ -46,16 +46,16 @@ def test_names_that_follow_from_the_prefix(library: Pipeline) -> None:
     assert library.transaction_topic == "library.transaction"
 
 
-def test_the_canary_brings_its_own_schema(library: Pipeline) -> None:
+def test_canary_has_its_own_schema(library: Pipeline) -> None:
     assert library.routed["outbox-canary"].schema_file.is_file()
 
 
-def test_a_pipeline_does_not_change_once_read(library: Pipeline) -> None:
+def test_pipeline_is_immutable(library: Pipeline) -> None:
     with pytest.raises(ValueError, match="frozen"):
         library.name = "other"
 
 
-def test_the_project_folder_holds_connectors(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_the_project_folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace / "connectors")
     assert project_folder(Path("library.yaml")) == workspace.resolve()
 
@@ -184,7 +184,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_is_wrong_is_named(workspace: Path, changes: dict[str, Any], message: str) -> None:
+def test_reports_each_error(workspace: Path, changes: dict[str, Any], message: str) -> None:
     path = changed(workspace, changes)
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(path)
@@ -208,7 +208,7 @@ connector:
 """
 
 
-def test_every_error_is_listed_with_its_line(workspace: Path) -> None:
+def test_reports_every_error_with_its_line(workspace: Path) -> None:
     path = workspace / "connectors" / "library.yaml"
     path.write_text(BROKEN, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
@@ -243,7 +243,7 @@ materializations:
 """
 
 
-def test_lines_of_merged_keys_and_of_list_items(workspace: Path) -> None:
+def test_reports_lines_of_merged_keys_and_list_items(workspace: Path) -> None:
     path = workspace / "connectors" / "library.yaml"
     path.write_text(MERGED, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
@@ -257,12 +257,12 @@ def test_lines_of_merged_keys_and_of_list_items(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("key", FREE)
-def test_what_the_promise_does_not_hang_on_can_be_overridden(workspace: Path, key: str) -> None:
+def test_allows_overrides_that_keep_the_guarantees(workspace: Path, key: str) -> None:
     found = load_pipeline(changed(workspace, {"connector/overrides": {key: "1"}}))
     assert found.connector.overrides == {key: "1"}
 
 
-def test_one_table_in_two_targets_is_no_clash(library: Pipeline) -> None:
+def test_accepts_one_table_in_two_targets(library: Pipeline) -> None:
     assert {(entry.target, entry.table) for entry in library.materializations} >= {
         ("warehouse", "book"),
         ("lake", "book"),
@@ -270,7 +270,7 @@ def test_one_table_in_two_targets_is_no_clash(library: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("name", ["dead-letter", "transaction"])
-def test_an_aggregate_cannot_take_a_topic_of_the_kit(workspace: Path, name: str) -> None:
+def test_rejects_an_aggregate_on_a_reserved_topic(workspace: Path, name: str) -> None:
     """Its compacted topic would be the dead letter topic (or Debezium's): two owners, two clean-up policies."""
     path = changed(
         workspace,
@@ -292,7 +292,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert there.endswith("connectors/shop.yaml")
 
 
-def test_bad_yaml_names_the_line(workspace: Path) -> None:
+def test_reports_the_line_of_invalid_yaml(workspace: Path) -> None:
     path = workspace / "connectors" / "library.yaml"
     path.write_text("name: library\nprefix: [library\nsource: x\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"library.yaml:3: not valid YAML: ") as caught:
@@ -310,19 +310,19 @@ def test_bad_yaml_names_the_line(workspace: Path) -> None:
         (b"name: a\x00b\n", "not valid YAML"),
     ],
 )
-def test_a_file_that_is_no_pipeline(workspace: Path, content: bytes, message: str) -> None:
+def test_rejects_a_file_that_is_not_a_pipeline(workspace: Path, content: bytes, message: str) -> None:
     path = workspace / "connectors" / "library.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=message):
         load_pipeline(path)
 
 
-def test_a_folder_is_no_file(workspace: Path) -> None:
+def test_rejects_a_folder(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match="Is a directory"):
         load_pipeline(workspace / "connectors")
 
 
-def test_a_key_that_stands_twice_is_an_error(workspace: Path) -> None:
+def test_rejects_a_duplicate_key(workspace: Path) -> None:
     """YAML's parser keeps the last one: an aggregate would vanish from the deployment without a word."""
     path = workspace / "connectors" / "library.yaml"
     text = path.read_text(encoding="utf-8")

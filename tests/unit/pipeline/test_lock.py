@@ -11,7 +11,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Lock, read_lock, write_lock
 
 
-def test_no_file_is_no_lock(tmp_path: Path) -> None:
+def test_returns_no_lock_without_a_file(tmp_path: Path) -> None:
     assert read_lock(tmp_path / "none.lock.json") is None
 
 
@@ -23,7 +23,7 @@ def test_round_trip(tmp_path: Path, lock: Lock) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["a.lock.json"]
 
 
-def test_writing_twice_gives_the_same_bytes(tmp_path: Path, lock: Lock) -> None:
+def test_writing_is_deterministic(tmp_path: Path, lock: Lock) -> None:
     first, second = tmp_path / "1.json", tmp_path / "2.json"
     write_lock(first, lock)
     found = read_lock(first)
@@ -60,7 +60,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
         ),
     ],
 )
-def test_a_corrupt_file_is_explained(tmp_path: Path, content: bytes, where: str) -> None:
+def test_reports_a_corrupt_file(tmp_path: Path, content: bytes, where: str) -> None:
     path = tmp_path / "a.lock.json"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=where) as caught:
@@ -69,12 +69,12 @@ def test_a_corrupt_file_is_explained(tmp_path: Path, content: bytes, where: str)
     assert "version control" in caught.value.hint
 
 
-def test_a_folder_in_its_place_is_explained(tmp_path: Path) -> None:
+def test_reports_a_folder_at_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lock file"):
         read_lock(tmp_path)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, lock: Lock) -> None:
+def test_keeps_the_old_file_when_a_write_fails(tmp_path: Path, lock: Lock) -> None:
     path = tmp_path / "a.lock.json"
     write_lock(path, lock)
     before = path.read_bytes()

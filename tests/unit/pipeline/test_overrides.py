@@ -76,7 +76,7 @@ OVERLAY = "pipeline: {aggregates: {book: {partitions: 12}}}\n"
         ("", (), {"OUTBOX__AGGREGATES__BOOK__PARTITIONS": "15"}, 15),
     ],
 )
-def test_each_wins_over_those_before_it(
+def test_sources_override_in_order(
     workspace: Path,
     pipeline_file: Path,
     overlay: str,
@@ -91,7 +91,7 @@ def test_each_wins_over_those_before_it(
     assert pipeline.aggregates["book"].schema_file == workspace / "schemas" / "book.avsc"
 
 
-def test_the_overlay_is_of_one_environment(workspace: Path, pipeline_file: Path) -> None:
+def test_overlay_applies_to_one_environment(workspace: Path, pipeline_file: Path) -> None:
     written(workspace, OVERLAY)
     alone = load_pipeline(pipeline_file, overrides=Overrides(environ={}))
     assert alone.aggregates["book"].partitions == 4
@@ -101,7 +101,7 @@ def test_the_overlay_is_of_one_environment(workspace: Path, pipeline_file: Path)
     assert here.aggregates["book"].partitions == 12, "and no secret is asked for"
 
 
-def test_the_overlay_merges_mappings_and_replaces_everything_else(workspace: Path, pipeline_file: Path) -> None:
+def test_overlay_merges_mappings_and_replaces_other_values(workspace: Path, pipeline_file: Path) -> None:
     overlay = {
         "prefix": "eu.library",
         "source": {"slot": "eu"},
@@ -128,7 +128,7 @@ def test_the_overlay_merges_mappings_and_replaces_everything_else(workspace: Pat
         ("pipeline:\n  materializations:\n    - {aggregate: book}\n", "17: materializations.0.target: missing"),
     ],
 )
-def test_an_error_of_the_overlay_has_the_environment_files_line(
+def test_overlay_error_has_the_line_of_the_environment_file(
     workspace: Path, pipeline_file: Path, overlay: str, where: str
 ) -> None:
     path = written(workspace, overlay)
@@ -137,7 +137,7 @@ def test_an_error_of_the_overlay_has_the_environment_files_line(
     assert caught.value.message.startswith(f"{path}:{where}")
 
 
-def test_an_error_beside_the_overlay_keeps_the_pipeline_files_line(workspace: Path, pipeline_file: Path) -> None:
+def test_other_errors_keep_the_line_of_the_pipeline_file(workspace: Path, pipeline_file: Path) -> None:
     written(workspace, "pipeline: {source: {slot: eu}}\n")
     text = pipeline_file.read_text(encoding="utf-8").replace("publication:", "publicaton:")
     pipeline_file.write_text(text, encoding="utf-8")
@@ -147,7 +147,7 @@ def test_an_error_beside_the_overlay_keeps_the_pipeline_files_line(workspace: Pa
 
 
 @pytest.mark.parametrize("overlay", ["pipeline: 5\n", "pipeline: [a]\n"])
-def test_an_overlay_is_a_mapping(workspace: Path, pipeline_file: Path, overlay: str) -> None:
+def test_rejects_an_overlay_that_is_not_a_mapping(workspace: Path, pipeline_file: Path, overlay: str) -> None:
     written(workspace, overlay)
     with pytest.raises(ConfigurationError, match=r"here\.yaml:15: pipeline: found .*; must be a mapping"):
         loaded(pipeline_file)
@@ -183,13 +183,13 @@ SET: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("option", "path", "value"), SET, ids=[option for option, _, _ in SET])
-def test_set(workspace: Path, pipeline_file: Path, option: str, path: str, value: Any) -> None:  # noqa: ANN401
+def test_set_overrides_values(workspace: Path, pipeline_file: Path, option: str, path: str, value: Any) -> None:  # noqa: ANN401
     pipeline, environment = loaded(pipeline_file, option)
     found = read({"pipeline": pipeline, "environment": environment}, path)
     assert found == (value if value is not None or "null" in option else str(workspace / "a=b"))
 
 
-def test_set_knows_names_with_dots(workspace: Path, pipeline_file: Path) -> None:
+def test_set_supports_names_with_dots(workspace: Path, pipeline_file: Path) -> None:
     written(workspace, 'pipeline: {aggregates: {"eu.book": {schema: schemas/book.avsc}}}\n')
     pipeline, _ = loaded(pipeline_file, "aggregates.eu.book.partitions=3")
     assert pipeline.aggregates["eu.book"].partitions == 3
@@ -228,7 +228,7 @@ def test_set_knows_names_with_dots(workspace: Path, pipeline_file: Path) -> None
         ("", "--set: not in the form KEY=VALUE"),
     ],
 )
-def test_an_error_names_the_option(pipeline_file: Path, option: str, message: str) -> None:
+def test_error_names_the_option(pipeline_file: Path, option: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         loaded(pipeline_file, option)
     assert caught.value.message.startswith(message)
@@ -246,13 +246,13 @@ def test_an_error_names_the_option(pipeline_file: Path, option: str, message: st
         "environment.registry.token.x=hunter2",
     ],
 )
-def test_no_value_of_a_secret_in_errors(pipeline_file: Path, option: str) -> None:
+def test_errors_contain_no_secret_value(pipeline_file: Path, option: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         loaded(pipeline_file, option)
     assert "hunter2" not in caught.value.message + caught.value.hint
 
 
-def test_text_of_a_secret_is_taken_as_it_stands(pipeline_file: Path) -> None:
+def test_does_not_parse_the_text_of_a_secret(pipeline_file: Path) -> None:
     _, environment = loaded(pipeline_file, "environment.source.admin.password=[012: #")
     assert environment.source.admin.password.get_secret_value() == "[012: #"
 
@@ -275,12 +275,12 @@ VARIABLES: list[tuple[str, str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "path", "value"), VARIABLES, ids=[f"{row[0]}={row[1]}" for row in VARIABLES])
-def test_variables(pipeline_file: Path, name: str, text: str, path: str, value: Any) -> None:  # noqa: ANN401
+def test_variables_override_values(pipeline_file: Path, name: str, text: str, path: str, value: Any) -> None:  # noqa: ANN401
     pipeline, environment = loaded(pipeline_file, **{name: text})
     assert read({"pipeline": pipeline, "environment": environment}, path) == value
 
 
-def test_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path) -> None:
+def test_supports_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path) -> None:
     written(workspace, 'pipeline: {aggregates: {book-review: {schema: schemas/book.avsc, topic: {segment.ms: "1"}}}}\n')
     pipeline, _ = loaded(
         pipeline_file,
@@ -291,7 +291,7 @@ def test_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path) -> None
     assert pipeline.aggregates["book-review"].topic == {"segment.ms": "2"}
 
 
-def test_a_variable_may_stand_for_one_that_the_file_names(pipeline_file: Path) -> None:
+def test_variable_replaces_one_that_the_file_names(pipeline_file: Path) -> None:
     variables = {"KAFKA_PASSWORD": "x", "OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD": "{{ not. }} [an: expression"}
     found = load_environment("here", pipeline_file, Overrides(environ=variables))
     assert found.source.admin.password.get_secret_value() == "{{ not. }} [an: expression"
@@ -313,7 +313,7 @@ def test_a_variable_may_stand_for_one_that_the_file_names(pipeline_file: Path) -
         ("OUTBOX__ENVIRONMENT", "x", "no key"),
     ],
 )
-def test_an_error_names_the_variable(pipeline_file: Path, name: str, text: str, message: str) -> None:
+def test_error_names_the_variable(pipeline_file: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         loaded(pipeline_file, **{name: text})
     assert re.match(rf"environment variable {name}: .*{re.escape(message)}", f"{caught.value.message}")
@@ -321,12 +321,12 @@ def test_an_error_names_the_variable(pipeline_file: Path, name: str, text: str, 
 
 
 @pytest.mark.parametrize("name", ["OUTBOX_PIPELINE", "OUTBOX_ADMIN_PASSWORD", "MY_OUTBOX__SOURCE__SLOT"])
-def test_other_variables_change_nothing(pipeline_file: Path, name: str) -> None:
+def test_ignores_other_variables(pipeline_file: Path, name: str) -> None:
     pipeline, _ = loaded(pipeline_file, **{name: "x"})
     assert pipeline.source.slot == "library_outbox"
 
 
-def test_the_process_environment_is_the_default(pipeline_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_to_the_process_environment(pipeline_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX__SOURCE__SLOT", "eu")
     assert load_pipeline(pipeline_file).source.slot == "eu"
     assert "eu" not in repr(Overrides())
@@ -337,7 +337,9 @@ def test_the_process_environment_is_the_default(pipeline_file: Path, monkeypatch
 
 @pytest.mark.parametrize("section", ["registry", "connect"])
 @pytest.mark.parametrize("key", ["ca_file", "certificate_file", "key_file"])
-def test_certificates_are_relative_to_the_project(workspace: Path, pipeline_file: Path, section: str, key: str) -> None:
+def test_resolves_certificates_relative_to_the_project(
+    workspace: Path, pipeline_file: Path, section: str, key: str
+) -> None:
     option = f"environment.{section}.{key}=tls/some.pem"
     with pytest.raises(ConfigurationError) as caught:
         loaded(pipeline_file, option)
@@ -352,7 +354,7 @@ def test_certificates_are_relative_to_the_project(workspace: Path, pipeline_file
     assert read(environment, f"{section}/{key}") == path
 
 
-def test_a_certificate_that_nobody_needs_may_be_elsewhere(pipeline_file: Path) -> None:
+def test_does_not_require_unused_certificates(pipeline_file: Path) -> None:
     overrides = Overrides(("environment.connect.ca_file=/none.pem",), ENVIRON)
     found = load_environment("here", pipeline_file, overrides, needs=("kafka", "registry"))
     assert found.connect.ca_file == Path("/none.pem")
@@ -360,7 +362,7 @@ def test_a_certificate_that_nobody_needs_may_be_elsewhere(pipeline_file: Path) -
         load_environment("here", pipeline_file, overrides, needs=("connect",))
 
 
-def test_every_unset_variable_is_named(pipeline_file: Path) -> None:
+def test_reports_every_unset_variable(pipeline_file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_environment("here", pipeline_file, Overrides(environ={}))
     assert [line.rpartition(": ")[2] for line in caught.value.message.splitlines()] == [

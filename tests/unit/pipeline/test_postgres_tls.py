@@ -21,7 +21,7 @@ def production(workspace: Path, *options: str) -> Environment:
     return load_environment("production.example", pipeline, overrides)
 
 
-def test_an_authority_is_relative_to_the_project_folder(workspace: Path) -> None:
+def test_resolves_a_ca_relative_to_the_project_folder(workspace: Path) -> None:
     (workspace / "ca.pem").write_text("")
     found = production(
         workspace,
@@ -36,32 +36,32 @@ def test_an_authority_is_relative_to_the_project_folder(workspace: Path) -> None
     assert (warehouse.sslmode, warehouse.sslrootcert) == ("verify-ca", Path("/etc/ssl/authority.pem"))
 
 
-def test_an_authority_that_is_not_there_is_told_before_anything_is_asked(workspace: Path) -> None:
+def test_reports_a_missing_ca_before_connecting(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.sslrootcert: no file .*/ca\.pem$"):
         production(workspace, "source.sslmode=verify-full", "source.sslrootcert=ca.pem")
 
 
 @pytest.mark.parametrize("section", ["source", "source.connector", "targets.warehouse"])
 @pytest.mark.parametrize("mode", ["", "require", "prefer"])
-def test_an_authority_that_nobody_would_ask_is_refused(workspace: Path, section: str, mode: str) -> None:
+def test_rejects_a_ca_that_is_not_used(workspace: Path, section: str, mode: str) -> None:
     options = [f"{section}.sslrootcert=/ca.pem", *([f"{section}.sslmode={mode}"] if mode else [])]
     with pytest.raises(ConfigurationError, match=r"sslrootcert is used with sslmode verify-ca or verify-full only"):
         production(workspace, *options)
 
 
-def test_the_worker_connects_as_strictly_as_the_tool(workspace: Path) -> None:
+def test_worker_uses_the_tls_mode_of_the_tool(workspace: Path) -> None:
     pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
     found = production(workspace, "source.sslmode=require")
     rendered = render_connector(pipeline, found, None, workspace / "connectors" / "templates")
     assert rendered["database.sslmode"] == "require"
 
 
-def test_an_unknown_mode_names_the_known(workspace: Path) -> None:
+def test_reports_an_unknown_mode_with_the_known_ones(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.sslmode"):
         production(workspace, "source.sslmode=strict")
 
 
-def test_the_worker_gets_its_own_words_and_by_default_none(workspace: Path) -> None:
+def test_worker_tls_settings_are_separate_and_default_to_none(workspace: Path) -> None:
     pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
     templates = workspace / "connectors" / "templates"
     plain = render_connector(pipeline, production(workspace), None, templates)

@@ -62,12 +62,12 @@ def test_golden(
     assert config == golden, "meant? then UPDATE_GOLDEN=1, and read the diff of tests/golden"
 
 
-def test_values_are_text_and_keys_are_sorted(config: dict[str, str]) -> None:
+def test_values_are_strings_and_keys_are_sorted(config: dict[str, str]) -> None:
     assert {type(value) for value in config.values()} == {str}
     assert list(config) == sorted(config)
 
 
-def test_rendering_twice_gives_the_same(
+def test_rendering_is_deterministic(
     config: dict[str, str], library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     assert list(render_connector(library, environment, lock, templates).items()) == list(config.items())
@@ -133,7 +133,7 @@ PROMISED = [
 
 
 @pytest.mark.parametrize(("key", "value", "why"), PROMISED, ids=[key for key, _, _ in PROMISED])
-def test_settings_that_the_promise_depends_on(config: dict[str, str], key: str, value: str, why: str) -> None:
+def test_settings_required_by_the_guarantees(config: dict[str, str], key: str, value: str, why: str) -> None:
     assert config.get(key) == value, why
 
 
@@ -151,11 +151,11 @@ def test_settings_that_the_promise_depends_on(config: dict[str, str], key: str, 
         (ROUTER + "pass.through", "only with transaction metadata"),
     ],
 )
-def test_settings_that_must_not_be_there(config: dict[str, str], key: str, why: str) -> None:
+def test_omits_forbidden_settings(config: dict[str, str], key: str, why: str) -> None:
     assert key not in config, why
 
 
-def test_producer_and_topics_take_the_largest_record(
+def test_producer_and_topics_accept_the_largest_record(
     config: dict[str, str], library: Pipeline, environment: Environment
 ) -> None:
     largest = int(config[ROUTER + "max.record.bytes"])
@@ -165,7 +165,7 @@ def test_producer_and_topics_take_the_largest_record(
         assert int(topic.config["max.message.bytes"]) >= request, topic.name
 
 
-def test_every_routed_topic_is_created(config: dict[str, str], library: Pipeline, environment: Environment) -> None:
+def test_creates_every_routed_topic(config: dict[str, str], library: Pipeline, environment: Environment) -> None:
     routed = {value for key, value in config.items() if re.fullmatch(r"transforms\.outbox\..*topic", key)}
     created = {topic.name: topic.partitions for topic in desired_topics(library, environment)}
     assert routed <= created.keys()
@@ -173,7 +173,7 @@ def test_every_routed_topic_is_created(config: dict[str, str], library: Pipeline
         assert config[f"{ROUTER}aggregate.{name}.partitions"] == str(created[library.topic_of(name)])
 
 
-def test_the_worker_has_its_own_way_to_the_database(
+def test_worker_has_its_own_database_address(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     login = environment.source.connector.model_copy(update={"host": "db.inside", "port": 5432})
@@ -183,11 +183,11 @@ def test_the_worker_has_its_own_way_to_the_database(
     assert (config["database.hostname"], config["database.port"]) == ("db.inside", "5432")
 
 
-def test_the_worker_goes_where_the_tool_goes_by_default(config: dict[str, str]) -> None:
+def test_worker_uses_the_address_of_the_tool_by_default(config: dict[str, str]) -> None:
     assert (config["database.hostname"], config["database.port"]) == ("db.example.internal", "5433")
 
 
-def test_placeholders_stay_verbatim_and_the_admin_is_not_there(config: dict[str, str]) -> None:
+def test_keeps_placeholders_and_omits_the_admin_login(config: dict[str, str]) -> None:
     assert config["database.password"] == "${file:/secrets/db.properties:library.password}"
     assert config["database.user"] == "reader"
     assert "owner-secret" not in json.dumps(config)
@@ -209,7 +209,7 @@ def test_a_partition_field(library: Pipeline, environment: Environment, lock: Lo
     assert ROUTER + "aggregate.author.partition.field" not in config
 
 
-def test_overrides_win(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
+def test_overrides_take_precedence(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
     overrides = {"max.batch.size": "7", "snapshot.fetch.size": "10", "database.password": "${dir:/x:y}"}
     changed = with_connector(library, overrides=overrides)
     config = render_connector(changed, environment, lock, templates)
@@ -217,14 +217,14 @@ def test_overrides_win(library: Pipeline, environment: Environment, lock: Lock, 
     assert list(config) == sorted(config)
 
 
-def test_before_the_first_apply_ids_are_unknown(library: Pipeline, environment: Environment, templates: Path) -> None:
+def test_ids_are_unknown_before_the_first_apply(library: Pipeline, environment: Environment, templates: Path) -> None:
     config = render_connector(library, environment, None, templates)
     unknown = {key for key, value in config.items() if value == UNKNOWN}
     assert unknown == {f"{ROUTER}aggregate.{name}.schema.1.id" for name in library.routed}
     assert config[ROUTER + "source.epoch"] == "1"
 
 
-def test_a_new_aggregate_is_unknown_beside_locked_ones(
+def test_new_aggregate_is_unknown_among_locked_ones(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     known = lock.model_copy(update={"schemas": {"author": lock.schemas["author"]}})
@@ -252,7 +252,7 @@ def test_schemas_are_the_locked_texts_without_docs(config: dict[str, str], lock:
         "<b>&'\"ä✓ {{ x }}",
     ],
 )
-def test_a_schema_text_is_not_substitutable(
+def test_escapes_placeholders_in_schema_texts(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path, default: str
 ) -> None:
     schema = {"type": "record", "name": "B", "fields": [{"name": "x", "type": "string", "default": default}]}
@@ -265,7 +265,7 @@ def test_a_schema_text_is_not_substitutable(
 
 
 @pytest.mark.parametrize("value", ["it's", '"quoted"', "<b>&", "ä", "a\\b", "{{ 1 }}", "100%"])
-def test_values_of_the_environment_arrive_as_written(
+def test_renders_values_of_the_environment_unchanged(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path, value: str
 ) -> None:
     source = environment.source.model_copy(update={"database": value})
@@ -273,7 +273,9 @@ def test_values_of_the_environment_arrive_as_written(
     assert config["database.dbname"] == value
 
 
-def test_no_template_lists_what_is_there(library: Pipeline, environment: Environment, templates: Path) -> None:
+def test_reports_a_missing_template_with_the_existing_ones(
+    library: Pipeline, environment: Environment, templates: Path
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         render_connector(with_connector(library, template="nope"), environment, None, templates)
     assert caught.value.message == f"no template {templates}/nope.json.j2"
@@ -296,7 +298,7 @@ def test_no_template_lists_what_is_there(library: Pipeline, environment: Environ
         ('"a"', "does not render to JSON|object"),
     ],
 )
-def test_a_bad_template_is_explained(
+def test_reports_an_invalid_template(
     library: Pipeline, environment: Environment, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "bad.json.j2").write_text(text, encoding="utf-8")
@@ -306,12 +308,12 @@ def test_a_bad_template_is_explained(
     assert "owner-secret" not in caught.value.message
 
 
-def test_a_value_that_is_no_text_becomes_json(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
+def test_converts_values_to_json(library: Pipeline, environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "odd.json.j2").write_text('{"b": 1, "a": true, "c": null, "d": "1"}', encoding="utf-8")
     config = render_connector(with_connector(library, template="odd"), environment, None, tmp_path)
     assert config == {"a": "true", "b": "1", "c": "null", "d": "1"}
 
 
-def test_messages_without_a_prefix_are_refused(library: Pipeline, environment: Environment, templates: Path) -> None:
+def test_rejects_messages_without_a_prefix(library: Pipeline, environment: Environment, templates: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.message_prefix is not set"):
         render_connector(with_connector(library, template="outbox-postgres-messages"), environment, None, templates)

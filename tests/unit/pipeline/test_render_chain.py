@@ -30,7 +30,7 @@ def of(pipeline: Pipeline, template: str, **connector: object) -> Pipeline:
 
 
 @pytest.mark.parametrize("template", [CHAIN, MESSAGES])
-def test_what_the_table_template_promises_holds_here_too(
+def test_keeps_the_settings_of_the_table_template(
     template: str, library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     """A setting that is changed in one template and forgotten in another is how promises break."""
@@ -68,7 +68,7 @@ def test_what_the_table_template_promises_holds_here_too(
         (CHAIN, "transforms.heartbeat.predicate", "isHeartbeat", "a heartbeat has no declared schema"),
     ],
 )
-def test_settings_of_their_own(
+def test_template_specific_settings(
     library: Pipeline,
     environment: Environment,
     lock: Lock,
@@ -81,7 +81,7 @@ def test_settings_of_their_own(
     assert render_connector(of(library, template), environment, lock, templates)[key] == value, why
 
 
-def test_the_chains_registry_is_as_the_worker_sees_it(
+def test_chain_uses_the_registry_address_of_the_worker(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     """In containers the tool and the worker reach it under two addresses."""
@@ -92,7 +92,7 @@ def test_the_chains_registry_is_as_the_worker_sees_it(
     assert urls == {"http://registry:8080/apis/ccompat/v7".replace("ccompat/v7", "registry/v2")}
 
 
-def test_every_step_of_the_chain_has_a_predicate_that_is_declared(
+def test_chain_steps_have_declared_predicates(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     """A step without one would meet the heartbeats, and stop the task with them."""
@@ -111,12 +111,12 @@ def test_every_step_of_the_chain_has_a_predicate_that_is_declared(
     assert not re.fullmatch(config["predicates.isRow.pattern"], "library.public_outbox_event")
 
 
-def test_the_chain_has_no_transaction_metadata(library: Pipeline, environment: Environment, templates: Path) -> None:
+def test_chain_rejects_transaction_metadata(library: Pipeline, environment: Environment, templates: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"a chain has no connector\.transaction_metadata"):
         render_connector(of(library, CHAIN, transaction_metadata=True), environment, None, templates)
 
 
-def test_schemas_of_the_chain_are_those_of_the_router(
+def test_chain_and_router_use_the_same_schemas(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     table = render_connector(library, environment, lock, templates)

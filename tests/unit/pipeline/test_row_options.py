@@ -116,7 +116,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "place", "words"), REFUSED, ids=[f"{row[1]}: {row[2]}" for row in REFUSED])
-def test_what_is_refused_is_named(workspace: Path, changes: dict[str, Any], place: str, words: str) -> None:
+def test_rejects_invalid_options(workspace: Path, changes: dict[str, Any], place: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(changed(workspace, changes))
     assert f": {place.replace('/', '.') or '(top level)'}: " in caught.value.message
@@ -139,7 +139,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "column"), ACCEPTED, ids=[str(row[0]) for row in ACCEPTED])
-def test_what_fits_is_read(workspace: Path, changes: dict[str, Any], column: str) -> None:
+def test_accepts_valid_options(workspace: Path, changes: dict[str, Any], column: str) -> None:
     pipeline = load_pipeline(changed(workspace, changes))
     assert pipeline.payload_type == column
     # Its own row must fit the column, too.
@@ -251,7 +251,7 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
 @pytest.mark.parametrize(
     ("template", "changes", "added"), RENDERED, ids=[f"{template}: {changes}" for template, changes, _ in RENDERED]
 )
-def test_what_is_rendered(
+def test_renders_options(
     workspace: Path,
     environment: Environment,
     lock: Lock,
@@ -266,7 +266,7 @@ def test_what_is_rendered(
     assert before.keys() - after.keys() == set()
 
 
-def test_text_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
+def test_text_payload_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
     """The transform refuses the keys of a schema there, also of one that the lock file still has."""
     config = rendered(workspace, environment, lock, TEXT, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
@@ -304,7 +304,7 @@ NOT_IN: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("template", "changes", "words"), NOT_IN, ids=[words for *_, words in NOT_IN])
-def test_what_a_template_cannot_do_is_refused(
+def test_rejects_options_that_a_template_does_not_support(
     workspace: Path, environment: Environment, lock: Lock, template: str, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -314,7 +314,7 @@ def test_what_a_template_cannot_do_is_refused(
     assert "pipeline file" in caught.value.hint
 
 
-def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:
+def test_default_options_change_nothing(library: Pipeline) -> None:
     """Who sets none has the config of before."""
     source, book = library.source, library.aggregates["book"]
     assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
@@ -323,7 +323,7 @@ def test_the_default_of_every_option_changes_nothing(library: Pipeline) -> None:
 
 
 @pytest.mark.parametrize(("template", "before"), [(ROUTER, ""), (EVENT_ROUTER, f"{PLACED},")])
-def test_a_template_escapes_header_names_itself(
+def test_template_escapes_header_names(
     workspace: Path, environment: Environment, lock: Lock, template: str, before: str
 ) -> None:
     """Whatever the model lets through: no name can become a setting of its own."""

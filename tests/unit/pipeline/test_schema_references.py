@@ -52,7 +52,7 @@ def one_reader(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
     return schemaless_reader(buffer, schema, None)
 
 
-def test_a_schema_without_references_stays_as_written(repository: Path) -> None:
+def test_keeps_a_schema_without_references_unchanged(repository: Path) -> None:
     path = repository / "schemas" / "book.avsc"
     alone = Aggregate.model_validate({"schema": path})
     assert read_references(alone) == []
@@ -61,14 +61,14 @@ def test_a_schema_without_references_stays_as_written(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("listed", list(itertools.permutations([CURRENCY, MONEY, HASH])))
-def test_references_come_in_dependency_order_however_listed(tmp_path: Path, listed: tuple[dict[str, Any], ...]) -> None:
+def test_references_are_in_dependency_order(tmp_path: Path, listed: tuple[dict[str, Any], ...]) -> None:
     main = record("Order", "Money", {"type": "array", "items": "io.acme.Money"}, ["null", "Hash"])
     names = [entry.name for entry in read_references(aggregate(tmp_path, main, *listed))]
     assert sorted(names) == ["io.acme.Currency", "io.acme.Hash", "io.acme.Money"]
     assert names.index("io.acme.Currency") < names.index("io.acme.Money")
 
 
-def test_a_reference_is_told_with_text_path_and_what_it_uses(tmp_path: Path) -> None:
+def test_reference_has_text_path_and_dependencies(tmp_path: Path) -> None:
     found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     text = json.dumps(MONEY, separators=(",", ":"))
     currency, money = read_references(found)
@@ -78,7 +78,7 @@ def test_a_reference_is_told_with_text_path_and_what_it_uses(tmp_path: Path) -> 
     assert json.loads(registered(found).text)["fields"][0]["type"] == "Money", "by name, as it was written"
 
 
-def test_what_is_not_used_is_left_out(tmp_path: Path) -> None:
+def test_omits_unused_references(tmp_path: Path) -> None:
     found = read_references(aggregate(tmp_path, record("Order", "Currency"), MONEY, CURRENCY, HASH))
     assert [entry.name for entry in found] == ["io.acme.Currency"]
 
@@ -101,7 +101,7 @@ INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("types", "references", "values"), INLINED, ids=[str(row[0]) for row in INLINED])
-def test_every_type_is_written_out_once_at_its_first_use(
+def test_inlines_every_type_at_its_first_use(
     tmp_path: Path, types: list[Any], references: list[dict[str, Any]], values: list[Any]
 ) -> None:
     text = inlined(aggregate(tmp_path, record("Order", *types), *references))
@@ -112,7 +112,7 @@ def test_every_type_is_written_out_once_at_its_first_use(
     assert len(fingerprint(text)) == 64
 
 
-def test_what_is_inlined_keeps_documents_defaults_and_logical_types(tmp_path: Path) -> None:
+def test_inlining_keeps_docs_defaults_and_logical_types(tmp_path: Path) -> None:
     stamp = {"type": "long", "logicalType": "timestamp-micros"}
     money = record("Money", "long", doc="An amount.", aliases=["Amount"])
     main = record("Order", "Money", stamp)
@@ -124,7 +124,7 @@ def test_what_is_inlined_keeps_documents_defaults_and_logical_types(tmp_path: Pa
     assert "aliases" in cost["type"]
 
 
-def test_a_default_that_is_named_like_a_type_is_data(tmp_path: Path) -> None:
+def test_does_not_resolve_defaults_named_like_a_type(tmp_path: Path) -> None:
     main = record("Order", "Currency", {"type": "map", "values": "string"})
     main["fields"][0]["default"] = "EUR"
     main["fields"][1]["default"] = {"type": "io.acme.Currency"}
@@ -132,7 +132,7 @@ def test_a_default_that_is_named_like_a_type_is_data(tmp_path: Path) -> None:
     assert [field["default"] for field in text["fields"]] == ["EUR", {"type": "io.acme.Currency"}]
 
 
-def test_types_of_no_namespace_may_be_used_by_a_schema_of_none(tmp_path: Path) -> None:
+def test_types_without_namespace_in_a_schema_without_one(tmp_path: Path) -> None:
     bare = {"type": "enum", "name": "Flag", "symbols": ["A"]}
     main = {"type": "record", "name": "Order", "fields": [{"name": "f0", "type": "Flag"}]}
     assert one_reader(inlined(aggregate(tmp_path, main, bare)), {"f0": "A"}) == {"f0": "A"}
@@ -186,7 +186,7 @@ REFUSED: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
 
 @pytest.mark.parametrize(("main", "references", "message", "hint"), REFUSED, ids=[row[2] for row in REFUSED])
 @pytest.mark.parametrize("function", [inlined, registered, read_references])
-def test_what_cannot_be_resolved_is_explained(
+def test_reports_unresolved_references(
     tmp_path: Path,
     function: Callable[[Aggregate], object],
     main: dict[str, Any],
@@ -210,7 +210,7 @@ def test_a_missing_reference_file(tmp_path: Path) -> None:
     assert "`references:`" in caught.value.hint
 
 
-def test_texts_with_names_are_compared_with_their_references(tmp_path: Path) -> None:
+def test_compares_texts_with_their_references(tmp_path: Path) -> None:
     found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     references = [entry.text for entry in read_references(found)]
     spelled = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
@@ -219,6 +219,6 @@ def test_texts_with_names_are_compared_with_their_references(tmp_path: Path) -> 
     assert not same_schema(registered(found).text, json.dumps(other), references)
 
 
-def test_inline_takes_texts_for_those_who_have_no_files(tmp_path: Path) -> None:
+def test_inline_accepts_texts(tmp_path: Path) -> None:
     found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     assert inline(registered(found).text, [entry.text for entry in read_references(found)]) == inlined(found)

@@ -37,19 +37,19 @@ def local(workspace: Path) -> Environment:
     return load_environment("local", workspace / "connectors" / "library.yaml", Overrides(environ={}))
 
 
-def test_the_stack_is_not_up(workspace: Path) -> None:
+def test_reports_that_the_stack_is_not_running(workspace: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$") as caught:
         local(workspace)
     assert caught.value.hint == "start it with `outbox stack up`"
 
 
-def test_a_stopped_stack_is_not_up(workspace: Path) -> None:
+def test_reports_a_stopped_stack_as_not_running(workspace: Path) -> None:
     write_state(workspace, {"services": [], "environment": STACK})
     with pytest.raises(ConfigurationError, match=r"^the embedded stack is not running$"):
         local(workspace)
 
 
-def test_values_of_the_stack(workspace: Path) -> None:
+def test_returns_values_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres", "kafka"], "environment": STACK})
     found = local(workspace)
     assert found.source.port == 40001
@@ -61,7 +61,7 @@ def test_values_of_the_stack(workspace: Path) -> None:
     assert "s3cret" not in repr(found)
 
 
-def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
+def test_rejects_an_unknown_value_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres"], "environment": {"kafka": "x", "connect": "y"}})
     with pytest.raises(ConfigurationError, match="the embedded stack has no value 'postgres_host'") as caught:
         local(workspace)
@@ -69,7 +69,7 @@ def test_an_unknown_value_of_the_stack(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["", "{", "[]", '{"services": ["postgres"]}'])
-def test_a_state_file_that_cannot_be_used_is_explained(workspace: Path, state: str) -> None:
+def test_reports_an_unusable_state_file(workspace: Path, state: str) -> None:
     write_state(workspace, state)
     with pytest.raises(ConfigurationError, match="stack"):
         local(workspace)

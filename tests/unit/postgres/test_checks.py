@@ -37,7 +37,7 @@ def failing(snapshot: DatabaseSnapshot) -> dict[str, str]:
     return {check.id: check.seen for check in run(snapshot).values() if check.status in (Status.FAIL, Status.WARN)}
 
 
-def test_a_deployed_database_passes(snapshot: DatabaseSnapshot) -> None:
+def test_passes_for_a_deployed_database(snapshot: DatabaseSnapshot) -> None:
     found = run(snapshot)
     assert {name: check.seen for name, check in found.items() if check.status is not Status.PASS} == {}
     assert all(check.seen and check.expected and not check.remedy for check in found.values())
@@ -138,7 +138,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
-def test_each_fault_is_named_by_its_check_alone(snapshot: DatabaseSnapshot, case: Case) -> None:
+def test_each_fault_fails_exactly_its_check(snapshot: DatabaseSnapshot, case: Case) -> None:
     broken = replace(snapshot, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
     assert failing(broken) == {case.id: case.seen}
     found = run(broken)[case.id]
@@ -147,11 +147,11 @@ def test_each_fault_is_named_by_its_check_alone(snapshot: DatabaseSnapshot, case
     assert found.status is (Status.WARN if found.severity is Severity.WARNING else Status.FAIL)
 
 
-def test_every_check_of_the_database_has_a_case() -> None:
+def test_every_database_check_has_a_case() -> None:
     assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
-def test_a_slot_that_keeps_more_than_it_should_still_delivers(snapshot: DatabaseSnapshot) -> None:
+def test_reports_excess_wal_without_failing_delivery(snapshot: DatabaseSnapshot) -> None:
     extended = replace(snapshot, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
     assert failing(extended) == {}
 
@@ -166,7 +166,7 @@ def test_a_slot_that_keeps_more_than_it_should_still_delivers(snapshot: Database
         "CHECK (((aggregate_id <> ''::text) AND (aggregate_type <> ''::text)))",
     ],
 )
-def test_ways_to_refuse_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
+def test_accepts_constraints_that_reject_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
     assert failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint]))) == {}
 
 
@@ -179,13 +179,13 @@ def test_ways_to_refuse_an_empty_key(snapshot: DatabaseSnapshot, constraint: str
         "CHECK ((length(aggregate_id) < 100))",
     ],
 )
-def test_checks_that_let_an_empty_key_pass(snapshot: DatabaseSnapshot, constraint: str) -> None:
+def test_reports_constraints_that_accept_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
     assert list(failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
-def test_without_a_lock_identity_is_not_known(snapshot: DatabaseSnapshot) -> None:
+def test_identity_is_unknown_without_a_lock_file(snapshot: DatabaseSnapshot) -> None:
     found = run(replace(snapshot, locked=None))
     failed = [check.id for check in found.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
@@ -198,12 +198,12 @@ def test_expectation_and_remedy_of_identity(snapshot: DatabaseSnapshot) -> None:
     assert "`outbox apply --recover`" in check.remedy
 
 
-def test_a_missing_partition_field_fails_the_table(snapshot: DatabaseSnapshot) -> None:
+def test_missing_partition_field_fails_the_table_check(snapshot: DatabaseSnapshot) -> None:
     found = run(replace(snapshot, pipeline=by_tenant(snapshot.pipeline)))
     assert found["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
-def test_an_empty_database_still_answers_every_check(snapshot: DatabaseSnapshot) -> None:
+def test_returns_every_check_for_an_empty_database(snapshot: DatabaseSnapshot) -> None:
     nothing = replace(DETAILS, published=None, may_emit=False, constraints=[])
     found = run(replace(snapshot, actual=EMPTY, details=nothing))
     assert list(found) == IDS
@@ -219,7 +219,7 @@ def test_an_empty_database_still_answers_every_check(snapshot: DatabaseSnapshot)
     }
 
 
-def test_older_servers_have_no_failover_and_no_filter(snapshot: DatabaseSnapshot) -> None:
+def test_accepts_servers_without_failover_and_filter(snapshot: DatabaseSnapshot) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
     details = replace(DETAILS, published=None, settings=settings)
     found = run(
@@ -229,19 +229,19 @@ def test_older_servers_have_no_failover_and_no_filter(snapshot: DatabaseSnapshot
     assert found["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
 
 
-def test_a_connector_that_is_to_be_stopped_reads_nothing(snapshot: DatabaseSnapshot) -> None:
+def test_stopped_connector_needs_no_active_slot(snapshot: DatabaseSnapshot) -> None:
     connector = snapshot.environment.connector.model_copy(update={"state": "stopped"})
     environment = snapshot.environment.model_copy(update={"connector": connector})
     unread = replace(DEPLOYED, slot=replace(SLOT, active=False))
     assert failing(replace(snapshot, environment=environment, actual=unread)) == {}
 
 
-def test_a_login_that_may_not_read_the_table(snapshot: DatabaseSnapshot) -> None:
+def test_reports_a_login_without_select_privilege(snapshot: DatabaseSnapshot) -> None:
     found = run(replace(snapshot, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
     assert (found.status, found.seen) == (Status.UNKNOWN, "this login may not read the table")
 
 
-def test_limits_that_are_fine(snapshot: DatabaseSnapshot) -> None:
+def test_accepts_valid_limits(snapshot: DatabaseSnapshot) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
     assert failing(replace(snapshot, details=replace(DETAILS, settings=settings))) == {}
 
@@ -250,17 +250,17 @@ def test_limits_that_are_fine(snapshot: DatabaseSnapshot) -> None:
     ("text", "expected"),
     [("5s", 5000), ("60000", 60_000), ("1min", 60_000), ("2h", 7_200_000), ("0", 0), ("10ms", 10), ("1d", 86_400_000)],
 )
-def test_durations(text: str, expected: int) -> None:
+def test_parses_durations(text: str, expected: int) -> None:
     assert milliseconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 weeks", "-1"])
-def test_invalid_durations(text: str) -> None:
+def test_rejects_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         milliseconds(text)
 
 
-def test_checks_of_the_table_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
+def test_table_checks_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
     source = snapshot.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     actual = replace(
         snapshot.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
@@ -281,7 +281,7 @@ def test_checks_of_the_table_pass_for_messages(snapshot: DatabaseSnapshot) -> No
     assert lost["postgres.publication"].status is Status.FAIL
 
 
-def test_an_identity_that_this_login_may_not_see_is_unknown(snapshot: DatabaseSnapshot) -> None:
+def test_identity_is_unknown_without_the_privilege(snapshot: DatabaseSnapshot) -> None:
     found = run(replace(snapshot, actual=replace(snapshot.actual, system_identifier="")))["postgres.identity"]
     assert found.status is Status.UNKNOWN
     assert "grant execute on function pg_control_system()" in found.remedy

@@ -19,7 +19,7 @@ def unreachable(environment: Environment, free_port: int) -> Environment:
     return environment.model_copy(update={"source": source})
 
 
-def test_the_error_names_an_unreachable_database(unreachable: Environment) -> None:
+def test_error_names_an_unreachable_database(unreachable: Environment) -> None:
     with pytest.raises(UnreachableError) as caught, client.connected(unreachable.source):
         pass
     where = f"127.0.0.1:{unreachable.source.port}/library"
@@ -29,7 +29,7 @@ def test_the_error_names_an_unreachable_database(unreachable: Environment) -> No
     assert "owner-secret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_another_login_is_used_and_named(unreachable: Environment) -> None:
+def test_uses_and_names_another_login(unreachable: Environment) -> None:
     login = Login.model_validate({"user": "checker", "password": "checker-secret"})
     with pytest.raises(UnreachableError) as caught, client.connected(unreachable.source, login):
         pass
@@ -69,7 +69,7 @@ class _Connection:
         (RefusedError("mine"), RefusedError, "mine"),
     ],
 )
-def test_errors_of_the_server_are_explained(
+def test_reports_server_errors(
     environment: Environment,
     monkeypatch: pytest.MonkeyPatch,
     raised: Exception,
@@ -83,7 +83,7 @@ def test_errors_of_the_server_are_explained(
     assert str(caught.value) == message
 
 
-def test_lock_and_statement_timeouts_are_set(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_lock_and_statement_timeouts(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a session waits for a table lock, every writer waits behind it."""
     given: dict[str, object] = {}
 

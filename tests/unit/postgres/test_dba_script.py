@@ -38,7 +38,7 @@ def statements_of(text: str) -> list[str]:
     return [part for part in paragraphs if part]
 
 
-def test_objects_come_in_the_only_safe_order(library: Pipeline, environment: Environment) -> None:
+def test_creates_objects_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
     found = script(library, environment)
     places = [found.index(words) for words in ("create table", "create publication", "pg_create_logical_replication")]
     assert places == sorted(places)
@@ -69,7 +69,7 @@ class _Recorder:
 
 
 @pytest.mark.parametrize(("version", "failover"), [(140000, False), (160009, False), (170000, True), (180001, True)])
-def test_the_statements_are_those_of_apply(
+def test_uses_the_statements_of_apply(
     library: Pipeline, environment: Environment, version: int, failover: bool
 ) -> None:
     nothing = state.ActualDatabase(version, "library", "logical", "1", 1, False, 0, {}, None, None, None)
@@ -84,7 +84,7 @@ def test_the_statements_are_those_of_apply(
     assert made[-1].endswith("false, false, true)") is failover
 
 
-def test_table_and_check_are_the_contracts(library: Pipeline, environment: Environment) -> None:
+def test_creates_table_and_constraint_of_the_contract(library: Pipeline, environment: Environment) -> None:
     source = library.source.model_copy(
         update={"table": 'o.Out"Box', "columns": library.source.columns.model_copy(update={"aggregate_id": "Key"})}
     )
@@ -95,7 +95,9 @@ def test_table_and_check_are_the_contracts(library: Pipeline, environment: Envir
 
 
 @pytest.mark.parametrize(("field", "made"), [("tenant", 1), ("aggregate_type", 0)])
-def test_a_partition_field_is_a_column(library: Pipeline, environment: Environment, field: str, made: int) -> None:
+def test_creates_a_column_for_a_partition_field(
+    library: Pipeline, environment: Environment, field: str, made: int
+) -> None:
     found = script(with_field(library, field), with_verifier(environment))
     table = next(text for text in statements_of(found) if text.startswith("create table"))
     assert table.count(f'  "{field}" text)') == made
@@ -103,7 +105,7 @@ def test_a_partition_field_is_a_column(library: Pipeline, environment: Environme
     assert re.search(rf'select \([^)]*"{field}"[^)]*\)', found), "the verifier samples it"
 
 
-def test_each_role_gets_only_the_privileges_it_needs(library: Pipeline, environment: Environment) -> None:
+def test_grants_each_role_only_required_privileges(library: Pipeline, environment: Environment) -> None:
     grants: dict[str, list[str]] = {}
     for text in statements_of(script(library, with_target(with_verifier(environment)))):
         match = re.fullmatch(r'(?:grant|alter role) (.*?)(?: to)? "?(\w+)"?(?: with ([\w ]+))?;', text)
@@ -130,7 +132,7 @@ def test_each_role_gets_only_the_privileges_it_needs(library: Pipeline, environm
     }
 
 
-def test_who_may_replicate(library: Pipeline, environment: Environment) -> None:
+def test_grants_replication_to_the_connector_role(library: Pipeline, environment: Environment) -> None:
     found = script(library, with_target(with_verifier(environment)))
     assert dict(re.findall(r'^alter role "(\w+)" with (.*);$', found, flags=re.MULTILINE)) == {
         "owner": "login replication",
@@ -140,7 +142,7 @@ def test_who_may_replicate(library: Pipeline, environment: Environment) -> None:
     }
 
 
-def test_no_password_is_in_it(library: Pipeline, environment: Environment) -> None:
+def test_script_contains_no_password(library: Pipeline, environment: Environment) -> None:
     found = script(library, with_target(with_verifier(environment)))
     for secret in ("owner-secret", "target-secret", "checker-secret", "${file:"):
         assert secret not in found
@@ -148,7 +150,7 @@ def test_no_password_is_in_it(library: Pipeline, environment: Environment) -> No
     assert not re.search(r"password\s+'", found, flags=re.IGNORECASE)
 
 
-def test_a_missing_verifier_is_explained(library: Pipeline, environment: Environment) -> None:
+def test_reports_a_missing_verifier(library: Pipeline, environment: Environment) -> None:
     assert "-- No verifier: without source.verifier `outbox verify` logs in as the owner." in script(
         library, environment
     )
@@ -167,14 +169,14 @@ def test_a_missing_verifier_is_explained(library: Pipeline, environment: Environ
         ({"database": "it's"}, "\\connect -reuse-previous=on 'host=wh port=5432 dbname=it\\\\\\'s'"),
     ],
 )
-def test_another_database_is_connected_to(
+def test_script_connects_to_another_database(
     library: Pipeline, environment: Environment, target: dict[str, Any], connect: str | None
 ) -> None:
     lines = script(library, with_target(environment, **target)).splitlines()
     assert [line for line in lines if line.startswith("\\")] == ([connect] if connect else [])
 
 
-def test_a_backfill_needs_the_rows_lock(library: Pipeline, environment: Environment) -> None:
+def test_grants_row_locks_for_a_backfill(library: Pipeline, environment: Environment) -> None:
     backfill = Backfill(table="shop.book", key="id", query="select 1")
     book = library.aggregates["book"].model_copy(update={"backfill": backfill})
     changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
@@ -185,7 +187,7 @@ def test_a_backfill_needs_the_rows_lock(library: Pipeline, environment: Environm
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\n\\! id", 'x"; drop table t; --', "'; --"])
-def test_names_cannot_end_their_quotes(library: Pipeline, environment: Environment, name: str) -> None:
+def test_quotes_names(library: Pipeline, environment: Environment, name: str) -> None:
     source = environment.source.model_copy(update={"database": name})
     found = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
     quoted = '"' + name.replace('"', '""') + '"'
@@ -193,7 +195,7 @@ def test_names_cannot_end_their_quotes(library: Pipeline, environment: Environme
     assert not re.search(r"^(b|drop|\\!)", rest, flags=re.MULTILINE)
 
 
-def test_messages_have_no_table_and_need_no_right_to_one(library: Pipeline, environment: Environment) -> None:
+def test_messages_need_no_table_privileges(library: Pipeline, environment: Environment) -> None:
     source = library.source.model_copy(update={"message_prefix": "outbox"})
     found = script(library.model_copy(update={"source": source}), with_verifier(environment))
     assert "outbox_event" not in found
@@ -204,5 +206,5 @@ def test_messages_have_no_table_and_need_no_right_to_one(library: Pipeline, envi
     assert "Its canary is a message" in found
 
 
-def test_the_scope_of_the_verifiers_delete_is_explained(library: Pipeline, environment: Environment) -> None:
+def test_documents_the_scope_of_the_verifier_delete(library: Pipeline, environment: Environment) -> None:
     assert "may delete any row" in script(library, with_verifier(environment))

@@ -45,7 +45,7 @@ def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
         ("confluent-avro", "text", ["payload is text, not bytea"]),
     ],
 )
-def test_the_payload_column_fits_the_formats(library: Pipeline, payload: str, column: str, problems: list[str]) -> None:
+def test_payload_column_matches_the_formats(library: Pipeline, payload: str, column: str, problems: list[str]) -> None:
     pipeline = with_payload(library, payload)
     assert column_problems(pipeline, {**COLUMN_TYPES, "payload": column}) == problems
 
@@ -99,7 +99,7 @@ FURTHER = {"schema_version_column": "version", "header_columns": {"tenant": "ten
         ),
     ],
 )
-def test_further_columns_are_there(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
+def test_adds_extra_columns(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
     pipeline = with_source(library, **FURTHER)
     assert column_problems(pipeline, {**COLUMN_TYPES, **columns}) == problems
     if problems:
@@ -107,7 +107,7 @@ def test_further_columns_are_there(library: Pipeline, columns: dict[str, str], p
             refuse_unsafe(pipeline, replace(DEPLOYED, columns={**COLUMN_TYPES, **columns}), LOCKED)
 
 
-def test_a_column_of_the_contract_can_be_a_header(library: Pipeline) -> None:
+def test_contract_column_can_be_a_header(library: Pipeline) -> None:
     pipeline = with_source(library, header_columns={"aggregate_id": "x-key"})
     assert column_problems(pipeline, dict(COLUMN_TYPES)) == []
     assert pipeline.source.further_columns == []
@@ -116,14 +116,14 @@ def test_a_column_of_the_contract_can_be_a_header(library: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("payload", "kind"), [("json", "jsonb"), ("text", "text"), ("avro", "bytea"), ("confluent-avro", "bytea")]
 )
-def test_the_table_that_apply_makes_passes_its_own_check(library: Pipeline, payload: str, kind: str) -> None:
+def test_created_table_passes_its_check(library: Pipeline, payload: str, kind: str) -> None:
     pipeline = with_payload(with_source(library, **FURTHER), payload)
     made = ddl.create_table(pipeline).as_string(None)
     assert f'  "payload" {kind},\n' in made
     assert made.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
 
 
-def test_a_column_with_two_uses_is_created_once(library: Pipeline) -> None:
+def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
     pipeline = with_source(library, schema_version_column="tenant", header_columns={"tenant": "x", "event_type": "y"})
     book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
@@ -162,14 +162,14 @@ WIDER = "of public.outbox_event, via root"
     ],
     ids=str,
 )
-def test_a_wider_publication_passes_where_the_task_does(
+def test_accepts_a_wider_publication_where_the_task_does(
     library: Pipeline, environment: Environment, policies: dict[str, str], publication: dict[str, bool], words: str
 ) -> None:
     found = seen(with_source(library, **policies), environment, publication)
     assert found == ({"postgres.publication": words} if words else {})
 
 
-def test_a_column_list_has_the_further_columns(library: Pipeline, environment: Environment) -> None:
+def test_column_list_includes_extra_columns(library: Pipeline, environment: Environment) -> None:
     """Columns that are excluded are null to the connector."""
     pipeline = with_source(library, **FURTHER)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
@@ -221,7 +221,7 @@ class _Connection:
         ("avro", "bytea", '"body" is null'),
     ],
 )
-def test_rows_that_are_tombstones(payload: str, column: str, condition: str) -> None:
+def test_detects_tombstone_rows(payload: str, column: str, condition: str) -> None:
     connection: Any = _Connection(column)
     columns = Columns(payload="body", event_type="kind")
     source = Source(publication="p", slot="s", columns=columns)

@@ -17,7 +17,7 @@ def objects(pipeline: Pipeline, environment: Environment, actual: ActualDatabase
     return [change.object for change in diff(pipeline, environment, actual)]
 
 
-def test_an_empty_database_gets_everything_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
+def test_creates_everything_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
     changes = diff(library, environment, EMPTY)
     assert [change.object for change in changes] == [
         "table public.outbox_event",
@@ -29,7 +29,7 @@ def test_an_empty_database_gets_everything_in_the_safe_order(library: Pipeline, 
     assert all(change.reason for change in changes)
 
 
-def test_a_deployed_database_gets_nothing(library: Pipeline, environment: Environment) -> None:
+def test_changes_nothing_in_a_deployed_database(library: Pipeline, environment: Environment) -> None:
     assert objects(library, environment, DEPLOYED) == []
 
 
@@ -44,7 +44,7 @@ def test_a_deployed_database_gets_nothing(library: Pipeline, environment: Enviro
         ({"slot": replace(SLOT, active=False)}, []),
     ],
 )
-def test_missing_objects_are_created(
+def test_creates_missing_objects(
     library: Pipeline, environment: Environment, changes: dict[str, Any], expected: list[str]
 ) -> None:
     assert objects(library, environment, replace(DEPLOYED, **changes)) == expected
@@ -69,7 +69,7 @@ def test_column_problems(library: Pipeline, columns: dict[str, str], problems: l
     assert column_problems(library, columns) == problems
 
 
-def test_columns_go_by_the_names_of_the_pipeline_file(library: Pipeline) -> None:
+def test_uses_column_names_of_the_pipeline_file(library: Pipeline) -> None:
     source = library.source.model_copy(update={"columns": Columns(aggregate_id="entity_id")})
     renamed = library.model_copy(update={"source": source})
     assert column_problems(renamed, dict(COLUMN_TYPES)) == ["entity_id is missing"]
@@ -86,7 +86,7 @@ def test_columns_go_by_the_names_of_the_pipeline_file(library: Pipeline) -> None
         ({"id": "bigint"}, ["id is bigint, not uuid", "tenant, the partition_field of book, is missing"]),
     ],
 )
-def test_the_partition_field_is_a_column(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
+def test_partition_field_is_a_column(library: Pipeline, columns: dict[str, str], problems: list[str]) -> None:
     """Of any type, because the connector hashes its text."""
     assert column_problems(by_tenant(library), {**COLUMN_TYPES, **columns}) == problems
 
@@ -96,11 +96,11 @@ def test_every_column_of_the_contract_has_a_type() -> None:
 
 
 @pytest.mark.parametrize("actual", [DEPLOYED, EMPTY])
-def test_safe_states_pass_before_the_first_apply(library: Pipeline, actual: ActualDatabase) -> None:
+def test_accepts_safe_states_before_the_first_apply(library: Pipeline, actual: ActualDatabase) -> None:
     refuse_unsafe(library, actual, None)
 
 
-def test_a_deployed_state_passes_under_its_lock(library: Pipeline) -> None:
+def test_accepts_a_deployed_state_with_its_lock_file(library: Pipeline) -> None:
     refuse_unsafe(library, DEPLOYED, LOCKED)
 
 
@@ -115,12 +115,12 @@ def test_a_deployed_state_passes_under_its_lock(library: Pipeline) -> None:
     ],
     ids=["another database", "promoted", "no slot", "neither", "publication recreated"],
 )
-def test_another_source_passes_without_a_lock(library: Pipeline, changes: dict[str, Any]) -> None:
+def test_accepts_another_source_without_a_lock_file(library: Pipeline, changes: dict[str, Any]) -> None:
     """Before the first apply, and with --recover."""
     refuse_unsafe(library, replace(DEPLOYED, **changes), None)
 
 
-def test_a_slot_that_advanced_passes_under_its_lock(library: Pipeline) -> None:
+def test_accepts_an_advanced_slot_with_its_lock_file(library: Pipeline) -> None:
     refuse_unsafe(library, replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000)), LOCKED)
 
 
@@ -202,7 +202,7 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
 @pytest.mark.parametrize(
     ("changes", "locked", "message", "hint"), REFUSED, ids=[message for _, _, message, _ in REFUSED]
 )
-def test_states_that_could_lose_rows_are_refused(
+def test_rejects_states_that_could_lose_rows(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None, message: str, hint: str
 ) -> None:
     with pytest.raises(RefusedError) as caught:
@@ -211,7 +211,7 @@ def test_states_that_could_lose_rows_are_refused(
     assert hint in caught.value.hint
 
 
-def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
+def test_rejects_a_missing_partition_field(library: Pipeline) -> None:
     with pytest.raises(RefusedError, match="contract: tenant, the partition_field of book, is missing"):
         refuse_unsafe(by_tenant(library), DEPLOYED, LOCKED)
     refuse_unsafe(by_tenant(library), replace(DEPLOYED, columns={}), None)
@@ -235,9 +235,7 @@ def test_a_missing_partition_field_is_refused(library: Pipeline) -> None:
         ({"system_identifier": "7302", "publication": None}, "system identifier of the database is 7302"),
     ],
 )
-def test_the_cause_is_reported_before_its_consequences(
-    library: Pipeline, changes: dict[str, Any], message: str
-) -> None:
+def test_reports_the_cause_before_its_consequences(library: Pipeline, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RefusedError) as caught:
         refuse_unsafe(library, replace(DEPLOYED, **changes), LOCKED)
     assert caught.value.message.startswith(message)
@@ -263,7 +261,7 @@ def test_the_cause_is_reported_before_its_consequences(
         "other database",
     ],
 )
-def test_objects_that_exist_but_cannot_deliver_are_refused(
+def test_rejects_existing_objects_that_cannot_deliver(
     library: Pipeline, changes: dict[str, Any], locked: LockedSource | None
 ) -> None:
     """Otherwise the plan is empty, the connector runs, heartbeats advance the slot, and rows never arrive."""

@@ -20,7 +20,7 @@ def test_every_row_names_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_the_named_test_is_there(name: str) -> None:
+def test_named_test_exists(name: str) -> None:
     path, _, function = name.partition("::")
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -16,7 +16,7 @@ WHOLE_FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MU
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
     assert missing == []
@@ -28,14 +28,14 @@ def guide(*, without_files: bool = True) -> str:
     return WHOLE_FILE.sub("", text) if without_files else text
 
 
-def test_the_smallest_project_is_shown_whole() -> None:
+def test_document_shows_the_smallest_project_whole() -> None:
     notes = SHOP.parent / "notes"
     files = {path for path in notes.rglob("*.*") if path.suffix in {".yaml", ".avsc", ".py", ".toml"}}
     shown = {notes / name: code for name, code in WHOLE_FILE.findall(guide(without_files=False))}
     assert shown == {path: path.read_text(encoding="utf-8") for path in files}
 
 
-def test_the_code_of_the_testing_guide_is_the_examples() -> None:
+def test_testing_guide_shows_the_code_of_the_examples() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((SHOP / "tests").glob("*.py")))
     shown = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
     assert len(shown) > 10
@@ -43,7 +43,7 @@ def test_the_code_of_the_testing_guide_is_the_examples() -> None:
 
 
 @pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
-def test_the_ci_examples_are_yaml_and_install_the_kit(name: str) -> None:
+def test_ci_examples_are_valid_yaml_and_install_the_package(name: str) -> None:
     text = (ROOT / "docs" / "examples" / "ci" / name).read_text(encoding="utf-8")
     assert yaml.safe_load(text)
     assert "pip install outbox-kit" in text

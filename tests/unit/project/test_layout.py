@@ -56,7 +56,7 @@ def test_no_function_is_long() -> None:
     assert long == []
 
 
-def test_functions_are_short_as_a_rule() -> None:
+def test_most_functions_are_short() -> None:
     lengths = [lines for path in SOURCES for _, lines in functions(path)]
     assert statistics.quantiles(lengths, n=10)[-1] <= FUNCTION_LINES_P90
 
@@ -184,7 +184,7 @@ def test_every_dependency_is_pinned(group: str) -> None:
     assert {name for name in named if not constraints().get(name)} == set()
 
 
-def test_what_dependencies_need_is_pinned_too() -> None:
+def test_pins_transitive_dependencies() -> None:
     """The closure over what is installed here: an unpinned package makes two setups differ."""
     waiting = [name_of(entry) for entries in project().values() for entry in entries]
     seen = {"outbox-kit"}
@@ -202,7 +202,7 @@ def test_what_dependencies_need_is_pinned_too() -> None:
     assert {name for name in seen if name not in constraints()} - {"outbox-kit"} == set()
 
 
-def test_constraints_are_exact_and_name_no_place() -> None:
+def test_constraints_are_exact_without_sources() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     wrong = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)]
     assert wrong == []
@@ -210,12 +210,12 @@ def test_constraints_are_exact_and_name_no_place() -> None:
     assert lines[1:] == sorted(lines[1:], key=lambda line: line.partition("==")[0].lower())
 
 
-def test_a_version_that_pyproject_names_is_the_pinned_one() -> None:
+def test_pyproject_versions_equal_the_constraints() -> None:
     exact = [entry.split("==") for entries in project().values() for entry in entries if "==" in entry]
     assert [(name, version) for name, version in exact if constraints().get(normal(name)) != version] == []
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_changelog_starts_with_this_version() -> None:
     path = ROOT / "CHANGELOG.md"
     assert path.is_file(), f"CHANGELOG.md is missing; it must begin with a heading for version {__version__}"
     headings = re.findall(r"^## \[?v?(\d+\.\d+\.\d+[^\s\]]*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -227,7 +227,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 
 @pytest.mark.parametrize(("launcher", "usage"), [("register.py", "outbox apply"), ("verify.py", "outbox verify")])
-def test_launchers_take_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
+def test_launchers_accept_the_options_of_their_command(launcher: str, usage: str, tmp_path: Path) -> None:
     path = ROOT / "scripts" / launcher
     assert path.stat().st_mode & 0o111, "is executable"
     done = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)

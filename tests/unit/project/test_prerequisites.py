@@ -55,7 +55,7 @@ def has_jdk(path: Path) -> bool:
     return run(path, "java-home").returncode == 0
 
 
-def test_a_bare_machine(bare: Path) -> None:
+def test_reports_everything_on_a_bare_machine(bare: Path) -> None:
     done = run(bare)
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
@@ -67,7 +67,7 @@ def test_a_bare_machine(bare: Path) -> None:
     assert "not found" not in done.stderr
 
 
-def test_homebrew(bare: Path, tmp_path: Path) -> None:
+def test_suggests_homebrew(bare: Path, tmp_path: Path) -> None:
     tool(bare, "brew", "exit 0")
     done = run(bare, JAVA_HOME=jdk(tmp_path))
     assert done.stderr.splitlines()[-1] == "hint:  brew install python@3.12 openjdk@17 maven"
@@ -83,7 +83,7 @@ def test_homebrew(bare: Path, tmp_path: Path) -> None:
         ('case "$2" in *ensurepip*) exit 1;; esac', "Python's venv module"),
     ],
 )
-def test_a_python_that_will_not_do(bare: Path, tmp_path: Path, script: str, missing: str) -> None:
+def test_rejects_an_unsupported_python(bare: Path, tmp_path: Path, script: str, missing: str) -> None:
     tool(bare, "python3", script)
     done = run(bare, JAVA_HOME=jdk(tmp_path))
     assert done.returncode == 1
@@ -101,13 +101,13 @@ def test_a_python_that_will_not_do(bare: Path, tmp_path: Path, script: str, miss
         ("170.1", False),
     ],
 )
-def test_java_home_by_version(bare: Path, tmp_path: Path, version: str, suitable: bool) -> None:
+def test_finds_java_home_by_version(bare: Path, tmp_path: Path, version: str, suitable: bool) -> None:
     home = jdk(tmp_path, version)
     done = run(bare, "java-home", JAVA_HOME=home)
     assert (done.stdout.strip() == home) is suitable
 
 
-def test_nothing_is_missing(bare: Path, tmp_path: Path) -> None:
+def test_passes_when_nothing_is_missing(bare: Path, tmp_path: Path) -> None:
     """And PYTHON names another interpreter than the one on PATH."""
     tool(bare, "mvn", "exit 0")
     done = run(bare, PYTHON=sys.executable, JAVA_HOME=jdk(tmp_path))

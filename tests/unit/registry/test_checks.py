@@ -31,7 +31,7 @@ def not_passed(snapshot: RegistrySnapshot) -> dict[str, str]:
     return {check.id: check.seen for check in evaluate(checks.RULES, snapshot) if check.status is not Status.PASS}
 
 
-def test_a_deployed_registry_passes(snapshot: RegistrySnapshot) -> None:
+def test_passes_for_a_deployed_registry(snapshot: RegistrySnapshot) -> None:
     assert not_passed(snapshot) == {}
     assert [check.id for check in evaluate(checks.RULES, snapshot)] == [each.id for each in checks.RULES]
 
@@ -48,14 +48,14 @@ def test_a_deployed_registry_passes(snapshot: RegistrySnapshot) -> None:
         ({"compatibility": None}, {"registry.compatibility": f"{BOOK} is None, not BACKWARD"}),
     ],
 )
-def test_each_fault_is_named_by_its_check_alone(
+def test_each_fault_fails_exactly_its_check(
     snapshot: RegistrySnapshot, changes: dict[str, object], expected: dict[str, str]
 ) -> None:
     actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], **changes)}  # type: ignore[arg-type]
     assert not_passed(replace(snapshot, actual=actual)) == expected
 
 
-def test_an_id_that_nobody_locked(snapshot: RegistrySnapshot) -> None:
+def test_reports_an_id_missing_in_the_lock_file(snapshot: RegistrySnapshot) -> None:
     """A registry that lost its content gives the same schema another id."""
     latest = snapshot.actual[BOOK].latest
     assert latest is not None

@@ -39,16 +39,18 @@ def client(server: ScriptedServer) -> RegistryClient:
     ],
     ids=["latest", "version", "versions", "compatibility"],
 )
-def test_what_is_not_there_is_none(serve: Serve, call: Callable[[RegistryClient], object], expected: object) -> None:
+def test_returns_none_for_missing_objects(
+    serve: Serve, call: Callable[[RegistryClient], object], expected: object
+) -> None:
     assert call(client(serve([NO_SUBJECT]))) == expected
 
 
-def test_a_write_to_what_is_not_there_is_an_error(serve: Serve) -> None:
+def test_rejects_a_write_to_a_missing_object(serve: Serve) -> None:
     with pytest.raises(RejectedError, match=r"set compatibility of a: Subject 'a' not found\. \(HTTP 404\)"):
         client(serve([NO_SUBJECT])).set_compatibility("a", "FULL")
 
 
-def test_what_is_there(serve: Serve) -> None:
+def test_reads_existing_objects(serve: Serve) -> None:
     assert client(serve([(200, VERSION)])).latest("a") == SchemaVersion(2, 7, '"string"')
     assert client(serve([(200, [3, 1, 2])])).versions("a") == [1, 2, 3]
     assert client(serve([(200, {"compatibilityLevel": "FULL"})])).compatibility("a") == "FULL"
@@ -56,12 +58,12 @@ def test_what_is_there(serve: Serve) -> None:
     assert client(serve([(200, {"is_compatible": False})])).is_compatible("a", '"string"') is False
 
 
-def test_versions_are_not_cached(serve: Serve) -> None:
+def test_does_not_cache_versions(serve: Serve) -> None:
     found = client(serve([(200, VERSION), NO_SUBJECT]))
     assert [found.version("a", 2), found.version("a", 2)] == [SchemaVersion(2, 7, '"string"'), None]
 
 
-def test_latest_is_asked_anew(serve: Serve) -> None:
+def test_does_not_cache_the_latest_version(serve: Serve) -> None:
     server = serve([(200, VERSION), (200, {**VERSION, "version": 3, "id": 8})])
     found = client(server)
     assert [found.latest("a"), found.latest("a")] == [
@@ -74,38 +76,38 @@ def test_latest_is_asked_anew(serve: Serve) -> None:
     ("status", "message"),
     [(401, "Unauthorized"), (409, "Schema being registered is incompatible"), (422, "Invalid schema")],
 )
-def test_a_refusal_says_where_what_and_why(serve: Serve, status: int, message: str) -> None:
+def test_rejection_reports_url_request_and_reason(serve: Serve, status: int, message: str) -> None:
     server = serve([(status, {"error_code": status, "message": message})])
     with pytest.raises(RejectedError) as caught:
         client(server).register("a", '"string"')
     assert caught.value.message == f"registry at {server.url}: register a: {message} (HTTP {status})"
 
 
-def test_a_server_error_is_no_missing_subject(serve: Serve) -> None:
+def test_server_error_is_not_a_missing_subject(serve: Serve) -> None:
     server = serve([(500, {"error_code": 50001, "message": "Error in the backend"})])
     with pytest.raises(RejectedError, match=r"subject a: Error in the backend \(HTTP 500\)$"):
         client(server).latest("a")
     assert len(server.seen) > 1, "a server error is tried again"
 
 
-def test_a_server_error_that_passes_is_not_seen(serve: Serve) -> None:
+def test_retries_a_transient_server_error(serve: Serve) -> None:
     server = serve([(503, {"error_code": 50301, "message": "starting"}), (200, VERSION)])
     assert client(server).latest("a") == SchemaVersion(2, 7, '"string"')
 
 
-def test_an_answer_that_is_no_json_is_explained(serve: Serve) -> None:
+def test_reports_a_malformed_json_response(serve: Serve) -> None:
     server = serve([(200, b"<html>a login page</html>")])
     with pytest.raises((RejectedError, UnreachableError), match=server.url):
         client(server).latest("a")
 
 
-def test_an_answer_without_an_id_is_explained(serve: Serve) -> None:
+def test_reports_a_response_without_an_id(serve: Serve) -> None:
     server = serve([(200, {"subject": "a", "version": 2})])
     with pytest.raises(RejectedError, match="subject a: response without version, id or schema"):
         client(server).latest("a")
 
 
-def test_an_unreachable_registry_is_named(free_port: int) -> None:
+def test_names_an_unreachable_registry(free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}"
     with pytest.raises(UnreachableError) as caught:
         RegistryClient(HttpService(url=url)).latest("a")
@@ -113,7 +115,7 @@ def test_an_unreachable_registry_is_named(free_port: int) -> None:
     assert "registry.url" in caught.value.hint
 
 
-def test_credentials_go_into_the_header_and_into_nothing_else(serve: Serve) -> None:
+def test_sends_credentials_in_the_header_only(serve: Serve) -> None:
     server = serve([(403, {"error_code": 403, "message": "Forbidden"})])
     service = HttpService(url=server.url, username="me", password=SecretStr("s3cret:x"))
     with pytest.raises(RejectedError) as caught:
@@ -122,7 +124,7 @@ def test_credentials_go_into_the_header_and_into_nothing_else(serve: Serve) -> N
     assert "s3cret" not in str(caught.value)
 
 
-def test_without_credentials_no_header(serve: Serve) -> None:
+def test_sends_no_header_without_credentials(serve: Serve) -> None:
     server = serve([NO_SUBJECT])
     client(server).latest("a")
     assert server.seen[0].authorization is None

@@ -40,7 +40,7 @@ def shop(library: Pipeline, tmp_path: Path) -> Callable[..., Pipeline]:
     return made
 
 
-def test_each_type_is_one_subject_after_those_that_it_uses(shop: Callable[..., Pipeline]) -> None:
+def test_each_type_is_a_subject_after_its_dependencies(shop: Callable[..., Pipeline]) -> None:
     found = desired_references(shop(order="FULL", offer="FULL"))
     assert [(subject.name, subject.uses, subject.compatibility) for subject in found] == [
         ("t.Money", (), "FULL"),
@@ -50,14 +50,14 @@ def test_each_type_is_one_subject_after_those_that_it_uses(shop: Callable[..., P
     assert "cents" not in found[1].by_name, "registered with types by name"
 
 
-def test_the_aggregate_names_what_it_uses_itself(shop: Callable[..., Pipeline]) -> None:
+def test_aggregate_references_its_direct_dependencies(shop: Callable[..., Pipeline]) -> None:
     order, canary = desired_subjects(shop(order="FULL"))
     assert (order.name, order.uses) == ("library.order-value", ("t.Price",))
     assert "cents" in order.text
     assert (canary.by_name, canary.uses) == ("", ())
 
 
-def test_two_rules_for_one_type_are_refused(shop: Callable[..., Pipeline]) -> None:
+def test_rejects_two_rules_for_one_type(shop: Callable[..., Pipeline]) -> None:
     with pytest.raises(ConfigurationError, match=r"type t\.Money of aggregate offer .* \(NONE\) .* \(FULL\)"):
         desired_references(shop(order="FULL", offer="NONE"))
 
@@ -72,7 +72,7 @@ def version(subject: str, schema: object, *references: Reference, number: int = 
     }
 
 
-def test_a_version_is_read_with_every_type_in_its_text(serve: Serve) -> None:
+def test_reads_a_version_with_every_type_inlined(serve: Serve) -> None:
     price, money = Reference("t.Price", "t.Price", 2), Reference("t.Money", "t.Money", 1)
     server = serve([version("o", ORDER, price), version("t.Price", PRICE, money, number=2), version("t.Money", MONEY)])
     client = RegistryClient(HttpService(url=server.url))
@@ -89,7 +89,7 @@ def test_a_version_is_read_with_every_type_in_its_text(serve: Serve) -> None:
     ]
 
 
-def test_a_schema_is_registered_with_the_newest_version_of_what_it_uses(serve: Serve) -> None:
+def test_registers_a_schema_with_the_latest_versions_it_uses(serve: Serve) -> None:
     price = Reference("t.Money", "t.Money", 3)
     server = serve(
         [
@@ -118,7 +118,7 @@ def test_a_schema_is_registered_with_the_newest_version_of_what_it_uses(serve: S
         ((404, {"error_code": 40401, "message": "Subject not found"}), None),
     ],
 )
-def test_lookup_tells_the_version_of_a_known_schema(
+def test_lookup_returns_the_version_of_a_known_schema(
     serve: Serve, answer: tuple[int, object], expected: int | None
 ) -> None:
     server = serve([answer])

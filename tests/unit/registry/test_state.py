@@ -75,13 +75,13 @@ def test_diff_sets_the_rule_before_the_version(
     assert {change.system for change in changes} <= {"registry"}
 
 
-def test_is_registered_goes_by_meaning_not_by_text() -> None:
+def test_is_registered_compares_meaning_not_text() -> None:
     assert is_registered(SUBJECT, state(json.dumps(json.loads(TEXT), indent=1))[SUBJECT.name])
     assert not is_registered(SUBJECT, state(OTHER)[SUBJECT.name])
     assert not is_registered(SUBJECT, state(None)[SUBJECT.name])
 
 
-def test_diff_names_the_fields_that_come_and_go() -> None:
+def test_diff_lists_added_and_removed_fields() -> None:
     (change,) = diff([replace(SUBJECT, text=OTHER)], state())
     assert change.reason == "payload of book: adds y; removes x"
     assert change.danger == ""
@@ -114,7 +114,7 @@ def of(kind: object, **more: object) -> str:
         ),
     ],
 )
-def test_what_a_registry_calls_compatible_or_was_told_to_accept_is_dangerous(old: str, new: str, words: str) -> None:
+def test_reports_changed_meaning_as_dangerous(old: str, new: str, words: str) -> None:
     (change,) = diff([replace(SUBJECT, text=new)], state(old))
     assert words in change.danger
 
@@ -130,7 +130,7 @@ NOT_THERE: tuple[int, object] = (404, {"error_code": 40403, "message": "Schema n
     [(state(), []), (state(None, None), []), (state(OTHER), ["/subjects", "/compatibility"])],
     ids=["same", "new", "changed"],
 )
-def test_only_a_changed_schema_is_asked_about(
+def test_checks_only_changed_schemas(
     serve: Callable[[Script], ScriptedServer], actual: dict[str, ActualSubject], asked: list[str]
 ) -> None:
     server = serve([NOT_THERE, (200, {"is_compatible": True})])
@@ -138,7 +138,7 @@ def test_only_a_changed_schema_is_asked_about(
     assert [f"/{request.path.split('/')[1]}" for request in server.seen] == asked
 
 
-def test_an_incompatible_schema_is_refused_with_its_fields(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_rejects_an_incompatible_schema_with_its_fields(serve: Callable[[Script], ScriptedServer]) -> None:
     client = RegistryClient(HttpService(url=serve([NOT_THERE, (200, {"is_compatible": False})]).url))
     with pytest.raises(RefusedError) as caught:
         refuse_incompatible(client, [SUBJECT], state(OTHER))
@@ -148,7 +148,7 @@ def test_an_incompatible_schema_is_refused_with_its_fields(serve: Callable[[Scri
     assert "default" in caught.value.hint
 
 
-def test_a_transitive_rule_is_asked_about_every_version(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_checks_every_version_for_a_transitive_rule(serve: Callable[[Script], ScriptedServer]) -> None:
     server = serve([NOT_THERE, (200, {"is_compatible": True})])
     subject = replace(SUBJECT, compatibility="FULL_TRANSITIVE")
     refuse_incompatible(RegistryClient(HttpService(url=server.url)), [subject], state(OTHER, "FULL_TRANSITIVE"))
@@ -156,9 +156,7 @@ def test_a_transitive_rule_is_asked_about_every_version(serve: Callable[[Script]
 
 
 @pytest.mark.parametrize("rule", ["NONE", "FORWARD"])
-def test_another_rule_chosen_on_purpose_is_not_refused_under_the_old_one(
-    serve: Callable[[Script], ScriptedServer], rule: str
-) -> None:
+def test_does_not_apply_the_old_rule_after_a_rule_change(serve: Callable[[Script], ScriptedServer], rule: str) -> None:
     """The refusal's own hint: `choose another compatibility on purpose`. The registry still has the old rule."""
     client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
     free = replace(SUBJECT, compatibility=rule)
@@ -167,7 +165,7 @@ def test_another_rule_chosen_on_purpose_is_not_refused_under_the_old_one(
     assert "cannot be read" in diff([free], actual)[-1].danger
 
 
-def test_a_stricter_rule_is_held_before_it_is_set(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_checks_a_stricter_rule_before_setting_it(serve: Callable[[Script], ScriptedServer]) -> None:
     client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
     with pytest.raises(RefusedError, match=r"is not BACKWARD with version 3 of library\.book-value: x "):
         refuse_incompatible(client, [SUBJECT], state(OTHER, "NONE"))
@@ -184,11 +182,11 @@ def test_a_stricter_rule_is_held_before_it_is_set(serve: Callable[[Script], Scri
         ("BACKWARD", of(["null", "int"]), of("int"), True),
     ],
 )
-def test_incompatible_fields_follow_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
+def test_incompatible_fields_depend_on_the_direction_of_the_rule(rule: str, old: str, new: str, broken: bool) -> None:
     assert bool(incompatible_fields(rule, old, new)) is broken
 
 
-def test_going_back_is_explained_before_anything_is_registered(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_reports_a_return_to_an_earlier_version_before_registering(serve: Callable[[Script], ScriptedServer]) -> None:
     found = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
     client = RegistryClient(HttpService(url=serve([(200, found)]).url))
     with pytest.raises(RefusedError, match=r"was registered before; version 3 of library\.book-value stays"):
@@ -198,7 +196,7 @@ def test_going_back_is_explained_before_anything_is_registered(serve: Callable[[
 # --- apply
 
 
-def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_apply_updates_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
     versions = [
         {"subject": SUBJECT.name, "version": number, "id": 10 + number, "schema": text}
         for number, text in ((5, TEXT), (4, OTHER), (3, OTHER))
@@ -227,7 +225,7 @@ def test_apply_and_the_lock(serve: Callable[[Script], ScriptedServer]) -> None:
     assert len({entry.fingerprint for entry in locked["book"]}) == 2
 
 
-def test_the_old_rule_comes_back_where_the_new_one_refuses(serve: Callable[[Script], ScriptedServer]) -> None:
+def test_restores_the_old_rule_when_registration_fails(serve: Callable[[Script], ScriptedServer]) -> None:
     latest = {"subject": SUBJECT.name, "version": 4, "id": 14, "schema": OTHER}
     rule = {"compatibility": "NONE"}
     server = serve([(200, rule), (200, {"is_compatible": False}), (200, rule), (200, latest)])
@@ -240,7 +238,7 @@ def test_the_old_rule_comes_back_where_the_new_one_refuses(serve: Callable[[Scri
     ]
 
 
-def test_a_schema_that_was_registered_before_does_not_become_the_newest(
+def test_registering_an_earlier_schema_does_not_make_it_latest(
     serve: Callable[[Script], ScriptedServer],
 ) -> None:
     """The registry hands out the old id; without a word, plan and apply would go round for ever."""

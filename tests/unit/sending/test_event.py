@@ -44,17 +44,17 @@ def test_row_has_all_columns_as_text() -> None:
     }
 
 
-def test_each_event_has_an_id_of_its_own() -> None:
+def test_each_event_has_its_own_id() -> None:
     assert event().event_id != event().event_id
 
 
-def test_a_uuid_key_is_canonical_text() -> None:
+def test_converts_a_uuid_key_to_canonical_text() -> None:
     assert event(aggregate_id=UUID("{ABCDEF00-0000-0000-0000-000000000000}")).to_row()["aggregate_id"] == (
         "abcdef00-0000-0000-0000-000000000000"
     )
 
 
-def test_text_enums_are_their_value() -> None:
+def test_converts_text_enums_to_their_value() -> None:
     row = event(aggregate_type=Kind.BOOK).to_row()
     assert type(row["aggregate_type"]) is str
     assert row["aggregate_type"] == "book"
@@ -66,11 +66,11 @@ def test_none_is_sql_null_and_an_empty_payload_is_not() -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {}])
-def test_no_headers_are_sql_null(headers: Any) -> None:
+def test_missing_headers_are_sql_null(headers: Any) -> None:
     assert event(headers=headers).to_row()["headers"] is None
 
 
-def test_header_values_stay_text() -> None:
+def test_keeps_header_values_as_text() -> None:
     headers = event(headers={"tenant": "007", "empty": ""}).to_row()["headers"]
     assert headers is not None
     assert json.loads(headers) == {"tenant": "007", "empty": ""}
@@ -99,7 +99,7 @@ def test_header_values_stay_text() -> None:
         ({"headers": {"tenant": "secret\0"}}, "header tenant contains a NUL"),
     ],
 )
-def test_rejected(changes: dict[str, Any], message: str) -> None:
+def test_rejects_invalid_events(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidEventError, match=message) as raised:
         event(**changes).to_row()
     assert isinstance(raised.value, RefusedError)
@@ -108,12 +108,12 @@ def test_rejected(changes: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_HEADERS))
-def test_headers_of_the_contract_are_rejected(name: str) -> None:
+def test_rejects_headers_of_the_contract(name: str) -> None:
     with pytest.raises(InvalidEventError, match=f"header {name} is written"):
         event(headers={name: "x"}).to_row()
 
 
-def test_no_value_shows_in_repr_or_traceback() -> None:
+def test_repr_and_traceback_contain_no_value() -> None:
     bad = event(payload={"name": "s3cr3t\0"}, headers={"token": "s3cr3t"})
     assert "s3cr3t" not in repr(bad)
     with pytest.raises(InvalidEventError) as raised:

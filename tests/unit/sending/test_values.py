@@ -69,7 +69,7 @@ def as_decimals(value: Any) -> Any:
 
 
 @given(NESTED)
-def test_json_values_survive(value: Any) -> None:
+def test_encodes_json_values_unchanged(value: Any) -> None:
     assert exact(to_json(value)) == as_decimals(value)
 
 
@@ -80,7 +80,7 @@ def test_decimals_keep_every_digit_and_the_scale(value: Decimal) -> None:
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.timezones()))
-def test_times_are_the_same_instant_in_utc(value: datetime) -> None:
+def test_converts_times_to_utc(value: datetime) -> None:
     back = datetime.fromisoformat(json.loads(to_json(value)))
     assert back == value.astimezone(UTC)
     assert back.utcoffset() == timedelta(0)
@@ -110,7 +110,7 @@ def test_times_are_the_same_instant_in_utc(value: datetime) -> None:
         ('\u2028 \U0001f4da \\ " \x01', '"\u2028 \U0001f4da \\\\ \\" \\u0001"'),
     ],
 )
-def test_forms(value: Any, text: str) -> None:
+def test_encodes_each_type(value: Any, text: str) -> None:
     assert to_json(value) == text
 
 
@@ -140,21 +140,21 @@ def test_forms(value: Any, text: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and value.isascii() and "\0" not in value else "value",
 )
-def test_rejected_with_path_and_without_value(value: Any, reason: str) -> None:
+def test_rejects_values_with_path_and_without_value(value: Any, reason: str) -> None:
     with pytest.raises(UnfitError, match=reason) as raised:
         to_json({"lines": [0, {"price": value}]})
     assert raised.value.location("payload") == "payload.lines[1].price"
     assert "secret" not in str(raised.value)
 
 
-def test_a_value_that_contains_itself_is_rejected() -> None:
+def test_rejects_a_value_that_contains_itself() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(UnfitError, match=f"more than {MAX_DEPTH} levels"):
         to_json(loop)
 
 
-def test_depth_is_bounded_exactly() -> None:
+def test_rejects_values_beyond_the_depth_limit() -> None:
     def nested(levels: int) -> Mapping[str, Any]:
         return {"a": nested(levels - 1)} if levels > 1 else {}
 

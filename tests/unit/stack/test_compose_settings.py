@@ -40,14 +40,14 @@ def texts(values: dict[str, Any], example: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("worker", ["connect-1", "connect-2"])
-def test_the_workers(services: dict[str, Any], example: dict[str, str], worker: str) -> None:
+def test_worker_settings_match(services: dict[str, Any], example: dict[str, str], worker: str) -> None:
     environment = texts(services[worker]["environment"], example)
     expected = environment_variables("CONNECT_", common_settings())
     assert {name: environment.get(name) for name in expected} == expected
     assert environment["CONNECT_REST_ADVERTISED_HOST_NAME"] == worker
 
 
-def test_the_broker(services: dict[str, Any], example: dict[str, str]) -> None:
+def test_broker_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = texts(services["kafka"]["environment"], example)
     expected = environment_variables("KAFKA_", single_node_settings())
     assert {name: environment.get(name) for name in expected} == expected
@@ -57,14 +57,14 @@ def test_postgres(services: dict[str, Any]) -> None:
     assert {f"-c{name}={value}" for name, value in REPLICATION.items()} <= set(services["postgres"]["command"])
 
 
-def test_the_registry(services: dict[str, Any], example: dict[str, str]) -> None:
+def test_registry_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = texts(services["registry"]["environment"], example)
     logins = Logins(connector_password="c", materializer_password="m", registry_password="${REGISTRY_PASSWORD:?}")
     expected = storage("postgres:5432", logins)
     assert {name: environment.get(name) for name in expected} == expected
 
 
-def test_every_service_is_bounded_and_rotates_its_log(services: dict[str, Any]) -> None:
+def test_services_have_limits_and_log_rotation(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert service["deploy"]["resources"]["limits"]["memory"], name
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
@@ -72,7 +72,7 @@ def test_every_service_is_bounded_and_rotates_its_log(services: dict[str, Any]) 
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ())), name
 
 
-def test_every_variable_is_documented(repository: Path, example: dict[str, str]) -> None:
+def test_documents_every_variable(repository: Path, example: dict[str, str]) -> None:
     files = (repository / "compose").glob("*.yaml")
     used = {name for file in files for name in re.findall(r"(?<!\$)\$\{(\w+)", file.read_text())}
     assert used <= set(example)
@@ -81,7 +81,7 @@ def test_every_variable_is_documented(repository: Path, example: dict[str, str])
 
 
 @pytest.mark.parametrize("profile", ["secure", "three-brokers", "observability"])
-def test_what_a_profile_adds_is_bounded_too(repository: Path, services: dict[str, Any], profile: str) -> None:
+def test_services_of_profiles_have_limits(repository: Path, services: dict[str, Any], profile: str) -> None:
     text = (repository / "compose" / f"{profile}.yaml").read_text().replace("!override", "")
     added = {name: each for name, each in yaml.safe_load(text)["services"].items() if name not in services}
     for name, service in added.items():

@@ -15,28 +15,28 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
-def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
+def test_returns_the_last_lines(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\nthree")
     assert tail(tmp_path / "log", 2) == ["two", "three"]
 
 
-def test_no_file_has_no_lines(tmp_path: Path) -> None:
+def test_returns_no_lines_without_a_file(tmp_path: Path) -> None:
     assert tail(tmp_path / "log", 2) == []
 
 
-def test_bytes_that_are_no_text_do_not_hide_the_log(tmp_path: Path) -> None:
+def test_decodes_logs_with_invalid_bytes(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"\xff broken\n")
     assert tail(tmp_path / "log", 1) == ["\N{REPLACEMENT CHARACTER} broken"]
 
 
-def test_an_error_before_a_long_farewell_is_shown(tmp_path: Path) -> None:
+def test_excerpt_contains_an_error_before_shutdown_lines(tmp_path: Path) -> None:
     """Guards a report that showed twenty lines of a broker's shutdown and not why it shut down."""
     farewell = [f"[now] INFO stopping {number}" for number in range(100)]
     (tmp_path / "log").write_text("\n".join(["[now] ERROR the disk is full", *farewell]))
     assert excerpt(tmp_path / "log", 20) == ["[now] ERROR the disk is full", "...", *farewell[-20:]]
 
 
-def test_an_excerpt_without_earlier_errors_is_the_tail(tmp_path: Path) -> None:
+def test_excerpt_without_errors_is_the_tail(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a\nb\nFATAL c\n")
     assert excerpt(tmp_path / "log", 2) == ["b", "FATAL c"]
 
@@ -50,17 +50,17 @@ def test_an_excerpt_without_earlier_errors_is_the_tail(tmp_path: Path) -> None:
         ("INFO exited: connect (exit status 1; not expected)", ""),
     ],
 )
-def test_how_a_part_ended_is_read_from_supervisors_log(layout: Layout, line: str, how: str) -> None:
+def test_reads_the_exit_status_from_the_log_of_supervisor(layout: Layout, line: str, how: str) -> None:
     layout.log("supervisor").write_text(f"INFO spawned: 'kafka' with pid 7\n{line}\n")
     assert exit_description(layout, "kafka") == how
 
 
-def test_a_new_start_has_new_logs(layout: Layout) -> None:
+def test_new_start_replaces_logs(layout: Layout) -> None:
     layout.log("kafka").write_text("old")
     rotate(layout, ("kafka", "connect"))
     assert not layout.log("kafka").exists()
     assert (layout.logs / "kafka.previous.log").read_text() == "old"
 
 
-def test_secrets_are_taken_out() -> None:
+def test_redacts_secrets() -> None:
     assert redact("login with hunter2 failed", ("hunter2",)) == "login with *** failed"

@@ -18,45 +18,45 @@ def busy() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_every_service_gets_its_own_port() -> None:
+def test_assigns_a_port_to_every_service() -> None:
     chosen = choose_ports({}, {})
     assert tuple(chosen) == NAMES
     assert len(set(chosen.values())) == len(NAMES)
 
 
-def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
+def test_free_ports_are_below_the_ephemeral_range() -> None:
     """Guards restarts: a port among the ephemeral ones may be an outgoing connection's by then."""
     assert all(LOWEST <= port < HIGHEST for port in choose_ports({}, {}).values())
 
 
-def test_a_busy_port_is_seen(busy: int) -> None:
+def test_detects_a_busy_port(busy: int) -> None:
     assert not is_free(busy)
 
 
-def test_a_requested_port_is_used() -> None:
+def test_uses_a_requested_port() -> None:
     port = free_port(())
     assert choose_ports({"connect": port}, {"connect": free_port((port,))})["connect"] == port
 
 
-def test_a_requested_busy_port_is_refused_with_service_and_number(busy: int) -> None:
+def test_rejects_a_requested_busy_port_by_service_and_number(busy: int) -> None:
     with pytest.raises(StackError, match=f"port {busy} for registry is in use") as caught:
         choose_ports({"registry": busy}, {})
     assert "another port" in caught.value.hint
 
 
-def test_remembered_ports_are_used_again() -> None:
+def test_reuses_saved_ports() -> None:
     before = choose_ports({}, {})
     assert choose_ports({}, before) == before
 
 
-def test_a_remembered_busy_port_is_replaced_in_silence(busy: int) -> None:
+def test_replaces_a_saved_busy_port(busy: int) -> None:
     before = choose_ports({}, {}) | {"kafka": busy}
     chosen = choose_ports({}, before)
     assert chosen["kafka"] != busy
     assert chosen | {"kafka": busy} == before
 
 
-def test_a_remembered_port_gives_way_to_a_request_for_it() -> None:
+def test_saved_port_yields_to_a_request() -> None:
     before = choose_ports({}, {})
     chosen = choose_ports({"connect": before["kafka"]}, before)
     assert chosen["connect"] == before["kafka"]
@@ -72,6 +72,6 @@ def test_a_remembered_port_gives_way_to_a_request_for_it() -> None:
         ({"kafka": 29092, "connect": 29092}, "29092 is requested for kafka and connect"),
     ],
 )
-def test_invalid_requests(request_: dict[str, int], message: str) -> None:
+def test_rejects_invalid_requests(request_: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         choose_ports(request_, {})

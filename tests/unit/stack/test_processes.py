@@ -29,7 +29,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> lis
         ("/venv/bin/python3.11 -m supervisor.supervisord -i {mark}", "kafka", False),
     ],
 )
-def test_the_programs_of_the_stack_are_found(
+def test_finds_programs_of_the_stack(
     monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, part: str, is_backend: bool
 ) -> None:
     """Guards a mark right behind -D, which a word boundary in the pattern missed."""
@@ -38,11 +38,11 @@ def test_the_programs_of_the_stack_are_found(
 
 
 @pytest.mark.parametrize("arguments", ["grep {mark}", "vim notes-about-{mark}", "java -Dother=1", ""])
-def test_other_programs_are_left_alone(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> None:
+def test_ignores_other_programs(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> None:
     assert seen(monkeypatch, layout, arguments.format(mark=process_marker(layout, "kafka"))) == []
 
 
-def test_ps_serves_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uses_ps_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     listing = tmp_path / "ps"
     listing.write_text("#!/bin/sh\necho '  12 /usr/bin/java -Dx=1 Main'\necho '345 postgres: name: io worker'\n")
     listing.chmod(0o755)

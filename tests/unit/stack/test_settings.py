@@ -34,17 +34,17 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def test_topics_are_never_created_by_accident() -> None:
+def test_disables_automatic_topic_creation() -> None:
     assert broker_settings(PORTS, Path("/data"))["auto.create.topics.enable"] is False
 
 
-def test_the_broker_listens_on_this_machine_only() -> None:
+def test_broker_listens_on_loopback_only() -> None:
     settings = broker_settings(PORTS, Path("/data"))
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:29092,CONTROLLER://127.0.0.1:29093"
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:29092"
 
 
-def test_one_broker_is_enough_for_every_internal_topic() -> None:
+def test_internal_topics_need_one_broker() -> None:
     settings = broker_settings(PORTS, Path("/data"))
     replicas = {name: value for name, value in settings.items() if name.endswith("replication.factor")}
     assert len(replicas) == 4
@@ -55,33 +55,33 @@ def worker(state: StackState) -> dict[str, str | int | bool]:
     return worker_settings(state, (Path("/a"), Path("/b")), "service_load", Path("/secrets"))
 
 
-def test_the_worker_allows_what_the_connector_config_needs(state: StackState) -> None:
+def test_worker_allows_the_overrides_of_the_connector(state: StackState) -> None:
     settings = worker(state)
     assert settings["exactly.once.source.support"] == "enabled"
     assert settings["connector.client.config.override.policy"] == "All"
     assert settings["plugin.path"] == "/a,/b"
 
 
-def test_the_worker_reads_no_secrets_but_those_meant_for_it(state: StackState) -> None:
+def test_worker_can_read_only_its_own_secrets(state: StackState) -> None:
     settings = worker(state)
     assert settings["config.providers.env.param.allowlist.pattern"] == "OUTBOX_.*"
     assert settings["config.providers.file.param.allowed.paths"] == "/secrets"
     assert state.connector_password not in render_properties(settings)
 
 
-def test_a_killed_worker_is_replaced_soon(state: StackState) -> None:
+def test_detects_a_killed_worker_quickly(state: StackState) -> None:
     settings = worker(state)
     assert int(settings["session.timeout.ms"]) + int(settings["scheduled.rebalance.max.delay.ms"]) <= 8000
 
 
-def test_a_missing_plugin_folder_is_named(layout: Layout) -> None:
+def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
     (layout.root / "plugins").mkdir()
     with pytest.raises(StackError, match=f"no Connect plugins in {layout.root}/plugins") as caught:
         plugin_folders(layout, Options(plugin_folders=(Path("plugins"),)))
     assert caught.value.hint == "run `make setup`"
 
 
-def test_an_incomplete_class_path_is_named(layout: Layout) -> None:
+def test_reports_an_incomplete_class_path(layout: Layout) -> None:
     """Guards a worker that accepts a log level and does nothing: without log4j-core there is none to change."""
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
@@ -93,14 +93,14 @@ def test_an_incomplete_class_path_is_named(layout: Layout) -> None:
     assert kafka_class_path(layout) == f"{libraries}/*"
 
 
-def test_the_registry_stores_in_postgresql_with_few_connections(state: StackState) -> None:
+def test_registry_uses_postgresql_with_few_connections(state: StackState) -> None:
     environment = registry_environment(state)
     assert environment["APICURIO_DATASOURCE_URL"] == "jdbc:postgresql://127.0.0.1:25432/registry"
     assert environment["APICURIO_STORAGE_KIND"] == "sql"
     assert int(environment["APICURIO_DATASOURCE_JDBC_MAX_SIZE"]) <= 10
 
 
-def test_postgresql_decodes_and_prepares_and_stays_durable() -> None:
+def test_postgresql_has_logical_decoding_prepared_transactions_and_durability() -> None:
     settings = server_settings(25432, "name")
     assert settings["wal_level"] == "logical"
     assert settings["max_prepared_transactions"] == "64"
@@ -109,7 +109,7 @@ def test_postgresql_decodes_and_prepares_and_stays_durable() -> None:
     assert "port = 25432\n" in render_settings(settings)
 
 
-def test_every_connection_to_postgresql_needs_a_password() -> None:
+def test_every_postgresql_connection_needs_a_password() -> None:
     assert {line.split()[-1] for line in HBA.splitlines()} == {"scram-sha-256"}
 
 
@@ -117,7 +117,7 @@ def test_every_connection_to_postgresql_needs_a_password() -> None:
     ("value", "text"),
     [(True, "true"), (5, "5"), ("a b", "a b"), ("C:\\x", "C:\\\\x"), (" lead", "\\ lead"), ("a\nb", "a\\nb")],
 )
-def test_properties_are_written_as_java_reads_them(value: str | int | bool, text: str) -> None:
+def test_escapes_properties_for_java(value: str | int | bool, text: str) -> None:
     assert render_properties({"key": value}) == f"key={text}\n"
 
 
@@ -135,7 +135,7 @@ def parse(text: str) -> configparser.ConfigParser:
     return parser
 
 
-def test_a_program_reaches_supervisor_as_it_is(layout: Layout) -> None:
+def test_passes_a_command_to_supervisor_unchanged(layout: Layout) -> None:
     command = ("/my jdk/java", "-Dx=100%", "Main")
     text = render_configuration(layout, {"kafka": Program(command, {"SECRET": "ab%c"}, user="nobody")})
     section = parse(text)["program:kafka"]
@@ -146,10 +146,10 @@ def test_a_program_reaches_supervisor_as_it_is(layout: Layout) -> None:
     assert section["autorestart"] == "true"
 
 
-def test_only_programs_of_another_user_name_one(layout: Layout) -> None:
+def test_sets_a_user_only_for_programs_of_another_user(layout: Layout) -> None:
     assert "user" not in parse(render_configuration(layout, {"kafka": Program(("x",))}))["program:kafka"]
 
 
-def test_the_shell_of_the_caller_does_not_change_the_services() -> None:
+def test_services_do_not_inherit_the_environment_of_the_caller() -> None:
     shell = {"PATH": "/bin", "CLASSPATH": "x", "PGOPTIONS": "x", "QUARKUS_HTTP_PORT": "1", "OUTBOX_X": "y"}
     assert inherited_environment(shell) == {"PATH": "/bin", "OUTBOX_X": "y"}

@@ -19,7 +19,7 @@ def state(tmp_path: Path) -> StackState:
     return StackState(ports=PORTS, postgres_home=tmp_path)
 
 
-def test_a_state_survives_the_file(state: StackState, tmp_path: Path) -> None:
+def test_state_round_trip(state: StackState, tmp_path: Path) -> None:
     write_state(tmp_path / "state.json", state)
     assert read_state(tmp_path / "state.json") == state
 
@@ -31,16 +31,16 @@ def test_only_the_owner_can_read_the_file(state: StackState, tmp_path: Path) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_writing_leaves_nothing_else_behind(state: StackState, tmp_path: Path) -> None:
+def test_writing_leaves_no_temporary_files(state: StackState, tmp_path: Path) -> None:
     write_state(tmp_path / "state.json", state)
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_no_file_is_no_state(tmp_path: Path) -> None:
+def test_returns_no_state_without_a_file(tmp_path: Path) -> None:
     assert read_state(tmp_path / "state.json") is None
 
 
-def test_a_damaged_file_is_explained_without_quoting_it(state: StackState, tmp_path: Path) -> None:
+def test_reports_a_damaged_file_without_quoting_it(state: StackState, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     content = state.model_dump(mode="json") | {"ports": "secret-of-the-file"}
     file.write_text(json.dumps(content))
@@ -51,22 +51,22 @@ def test_a_damaged_file_is_explained_without_quoting_it(state: StackState, tmp_p
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_file_that_holds_no_object_is_explained(tmp_path: Path, text: str) -> None:
+def test_reports_a_file_without_an_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(StackError, match="not a state file"):
         read_state(tmp_path / "state.json")
 
 
-def test_every_stack_has_passwords_of_its_own(state: StackState, tmp_path: Path) -> None:
+def test_each_stack_has_its_own_passwords(state: StackState, tmp_path: Path) -> None:
     other = StackState(ports=PORTS, postgres_home=tmp_path)
     assert len({*state.passwords(), *other.passwords()}) == 8
 
 
-def test_passwords_are_not_in_the_representation(state: StackState) -> None:
+def test_repr_contains_no_password(state: StackState) -> None:
     assert not [secret for secret in state.passwords() if secret in repr(state)]
 
 
-def test_addresses(state: StackState) -> None:
+def test_returns_addresses(state: StackState) -> None:
     running = state.model_copy(update={"services": ("postgres", "kafka", "registry", "connect")})
     assert list(running.addresses()) == ["postgres", "target", "kafka", "connect", "registry"]
     assert running.kafka == "127.0.0.1:29092"
@@ -78,7 +78,7 @@ def test_addresses(state: StackState) -> None:
     ("name", "user", "database"),
     [("postgres", "outbox_admin", "library"), ("target", "outbox_materializer", "warehouse")],
 )
-def test_dsns_are_what_libpq_understands(state: StackState, name: str, user: str, database: str) -> None:
+def test_dsns_are_valid_for_libpq(state: StackState, name: str, user: str, database: str) -> None:
     parsed = psycopg.conninfo.conninfo_to_dict(getattr(state, name))
     assert (parsed["user"], parsed["dbname"], parsed["port"]) == (user, database, "25432")
     assert parsed["password"] in state.passwords()
@@ -90,7 +90,7 @@ def test_only_started_services_have_addresses(state: StackState) -> None:
     assert list(only.addresses()) == ["postgres", "target"]
 
 
-def test_template_values_are_what_environment_files_name(state: StackState) -> None:
+def test_template_values_match_environment_files(state: StackState) -> None:
     values = state.template_values()
     assert values["postgres_port"] == 25432
     assert values["connector_password"] == state.connector_password
@@ -109,12 +109,12 @@ def test_template_values_are_what_environment_files_name(state: StackState) -> N
     }
 
 
-def test_a_stopped_state_keeps_ports_and_passwords(state: StackState) -> None:
+def test_keeps_ports_and_passwords_when_stopped(state: StackState) -> None:
     running = state.model_copy(update={"services": ("kafka",), "supervisor_pid": 7})
     assert running.stopped() == state
 
 
-def test_a_cluster_id_is_a_uuid_that_no_option_parser_mistakes() -> None:
+def test_cluster_id_does_not_start_with_a_dash() -> None:
     for _ in range(200):
         text = kafka_cluster_id()
         assert len(base64.urlsafe_b64decode(text + "==")) == 16

@@ -79,7 +79,7 @@ def is_running(pid: int) -> bool:
     return bool(command_lines().get(pid))
 
 
-def test_a_service_waits_for_what_it_needs(layout: Layout, state: StackState) -> None:
+def test_service_waits_for_its_requirements(layout: Layout, state: StackState) -> None:
     control = Control(layout.socket)
     waited: list[str] = []
 
@@ -93,7 +93,7 @@ def test_a_service_waits_for_what_it_needs(layout: Layout, state: StackState) ->
     assert control.processes()["connect"].pid
 
 
-def test_a_service_that_ends_is_reported_with_status_and_log(layout: Layout, state: StackState) -> None:
+def test_reports_an_exited_service_with_status_and_log(layout: Layout, state: StackState) -> None:
     code = f"print('no disk left for {state.admin_password}', flush=True); raise SystemExit(3)"
     broken = SmallService(layout, "kafka", code, answers=lambda: False)
     with pytest.raises(StackError) as caught:
@@ -103,27 +103,27 @@ def test_a_service_that_ends_is_reported_with_status_and_log(layout: Layout, sta
     assert "kafka.log" in caught.value.hint
 
 
-def test_a_service_that_ends_late_is_reported_though_it_is_started_again(layout: Layout, state: StackState) -> None:
+def test_reports_a_late_exit_despite_a_restart(layout: Layout, state: StackState) -> None:
     """Guards against a crash loop that looks like a slow start."""
     slow_death = "import time; time.sleep(2.5); raise SystemExit(4)"
     with pytest.raises(StackError, match=r"kafka ended \(exit status 4\)"):
         start(layout, state, SmallService(layout, "kafka", slow_death, answers=lambda: False))
 
 
-def test_a_service_that_answers_and_ends_meanwhile_is_reported(layout: Layout, state: StackState) -> None:
+def test_reports_a_service_that_exits_during_its_health_check(layout: Layout, state: StackState) -> None:
     short = SmallService(layout, "kafka", "import threading, os; threading.Timer(0.5, os._exit, (0,)).start()")
     slow = SmallService(layout, "postgres", answers=lambda: False)
     with pytest.raises(StackError, match="kafka ended"):
         start(layout, state, short, slow)
 
 
-def test_a_service_that_never_answers_is_reported_in_its_time(layout: Layout, state: StackState) -> None:
+def test_reports_an_unresponsive_service_after_its_timeout(layout: Layout, state: StackState) -> None:
     mute = SmallService(layout, "kafka", start_seconds=1, answers=lambda: False)
     with pytest.raises(StackError, match="kafka was not ready within 1 s; last check: silence"):
         start(layout, state, mute, SmallService(layout, "postgres"))
 
 
-def test_stopping_leaves_nothing(layout: Layout, state: StackState) -> None:
+def test_stop_leaves_no_processes(layout: Layout, state: StackState) -> None:
     control = start(layout, state, SmallService(layout, "kafka"), SmallService(layout, "connect", STUBBORN))
     pids = [status.pid for status in control.processes().values()] + [control.supervisor_pid()]
     assert {process.service for process in find(layout)} == {"kafka", "connect", "supervisor"}
@@ -133,7 +133,7 @@ def test_stopping_leaves_nothing(layout: Layout, state: StackState) -> None:
     assert not layout.socket.exists()
 
 
-def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: StackState) -> None:
+def test_ends_processes_of_a_killed_supervisor(layout: Layout, state: StackState) -> None:
     control = start(layout, state, SmallService(layout, "kafka"))
     kafka, supervisor = control.processes()["kafka"].pid, control.supervisor_pid()
     assert kafka is not None
@@ -150,7 +150,7 @@ def test_what_a_killed_supervisor_leaves_behind_is_ended(layout: Layout, state: 
     assert not is_running(kafka)
 
 
-def test_a_supervisor_that_hangs_is_ended(layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_an_unresponsive_supervisor(layout: Layout, state: StackState, monkeypatch: pytest.MonkeyPatch) -> None:
     control = start(layout, state, SmallService(layout, "kafka"))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
@@ -160,7 +160,7 @@ def test_a_supervisor_that_hangs_is_ended(layout: Layout, state: StackState, mon
     assert find(layout) == []
 
 
-def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) -> None:
+def test_kills_processes_that_ignore_the_signal(layout: Layout, state: StackState) -> None:
     control = start(layout, state, SmallService(layout, "connect", STUBBORN))
     supervisor = control.supervisor_pid()
     assert supervisor is not None
@@ -169,7 +169,7 @@ def test_what_ignores_the_signal_is_killed(layout: Layout, state: StackState) ->
     assert find(layout) == []
 
 
-def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState) -> None:
+def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState) -> None:
     control = start(layout, state, SmallService(layout, "connect"))
     before = control.processes()["connect"]
     assert before.pid is not None
@@ -183,12 +183,12 @@ def test_supervisor_starts_a_killed_part_again(layout: Layout, state: StackState
     assert wait_for("the new process", look, seconds=10, every=0.1)
 
 
-def test_another_projects_processes_are_not_found(layout: Layout, state: StackState, tmp_path: Path) -> None:
+def test_ignores_processes_of_another_project(layout: Layout, state: StackState, tmp_path: Path) -> None:
     start(layout, state, SmallService(layout, "kafka"))
     assert find(Layout(tmp_path / "another")) == []
 
 
-def test_nobody_answers_when_nothing_runs(layout: Layout) -> None:
+def test_reports_not_running_without_processes(layout: Layout) -> None:
     assert Control(layout.socket).supervisor_pid() is None
     with pytest.raises(StackError, match="supervisor does not respond"):
         Control(layout.socket).processes()

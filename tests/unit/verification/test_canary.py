@@ -58,7 +58,7 @@ def checked(message: Message, lock: Lock) -> Check:
     return checks_of(message, record(None), contract_of(lock))["canary.record"]
 
 
-def test_a_good_record(value: bytes, lock: Lock) -> None:
+def test_accepts_a_valid_record(value: bytes, lock: Lock) -> None:
     check = checked(record(value), lock)
     assert check.id == "canary.record"
     assert (check.status, check.seen) == (Status.PASS, "key, headers, schema id and payload as sent")
@@ -95,7 +95,7 @@ def test_key_and_headers(value: bytes, lock: Lock, changes: dict[str, Any], prob
         SEQUENCE[:-1],
     ],
 )
-def test_a_sequence_that_would_not_sort(value: bytes, lock: Lock, sequence: str) -> None:
+def test_rejects_an_unsortable_sequence(value: bytes, lock: Lock, sequence: str) -> None:
     headers = [HEADERS[0], ("source_sequence", sequence.encode())]
     assert checked(record(value, headers=headers), lock).seen == "header source_sequence is missing or malformed"
 
@@ -128,7 +128,7 @@ def test_a_sequence_that_would_not_sort(value: bytes, lock: Lock, sequence: str)
         "no text",
     ],
 )
-def test_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  # noqa: ANN401
+def test_checks_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  # noqa: ANN401
     check = checked(record(change(value)), lock)
     assert check.status is Status.FAIL
     assert problem in check.seen
@@ -136,12 +136,12 @@ def test_values(value: bytes, lock: Lock, change: Any, problem: str) -> None:  #
     assert check.remedy
 
 
-def test_a_schema_that_nobody_locked(value: bytes, lock: Lock) -> None:
+def test_rejects_a_schema_missing_in_the_lock_file(value: bytes, lock: Lock) -> None:
     found = checks_of(record(value), record(None), contract_of(lock, schemas={}))["canary.record"]
     assert found.seen == "schema id 5 is not in the lock file"
 
 
-def test_another_source_epoch(value: bytes, lock: Lock) -> None:
+def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
     """A connector that writes an older epoch is ignored by every sink."""
     found = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
     assert (found.status, found.seen) == (Status.FAIL, "source epoch 2, not 3")
@@ -156,7 +156,7 @@ def test_another_source_epoch(value: bytes, lock: Lock) -> None:
         (None, b"{}", Status.FAIL),
     ],
 )
-def test_records_of_other_templates_are_known_by_their_key(
+def test_identifies_records_of_other_templates_by_key(
     lock: Lock, key: bytes | None, value: bytes, status: Status
 ) -> None:
     contract = contract_of(lock, strict=False)
@@ -166,14 +166,14 @@ def test_records_of_other_templates_are_known_by_their_key(
     assert found["canary.tombstone"].status is status
 
 
-def test_everything_about_a_good_flight(value: bytes, lock: Lock) -> None:
+def test_passes_all_checks_for_a_delivered_canary(value: bytes, lock: Lock) -> None:
     found = checks_of(record(value), record(None), contract_of(lock))
     assert list(found) == [each.id for each in canary.RULES]
     assert {check.status for check in found.values()} == {Status.PASS}
     assert found["canary.delivered"].seen.startswith("library.outbox-canary partition 0 offset")
 
 
-def test_a_slow_canary_warns(value: bytes, lock: Lock) -> None:
+def test_warns_about_a_slow_canary(value: bytes, lock: Lock) -> None:
     found = checks_of(record(value), record(None), contract_of(lock), seconds=5.01)["canary.latency"]
     assert (found.status, found.seen) == (Status.WARN, "5.01 s")
 
@@ -181,7 +181,7 @@ def test_a_slow_canary_warns(value: bytes, lock: Lock) -> None:
 @pytest.mark.parametrize(
     ("state", "tombstone", "status"), [(2, 2, Status.PASS), (0, 0, Status.FAIL), (2, 1, Status.FAIL)]
 )
-def test_the_partition_is_that_of_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
+def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
     contract = contract_of(lock, partitions=4)
     assert partition_of(b"outbox-canary", 4) == 2, "the cases above go by it"
     found = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
@@ -192,7 +192,7 @@ def test_the_partition_is_that_of_the_key(value: bytes, lock: Lock, state: int, 
     ("changes", "seen"),
     [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, another key")],
 )
-def test_what_is_no_tombstone(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
+def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
     found = checks_of(
         record(value), record(None, **changes) if "value" not in changes else record(b"x"), contract_of(lock)
     )
@@ -263,9 +263,7 @@ AT = datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
 
 
 @pytest.mark.parametrize("payload_format", ["json", "text", "avro", "confluent-avro"])
-def test_the_payload_is_what_the_column_holds(
-    sent: Callable[..., _Connection], lock: Lock, payload_format: str
-) -> None:
+def test_payload_matches_the_column_type(sent: Callable[..., _Connection], lock: Lock, payload_format: str) -> None:
     """Of a bytea column framed Avro, which needs no column for the version: the canary has none but everybody's."""
     (_, values), _ = sent({"token": "t", "written_at": AT}, payload_format=payload_format).ran
     if payload_format in ("json", "text"):
@@ -278,7 +276,7 @@ def test_the_payload_is_what_the_column_holds(
     assert values[-1] is None
 
 
-def test_the_row_uses_the_names_of_the_pipeline_file_and_goes_at_once(sent: Callable[..., _Connection]) -> None:
+def test_row_uses_column_names_and_is_deleted_immediately(sent: Callable[..., _Connection]) -> None:
     columns = Columns.model_validate({"id": "event_id", "payload": "body"})
     (insert, values), (delete, gone) = sent({"token": "t"}, table="app.events", columns=columns).ran
     names = '"event_id", "aggregate_type", "aggregate_id", "event_type", "body"'
@@ -289,7 +287,7 @@ def test_the_row_uses_the_names_of_the_pipeline_file_and_goes_at_once(sent: Call
 
 
 @pytest.mark.parametrize(("field", "more"), [("tenant", ["0"]), ("event_type", [])])
-def test_a_column_that_places_other_aggregates_may_not_be_null(
+def test_fills_partition_columns_of_other_aggregates(
     sent: Callable[..., _Connection], field: str, more: list[str]
 ) -> None:
     insert, values = sent(None, field).ran[0]
@@ -299,7 +297,7 @@ def test_a_column_that_places_other_aggregates_may_not_be_null(
 
 
 @pytest.mark.parametrize("payload", [{"token": "t"}, None])
-def test_where_there_is_no_table_it_is_a_message(
+def test_sends_a_logical_message_without_a_table(
     sent: Callable[..., _Connection], payload: dict[str, str] | None
 ) -> None:
     ((statement, (prefix, content)),) = sent(payload, message_prefix="outbox").ran

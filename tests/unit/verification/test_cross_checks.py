@@ -35,7 +35,7 @@ def not_well(snapshot: Snapshot) -> dict[str, str]:
     return {check.id: check.seen for check in run(snapshot).values() if check.status is not Status.PASS}
 
 
-def test_a_deployed_world_passes(snapshot: Snapshot) -> None:
+def test_passes_for_a_deployed_pipeline(snapshot: Snapshot) -> None:
     assert list(run(snapshot)) == IDS
     assert not_well(snapshot) == {}
 
@@ -84,7 +84,7 @@ CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "identifier", "seen"), CONFIGS, ids=[seen for *_, seen in CONFIGS])
-def test_each_fault_of_the_config_is_named_alone(
+def test_each_config_fault_fails_exactly_its_check(
     snapshot: Snapshot, changes: dict[str, str | None], identifier: str, seen: str
 ) -> None:
     found = not_well(with_live(snapshot, changes))
@@ -92,7 +92,7 @@ def test_each_fault_of_the_config_is_named_alone(
     assert found[identifier].startswith(seen)
 
 
-def test_an_offset_ahead_of_the_server(snapshot: Snapshot) -> None:
+def test_detects_an_offset_ahead_of_the_server(snapshot: Snapshot) -> None:
     state = snapshot.postgres.value
     assert state is not None
     behind = replace(state, actual=replace(state.actual, wal_position=REACHED - 1))
@@ -101,7 +101,7 @@ def test_an_offset_ahead_of_the_server(snapshot: Snapshot) -> None:
     assert not_well(replace(moved, wal_position=REACHED)) == {}
 
 
-def test_a_slot_ahead_of_the_offset(snapshot: Snapshot) -> None:
+def test_detects_a_slot_ahead_of_the_offset(snapshot: Snapshot) -> None:
     state = snapshot.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, confirmed_flush=REACHED + 1))
@@ -110,28 +110,28 @@ def test_a_slot_ahead_of_the_offset(snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(("timeout", "good"), [(0, True), (20_000, True), (19_999, False)])
-def test_the_timeout_of_the_server(snapshot: Snapshot, timeout: int, good: bool) -> None:
+def test_checks_the_timeout_of_the_server(snapshot: Snapshot, timeout: int, good: bool) -> None:
     state = snapshot.postgres.value
     assert state is not None
     found = replace(snapshot, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
     assert ("path.wal-sender-timeout" not in not_well(found)) is good
 
 
-def test_a_registry_that_lost_a_version(snapshot: Snapshot) -> None:
+def test_detects_a_version_missing_in_the_registry(snapshot: Snapshot) -> None:
     gone: dict[tuple[str, int], SchemaVersion | None] = {**snapshot.registered, ("library.author-value", 1): None}
     found = not_well(replace(snapshot, registered=gone))
     assert found == {"path.schema-ids": "library.author-value has no version 1"}
 
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
-def test_a_system_that_is_down_makes_its_pairs_unknown(snapshot: Snapshot, system: str) -> None:
+def test_cross_checks_are_unknown_for_an_unreachable_system(snapshot: Snapshot, system: str) -> None:
     found = run(replace(snapshot, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
     assert {check.status for check in found.values()} <= {Status.PASS, Status.UNKNOWN}
     assert Status.UNKNOWN in {check.status for check in found.values()}
     assert list(found) == IDS
 
 
-def test_another_template_has_no_routes(snapshot: Snapshot) -> None:
+def test_skips_routes_of_another_template(snapshot: Snapshot) -> None:
     other = {"connector.class": "x", "transforms": "event", "transforms.event.type": "io.debezium.EventRouter"}
     state = snapshot.connect.value
     assert state is not None

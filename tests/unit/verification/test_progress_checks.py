@@ -44,7 +44,7 @@ def not_well(checks: dict[str, Check]) -> dict[str, Status]:
     return {name: check.status for name, check in checks.items() if check.status is not Status.PASS}
 
 
-def test_everything_moves() -> None:
+def test_passes_when_everything_advances() -> None:
     assert list(run(FIRST, LAST)) == IDS
     assert not_well(run(FIRST, LAST)) == {}
 
@@ -62,11 +62,11 @@ def test_everything_moves() -> None:
         (replace(LAST, status=ConnectorStatus("RUNNING", ("FAILED",), ())), {"connect.restarts": Status.WARN}),
     ],
 )
-def test_each_is_named_alone(last: Sample, expected: dict[str, Status]) -> None:
+def test_each_fault_is_reported_alone(last: Sample, expected: dict[str, Status]) -> None:
     assert not_well(run(FIRST, last)) == expected
 
 
-def test_a_connector_that_has_seen_no_transaction_yet_confirms_nothing() -> None:
+def test_connector_without_transactions_confirms_nothing() -> None:
     """Debezium searches the WAL until the first one; heartbeats arrive nevertheless."""
     last = replace(LAST, slot=FIRST.slot, offset=FIRST.offset, seeded=True)
     assert not_well(run(FIRST, last)) == {
@@ -75,7 +75,7 @@ def test_a_connector_that_has_seen_no_transaction_yet_confirms_nothing() -> None
     }
 
 
-def test_the_first_row_makes_a_new_reader_which_is_no_restart() -> None:
+def test_first_row_is_not_a_restart() -> None:
     settled = replace(FIRST, slot=slot_at(10, 8))
     assert not_well(run(FIRST, replace(LAST, slot=slot_at(12, 8)), settled)) == {}
 
@@ -129,7 +129,7 @@ def test_it_does_not_wait_where_no_progress_is_possible(
     assert [(check.id, check.status, check.seen) for check in found] == [(name, Status.UNKNOWN, reason) for name in IDS]
 
 
-def test_a_slot_that_is_not_active(snapshot: Snapshot) -> None:
+def test_reports_a_slot_that_is_not_active(snapshot: Snapshot) -> None:
     state = snapshot.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, active_pid=None))
@@ -137,7 +137,7 @@ def test_a_slot_that_is_not_active(snapshot: Snapshot) -> None:
     assert {check.seen for check in found} == {"the slot is not active"}
 
 
-def test_a_system_that_goes_down_meanwhile(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_system_that_becomes_unreachable(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: object) -> Sample:
         raise UnreachableError("gone")
 

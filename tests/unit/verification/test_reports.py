@@ -118,7 +118,7 @@ def test_html() -> None:
     assert "library in local: 1 failed, 1 warned, 1 unknown, 1 passed" in page.text
 
 
-def test_a_page_of_every_check_names_what_is_broken_in_its_box() -> None:
+def test_html_lists_each_check_with_its_details() -> None:
     checks = [Check(name, Status.PASS, "s", "e") for name in check_catalogue.IDS if name != "path.schema-ids"]
     page = Page(to_html(Report("p", "e", REPORT.at, [*checks, Check("path.schema-ids", Status.FAIL, "s", "e", "r")])))
     assert page.boxes == dict.fromkeys(STAGES, "pass") | {"registry": "fail"}
@@ -157,18 +157,18 @@ def test_only_status_changes_are_printed() -> None:
 # --- the page of all checks
 
 
-def test_the_page_is_up_to_date(repository: Path) -> None:
+def test_page_is_up_to_date(repository: Path) -> None:
     found = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
     assert found == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
     assert max(map(len, found.splitlines())) <= 120
 
 
-def test_ids_are_unique_and_say_where() -> None:
+def test_ids_are_unique_and_start_with_the_system() -> None:
     assert len(check_catalogue.IDS) == len(set(check_catalogue.IDS))
     assert len(check_catalogue.IDS) >= 30
     systems = ("postgres", "kafka", "registry", "connect", "path", "canary")
     assert [name for name in check_catalogue.IDS if not re.fullmatch(rf"({'|'.join(systems)})\.[a-z-]+", name)] == []
 
 
-def test_every_check_says_what_it_guards_and_what_to_do() -> None:
+def test_every_check_has_purpose_and_remedy() -> None:
     assert [rule.id for rule in check_catalogue.RULES if not rule.guards or not rule.remedy] == []

@@ -60,7 +60,7 @@ def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float
     return sent
 
 
-def test_nothing_answers(deployment: Deployment, lock: Lock) -> None:
+def test_fails_checks_of_unreachable_systems(deployment: Deployment, lock: Lock) -> None:
     deployment.write_lock(lock)
     said: list[str] = []
     found = verify(deployment, said.append)
@@ -73,21 +73,21 @@ def test_nothing_answers(deployment: Deployment, lock: Lock) -> None:
     assert "owner-secret" not in repr(found)
 
 
-def test_before_the_first_apply_there_is_one_clear_line(deployment: Deployment) -> None:
+def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> None:
     with pytest.raises(RefusedError) as caught:
         verify(deployment, lambda _: None)
     assert caught.value.message == "pipeline 'library' is not deployed to 'fixed' yet: run `outbox apply`"
     assert caught.value.hint == ""
 
 
-def test_a_lock_file_without_a_database_is_no_deployment(deployment: Deployment, lock: Lock) -> None:
+def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lock) -> None:
     """An apply that was refused half way has written schemas or nothing."""
     deployment.write_lock(lock.model_copy(update={"source": None}))
     with pytest.raises(RefusedError, match="is not deployed"):
         verify(deployment, lambda _: None)
 
 
-def test_all_is_well(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_for_a_deployed_pipeline_with_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     found = verify(snapshot.deployment, lambda _: None, canary_seconds=7)
     assert [check.id for check in found] == [each for each in IDS if each not in [r.id for r in progress_checks.RULES]]
@@ -103,7 +103,7 @@ def test_all_is_well(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_no_canary_is_unknown(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canary_checks_are_unknown_without_a_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     found = verify(snapshot.deployment, lambda _: None, canary_seconds=None)
     canary_checks = [check for check in found if check.id.startswith("canary.")]
@@ -111,7 +111,7 @@ def test_no_canary_is_unknown(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatc
     assert sent == []
 
 
-def test_a_connector_that_is_to_be_stopped_gets_no_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_no_canary_to_a_stopped_connector(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     environment = snapshot.deployment.environment
     connector = environment.connector.model_copy(update={"state": "stopped"})
@@ -153,7 +153,9 @@ def broken(snapshot: Snapshot, identifier: str) -> Snapshot:
 
 
 @pytest.mark.parametrize("identifier", run.CANARY_NEEDS)
-def test_no_canary_where_it_cannot_arrive(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, identifier: str) -> None:
+def test_sends_no_canary_that_cannot_be_delivered(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, identifier: str
+) -> None:
     """Covers every id of CANARY_NEEDS: one that was renamed would no longer prevent it."""
     sent = deliver(monkeypatch)
     monkeypatch.setattr(run, "read_snapshot", lambda *_: broken(snapshot, identifier))
@@ -164,7 +166,7 @@ def test_no_canary_where_it_cannot_arrive(snapshot: Snapshot, monkeypatch: pytes
     assert identifier in found["canary.delivered"].seen
 
 
-def test_a_fault_that_does_not_stop_the_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_the_canary_despite_unrelated_faults(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     registry: Reading[Any] = Reading(None, UnreachableError("down", "start it"))
     monkeypatch.setattr(run, "read_snapshot", lambda *_: replace(snapshot, registry=registry))
@@ -174,7 +176,7 @@ def test_a_fault_that_does_not_stop_the_canary(snapshot: Snapshot, monkeypatch: 
     assert len(sent) == 1
 
 
-def test_a_canary_that_does_not_arrive(deployment: Deployment, lock: Lock) -> None:
+def test_reports_a_canary_that_does_not_arrive(deployment: Deployment, lock: Lock) -> None:
     """Its topic cannot be read: the first check fails, the others are unknown."""
     found = canary.check(deployment, CanaryContract(True, 1, lock.source_epoch, {}), seconds=1)
     assert [check.id for check in found] == [each.id for each in canary.RULES]

@@ -35,7 +35,7 @@ def consumer(outbox_stack: OutboxStack) -> Iterator[Consumer]:
         yield consumer
 
 
-def test_a_note_and_its_removal_arrive(outbox_stack: OutboxStack, consumer: Consumer) -> None:
+def test_delivers_a_note_and_its_deletion_in_order(outbox_stack: OutboxStack, consumer: Consumer) -> None:
     with psycopg.connect(outbox_stack.source_dsn) as connection:
         emit(connection, aggregate_type="note", aggregate_id="n-1", event_type="written", payload={"text": "hello"})
         emit(connection, aggregate_type="note", aggregate_id="n-1", event_type="removed", payload=None)

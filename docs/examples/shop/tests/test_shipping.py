@@ -34,7 +34,7 @@ def run_until_shipped(shipping: Shipping, dsn: str, order_id: UUID) -> list[int]
     return wait_for(f"a shipment of order {order_id}", look, seconds=SECONDS, every=0.01)
 
 
-def test_an_order_becomes_a_shipment_and_its_event(shipping: Shipping, dsn: str) -> None:
+def test_ships_an_order_and_sends_the_event(shipping: Shipping, dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         order_id = place_order(connection, "1 Main Street", ["pen", "ink", "paper"])
     assert run_until_shipped(shipping, dsn, order_id) == [2]
@@ -45,7 +45,7 @@ def test_an_order_becomes_a_shipment_and_its_event(shipping: Shipping, dsn: str)
     assert events == [("shipment_prepared",)]
 
 
-def test_an_order_that_is_rolled_back_is_not_announced(shipping: Shipping, dsn: str) -> None:
+def test_does_not_send_an_event_for_a_rolled_back_order(shipping: Shipping, dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         lost = place_order(connection, "nowhere", ["pen"])
         connection.rollback()
@@ -77,7 +77,7 @@ class RememberingShipping(Shipping):
         return self.new
 
 
-def test_a_crash_before_the_offset_is_committed_ships_nothing_twice(dsn: str, outbox_stack: OutboxStack) -> None:
+def test_does_not_ship_twice_after_a_crash_before_the_offset_commit(dsn: str, outbox_stack: OutboxStack) -> None:
     addresses = (dsn, outbox_stack.bootstrap_servers, outbox_stack.registry_url)
     with psycopg.connect(dsn) as connection:
         order_id = place_order(connection, "3 Main Street", ["pen", "ink"])

@@ -47,7 +47,7 @@ def test_plan_as_json(planned: Callable[..., list[str]], changes: list[Change]) 
     )
 
 
-def test_apply_never_asks_without_a_terminal(planned: Callable[..., list[str]]) -> None:
+def test_apply_does_not_prompt_without_a_terminal(planned: Callable[..., list[str]]) -> None:
     applied = planned(CHANGES)
     result = CliRunner().invoke(app, ["apply"])
     assert (result.exit_code, applied) == (1, [])
@@ -65,7 +65,7 @@ def test_apply_with_yes(planned: Callable[..., list[str]]) -> None:
     assert result.stderr == "2 changes made\n"
 
 
-def test_apply_of_nothing_needs_no_yes(planned: Callable[..., list[str]]) -> None:
+def test_apply_without_changes_needs_no_yes(planned: Callable[..., list[str]]) -> None:
     planned([])
     result = CliRunner().invoke(app, ["apply"])
     assert (result.exit_code, result.stderr) == (0, "nothing to change\n")
@@ -76,7 +76,7 @@ def test_apply_of_nothing_needs_no_yes(planned: Callable[..., list[str]]) -> Non
     ("options", "expected"),
     [([], {}), (["--recover"], {"recover": True}), (["--only", "kafka", "--only", "postgres"], {"only": BOTH})],
 )
-def test_what_is_shown_before_the_question_is_done_after_it(
+def test_apply_executes_the_plan_that_was_confirmed(
     planned: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
     output: str,
@@ -103,16 +103,14 @@ def test_what_is_shown_before_the_question_is_done_after_it(
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])
-def test_an_unknown_system_is_wrong_usage(planned: Callable[..., list[str]], command: str) -> None:
+def test_rejects_an_unknown_system_with_exit_code_2(planned: Callable[..., list[str]], command: str) -> None:
     planned(CHANGES)
     result = CliRunner().invoke(app, ["--yes", command, "--only", "kafkas"])
     assert result.exit_code == 2
     assert "unknown system 'kafkas'" in result.stderr
 
 
-def test_dangers_and_the_order_of_a_roll_out_are_said(
-    planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned([])
     risky = replace(CHANGES[0], danger="keys move")
     order = RollOut("book", ("isbn",), (), ("outbox apply", "deploy the service that writes isbn"))
@@ -131,7 +129,7 @@ def test_dangers_and_the_order_of_a_roll_out_are_said(
     ]
 
 
-def test_allow_and_wait_reach_apply(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_allow_and_wait_to_apply(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned(CHANGES)
     heard: dict[str, object] = {}
 
@@ -145,7 +143,7 @@ def test_allow_and_wait_reach_apply(planned: Callable[..., list[str]], monkeypat
     assert (heard["allow"], heard["wait_seconds"], heard["shown"]) == (["topic a", "schema b"], 5, None)
 
 
-def test_a_saved_plan_is_what_apply_gets(
+def test_apply_receives_the_saved_plan(
     planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     planned(CHANGES)
@@ -174,7 +172,7 @@ def test_a_saved_plan_is_what_apply_gets(
         ("nonsense", "Invalid JSON"),
     ],
 )
-def test_a_plan_file_that_is_none(
+def test_rejects_an_invalid_plan_file(
     planned: Callable[..., list[str]], tmp_path: Path, content: str | None, message: str
 ) -> None:
     applied = planned(CHANGES)
@@ -193,7 +191,7 @@ def test_apply_as_json_prints_one_document(planned: Callable[..., list[str]]) ->
     assert len(json.loads(result.stdout)["changes"]) == 2
 
 
-def test_apply_as_json_that_is_refused_prints_no_table(planned: Callable[..., list[str]]) -> None:
+def test_apply_as_json_prints_no_table_when_rejected(planned: Callable[..., list[str]]) -> None:
     """Who asked for JSON reads stdout with a parser, also when the answer is no."""
     planned(CHANGES)
     result = CliRunner().invoke(app, ["--output", "json", "apply"])
@@ -201,7 +199,7 @@ def test_apply_as_json_that_is_refused_prints_no_table(planned: Callable[..., li
     assert result.stdout == "" or json.loads(result.stdout)
 
 
-def test_expected_errors_reach_the_one_handler(
+def test_reports_expected_errors_in_one_handler(
     planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned([])

@@ -100,7 +100,7 @@ def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         ("stop", "stop", {}),
     ],
 )
-def test_commands_to_the_connector(
+def test_connector_commands(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, function: str, options: dict[str, object]
 ) -> None:
     calls = give(monkeypatch, lifecycle, function, ConnectorStatus("PAUSED", ("PAUSED",), ()))
@@ -123,7 +123,7 @@ def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "resets"), [("offsets reset", 1, 0), ("offsets reset --yes", 0, 1), ("offsets reset --to x", 2, 0)]
 )
-def test_a_reset_says_what_it_costs_and_asks(
+def test_reset_shows_its_effect_and_prompts(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
 ) -> None:
     give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
@@ -134,7 +134,7 @@ def test_a_reset_says_what_it_costs_and_asks(
     assert code != 1 or "error: --yes is required" in done.stderr
 
 
-def test_a_reset_for_a_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     previews = give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
     calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
@@ -153,7 +153,7 @@ def test_a_reset_for_a_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k", "e", "payload-invalid", "why")
 
 
-def test_dead_letters_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = give(monkeypatch, dead_letters, "list_letters", [LETTER])
     shown = run("dead-letter", "list")
     assert shown.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
@@ -163,7 +163,7 @@ def test_dead_letters_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert [call["everything"] for call in calls] == [False, True]
 
 
-def test_one_dead_letter_is_shown_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_one_dead_letter_with_its_row(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = give(monkeypatch, dead_letters, "show", (LETTER, '{"payload": {"a": 1}}'))
     assert json.loads(run("dead-letter", "show", "0/7").stdout)["row"] == {"payload": {"a": 1}}
     assert calls[0]["arguments"][-1] == Place(0, 7)

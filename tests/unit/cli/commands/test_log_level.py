@@ -50,7 +50,7 @@ def run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["org.apache"], set()),
     ],
 )
-def test_levels_are_shown(serve: Serve, run: Run, arguments: list[str], shown: set[str]) -> None:
+def test_shows_levels(serve: Serve, run: Run, arguments: list[str], shown: set[str]) -> None:
     server = serve([(200, LOGGERS)])
     result = run(server.url, "--output", "json", "log-level", *arguments)
     assert result.exit_code == 0, result.output
@@ -58,7 +58,7 @@ def test_levels_are_shown(serve: Serve, run: Run, arguments: list[str], shown: s
     assert [(request.method, request.path) for request in server.seen] == [("GET", "/admin/loggers")]
 
 
-def test_a_logger_without_a_level_of_its_own(serve: Serve, run: Run) -> None:
+def test_shows_an_inherited_level(serve: Serve, run: Run) -> None:
     result = run(serve([(200, LOGGERS)]).url, "log-level", "org.apache")
     assert (result.exit_code, result.stderr) == (
         0,
@@ -67,7 +67,7 @@ def test_a_logger_without_a_level_of_its_own(serve: Serve, run: Run) -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "DEBUG"])
-def test_a_level_is_set_on_every_worker(serve: Serve, run: Run, level: str) -> None:
+def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> None:
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", level)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -75,7 +75,7 @@ def test_a_level_is_set_on_every_worker(serve: Serve, run: Run, level: str) -> N
     assert server.seen == [Request("PUT", "/admin/loggers/io.debezium?scope=cluster", {"level": "DEBUG"})]
 
 
-def test_a_level_that_there_is_not_is_usage(serve: Serve, run: Run) -> None:
+def test_rejects_an_unknown_level_with_exit_code_2(serve: Serve, run: Run) -> None:
     """Connect itself answers 404, as if there were no such logger."""
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", "LOUD")

@@ -34,7 +34,7 @@ def test_connect_is_the_default() -> None:
     assert json.loads(plain.stdout)["name"] == "library-outbox"
 
 
-def test_sql_is_printed_and_nothing_else() -> None:
+def test_prints_only_sql() -> None:
     result = run(*EXAMPLE, "render", "--format", "sql")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("-- Database objects and roles of pipeline library in environment production.\n")
@@ -42,7 +42,7 @@ def test_sql_is_printed_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("form", ["strimzi", "yaml", ""])
-def test_other_formats_are_usage(form: str) -> None:
+def test_rejects_other_formats_with_exit_code_2(form: str) -> None:
     assert run(*EXAMPLE, "render", "--format", form).exit_code == 2
 
 
@@ -54,7 +54,7 @@ def test_other_formats_are_usage(form: str) -> None:
         ("user: outbox_admin", 'user: "{{ env.UNSET }}"'),
     ],
 )
-def test_sql_does_need_what_it_prints(workspace: Path, old: str, new: str) -> None:
+def test_sql_requires_the_variables_it_prints(workspace: Path, old: str, new: str) -> None:
     """An unset variable must not leave a role out, or name it `unset`."""
     folder = workspace / "connectors" / "environments"
     text = (folder / "production.example.yaml").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_sql_does_need_what_it_prints(workspace: Path, old: str, new: str) -> No
 
 
 @pytest.mark.parametrize("form", ["connect", "sql"])
-def test_set_and_variables_win(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_and_variables_override_files(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = re.compile(r'"slot.name": "(\w+)"|replication_slot\(\'(\w+)\'')
 
     def rendered(*options: str) -> str:
@@ -81,7 +81,7 @@ def test_set_and_variables_win(form: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert rendered("--set", "source.slot=set") == "variable"
 
 
-def test_an_error_of_set_names_it() -> None:
+def test_error_names_the_set_option() -> None:
     result = run(*EXAMPLE, "--set", "source.slott=x", "render")
     assert isinstance(result.exception, ConfigurationError)
     assert result.exception.message == "--set source.slott: source.slott: unknown key; did you mean 'slot'?"

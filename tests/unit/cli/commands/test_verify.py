@@ -31,7 +31,7 @@ def found(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) 
     return runs
 
 
-def test_reports_are_written_also_when_a_check_fails(found: list[list[Check]], tmp_path: Path) -> None:
+def test_writes_reports_when_a_check_fails(found: list[list[Check]], tmp_path: Path) -> None:
     found.append([BAD])
     junit, html = tmp_path / "v.xml", tmp_path / "v.html"
     done = CliRunner().invoke(app, ["verify", "--junit", str(junit), "--html", str(html)])
@@ -41,7 +41,7 @@ def test_reports_are_written_also_when_a_check_fails(found: list[list[Check]], t
 
 
 @pytest.mark.parametrize("option", ["--junit", "--html"])
-def test_a_report_that_cannot_be_written(found: list[list[Check]], tmp_path: Path, option: str) -> None:
+def test_reports_an_unwritable_report_path(found: list[list[Check]], tmp_path: Path, option: str) -> None:
     found.append([GOOD])
     path = tmp_path / "nowhere" / "report"
     error = CliRunner().invoke(app, ["verify", option, str(path)]).exception
@@ -49,9 +49,7 @@ def test_a_report_that_cannot_be_written(found: list[list[Check]], tmp_path: Pat
     assert error.message == f"cannot write {path}: No such file or directory"
 
 
-def test_drift_prints_what_changes_until_somebody_interrupts(
-    found: list[list[Check]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drift_prints_changes_until_interrupted(found: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
     found += [[GOOD], [GOOD], [BAD], [BAD], [GOOD]]
     pauses: list[float] = []
 
@@ -70,6 +68,6 @@ def test_drift_prints_what_changes_until_somebody_interrupts(
     assert done.stderr == "stopped\n"
 
 
-def test_drift_has_a_pause(found: list[list[Check]]) -> None:
+def test_drift_waits_between_rounds(found: list[list[Check]]) -> None:
     found.append([GOOD])
     assert CliRunner().invoke(app, ["verify", "--every", "0"]).exit_code == 2

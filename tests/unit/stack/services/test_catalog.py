@@ -15,14 +15,16 @@ from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, 
         (("connect", "postgres"), ("postgres", "kafka", "connect")),
     ],
 )
-def test_services_bring_those_that_they_require(names: tuple[str, ...] | None, selected: tuple[str, ...]) -> None:
+def test_selecting_a_service_includes_its_requirements(
+    names: tuple[str, ...] | None, selected: tuple[str, ...]
+) -> None:
     assert select(names) == selected
 
 
 @pytest.mark.parametrize(
     ("names", "message"), [(("zookeeper", "kafka"), "unknown service: zookeeper"), ((), "no service was named")]
 )
-def test_invalid_selections(names: tuple[str, ...], message: str) -> None:
+def test_rejects_invalid_selections(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         select(names)
 
@@ -32,7 +34,7 @@ def test_postgresql_alone_needs_no_java() -> None:
     assert needs_java(("postgres", "kafka"))
 
 
-def test_every_service_stops_before_those_that_it_requires() -> None:
+def test_services_stop_before_their_requirements() -> None:
     position = {name: index for index, names in enumerate(STOP_ORDER) for name in names}
     assert set(position) == set(SERVICES)
     assert all(position[name] < position[needed] for name, service in SERVICES.items() for needed in service.requires)

@@ -24,7 +24,7 @@ OPENJDK_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment 
         ("", None),
     ],
 )
-def test_the_major_version_is_read_from_what_java_prints(text: str, version: int | None) -> None:
+def test_parses_the_major_version_of_java(text: str, version: int | None) -> None:
     assert parse_version(text) == version
 
 
@@ -46,27 +46,27 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_java_home_comes_first(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefers_java_home(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "path", "17.0.1")
     wanted = fake_java(machine / "home", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(machine / "home"))
     assert find_java() == wanted
 
 
-def test_a_java_home_of_another_version_is_passed_over(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skips_a_java_home_of_another_version(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "home", "25.0.3")
     monkeypatch.setenv("JAVA_HOME", str(machine / "home"))
     wanted = fake_java(machine / "path", "17.0.15")
     assert find_java() == wanted
 
 
-def test_the_usual_folders_come_last(machine: Path) -> None:
+def test_searches_standard_folders_last(machine: Path) -> None:
     fake_java(machine / "path", "11.0.2")
     wanted = fake_java(machine / "usual" / "jdk-17", "17.0.15")
     assert find_java() == wanted
 
 
-def test_the_error_names_what_was_found_and_what_to_install(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_lists_versions_and_installation(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = fake_java(machine / "path", "25.0.3")
     broken = fake_java(machine / "usual" / "jdk", "17", status=1)
     monkeypatch.setattr("sys.platform", "linux")
@@ -77,7 +77,7 @@ def test_the_error_names_what_was_found_and_what_to_install(machine: Path, monke
     assert "apt-get install openjdk-17-jre-headless" in caught.value.hint
 
 
-def test_the_error_says_when_there_is_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_java(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ConfigurationError, match="none was found") as caught:
         find_java()
@@ -85,5 +85,5 @@ def test_the_error_says_when_there_is_none(machine: Path, monkeypatch: pytest.Mo
     assert machine.exists()
 
 
-def test_something_that_is_no_program_has_no_version(tmp_path: Path) -> None:
+def test_returns_no_version_for_an_invalid_program(tmp_path: Path) -> None:
     assert version_of(tmp_path / "absent") is None

@@ -35,7 +35,7 @@ def archive(layout: Layout, name: str = "postgres-linux-x86_64.txz", content: by
     return path
 
 
-def test_binaries_are_unpacked_once(layout: Layout, tmp_path: Path) -> None:
+def test_unpacks_binaries_once(layout: Layout, tmp_path: Path) -> None:
     archive(layout)
     unpack(layout, tmp_path)
     binary = tmp_path / "dist" / "bin" / "postgres"
@@ -45,7 +45,7 @@ def test_binaries_are_unpacked_once(layout: Layout, tmp_path: Path) -> None:
     assert binary.stat().st_ino == before
 
 
-def test_a_changed_archive_is_unpacked_again(layout: Layout, tmp_path: Path) -> None:
+def test_unpacks_a_changed_archive_again(layout: Layout, tmp_path: Path) -> None:
     archive(layout)
     unpack(layout, tmp_path)
     archive(layout, content=b"another version")
@@ -53,7 +53,7 @@ def test_a_changed_archive_is_unpacked_again(layout: Layout, tmp_path: Path) -> 
     assert (tmp_path / "dist" / "bin" / "postgres").read_bytes() == b"another version"
 
 
-def test_a_damaged_archive_is_named(layout: Layout, tmp_path: Path) -> None:
+def test_reports_a_damaged_archive(layout: Layout, tmp_path: Path) -> None:
     path = archive(layout)
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(StackError, match=f"{path.name} cannot be unpacked") as caught:
@@ -61,7 +61,7 @@ def test_a_damaged_archive_is_named(layout: Layout, tmp_path: Path) -> None:
     assert "make setup" in caught.value.hint
 
 
-def test_a_missing_archive_is_explained(layout: Layout) -> None:
+def test_reports_a_missing_archive(layout: Layout) -> None:
     with pytest.raises(StackError, match="0 archives") as caught:
         archive_of(layout)
     assert caught.value.hint == "run `make setup`"
@@ -75,7 +75,7 @@ def test_a_missing_archive_is_explained(layout: Layout) -> None:
         ("darwin", "arm64", "postgres-darwin-arm_64.txz"),
     ],
 )
-def test_of_several_archives_the_machines_own_is_taken(
+def test_selects_the_archive_of_this_machine(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, system: str, machine: str, name: str
 ) -> None:
     for each in ("linux-x86_64", "linux-arm_64", "darwin-x86_64", "darwin-arm_64"):
@@ -85,24 +85,24 @@ def test_of_several_archives_the_machines_own_is_taken(
     assert archive_of(layout).name == name
 
 
-def test_whoever_is_not_root_runs_postgresql_in_person(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_postgresql_as_the_current_user_unless_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert postgres_user() is None
 
 
-def test_root_without_anybody_to_become_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_root_without_an_unprivileged_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(postgres_home, "UNPRIVILEGED", "no-such-user-here")
     with pytest.raises(ConfigurationError, match="refuses to run as root"):
         postgres_user()
 
 
-def test_without_another_user_the_files_are_in_the_project(layout: Layout) -> None:
+def test_keeps_files_in_the_project_without_another_user(layout: Layout) -> None:
     assert choose_home(layout, None, None) == layout.data / "postgres"
 
 
 @as_root
-def test_root_keeps_the_files_in_a_project_that_can_be_reached() -> None:
+def test_root_keeps_files_in_an_accessible_project() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         layout = Layout(Path(folder))
@@ -111,19 +111,19 @@ def test_root_keeps_the_files_in_a_project_that_can_be_reached() -> None:
 
 
 @as_root
-def test_root_puts_the_files_elsewhere_when_the_project_is_closed(layout: Layout) -> None:
+def test_root_uses_another_folder_for_an_inaccessible_project(layout: Layout) -> None:
     layout.root.chmod(0o700)
     assert choose_home(layout, "nobody", None) == layout.outside
 
 
-def test_where_data_is_it_stays(layout: Layout, tmp_path: Path) -> None:
+def test_keeps_existing_data_in_its_folder(layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "before" / "data").mkdir(parents=True)
     assert choose_home(layout, None, tmp_path / "before") == tmp_path / "before"
 
 
-def test_a_remembered_folder_without_data_does_not_count(layout: Layout, tmp_path: Path) -> None:
+def test_ignores_a_saved_folder_without_data(layout: Layout, tmp_path: Path) -> None:
     assert choose_home(layout, None, tmp_path / "gone") == layout.data / "postgres"
 
 
-def test_this_machine_has_the_unprivileged_user() -> None:
+def test_machine_has_the_unprivileged_user() -> None:
     assert pwd.getpwnam(postgres_home.UNPRIVILEGED).pw_uid != 0
