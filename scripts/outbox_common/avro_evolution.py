@@ -67,7 +67,6 @@ class _Comparison:
         self._visited: set[tuple[str, str]] = set()
 
     def record_fields(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
-        """Yield the fields that differ."""
         if kind_of(writer) != "record" or kind_of(reader) != "record":
             return
         pair = (str(writer["name"]), str(reader["name"]))
@@ -119,7 +118,6 @@ def _fits(written: Node, expected: Node) -> bool:
 
 
 def _describe(branches: list[Any]) -> str:
-    """Return the types for a message."""
     return " or ".join(
         str(branch["name"]) if isinstance(branch, dict) and kind_of(branch) in NAMED else kind_of(branch)
         for branch in branches

@@ -99,7 +99,6 @@ def source_field(reader_field: Mapping[str, Any], writer_fields: Mapping[str, No
 
 
 def field_types(record: Mapping[str, Any]) -> dict[str, Node]:
-    """Return the types of a record's fields by name."""
     return {entry["name"]: entry["type"] for entry in record["fields"]}
 
 

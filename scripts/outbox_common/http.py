@@ -51,32 +51,29 @@ class Failure:
     """Whether the server may have read the request."""
 
 
+@dataclass(frozen=True)
 class BearerToken(AuthBase):
     """`Authorization: Bearer ...`."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    token: str = field(repr=False)
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        request.headers["Authorization"] = f"Bearer {self.token}"
         return request
 
 
 # By class name in requests and urllib3, the most specific first.
 _NOT_SENT = {
-    "NameResolutionError": "the host name cannot be resolved",
-    "gaierror": "the host name cannot be resolved",
-    "ConnectTimeout": "connection timed out",
-    "ConnectTimeoutError": "connection timed out",
+    **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
+    **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
     "ConnectionRefusedError": "connection refused",
     "NewConnectionError": "no connection",
 }
 _CLOSED = {
-    "RemoteDisconnected": "the connection was closed without a response",
-    "ConnectionResetError": "the connection was closed without a response",
-    "BrokenPipeError": "the connection was closed without a response",
-    "SSLEOFError": "the connection was closed without a response",
-    "SSLZeroReturnError": "the connection was closed without a response",
+    **dict.fromkeys(
+        ("RemoteDisconnected", "ConnectionResetError", "BrokenPipeError", "SSLEOFError", "SSLZeroReturnError"),
+        "the connection was closed without a response",
+    ),
     "IncompleteRead": "the connection was closed within the response",
 }
 _TIMED_OUT = ("ReadTimeout", "ReadTimeoutError")

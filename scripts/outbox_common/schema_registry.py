@@ -159,7 +159,6 @@ class RegistryReader:
 
 
 def subject_path(subject: str) -> str:
-    """Return the URL path of a subject."""
     return f"/subjects/{quote(subject, safe='')}"
 
 

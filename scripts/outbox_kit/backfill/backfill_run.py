@@ -136,7 +136,6 @@ class Meter:
             time.sleep(delay)
 
     def finish(self, final: BackfillProgress) -> Backfilled:
-        """Report the totals, and return them."""
         self._current = final
         skipped = f", {final.skipped} skipped: the query omits them" if final.skipped else ""
         self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped}")

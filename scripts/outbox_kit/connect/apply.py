@@ -52,9 +52,8 @@ def apply(
 ) -> bool:
     """Make the `changes` of diff(). Return whether the connector was started.
 
-    A new connector is created STOPPED and gets an offset before it starts: without one, a restart before its first
-    event begins at the server's current LSN, and rows written since the slot was created are lost without an error
-    (PostgresOffsetContext).
+    A new connector gets an offset before it starts: without one, a restart before its first event begins at the
+    server's current LSN, and rows written since the slot was created are lost without an error (PostgresOffsetContext).
     """
     updater = _ConnectorUpdater(client, name, config, start, state, progress)
     started = False
@@ -112,11 +111,7 @@ class _ConnectorUpdater:
             raise type(error)(f"{error.message}; {self._resume_old_config()}", error.hint) from None
 
     def _resume_old_config(self) -> str:
-        """After a failed update, resume the connector under its old config; return how it was left.
-
-        A stopped connector keeps the slot, and WAL grows. With the new config but without an offset it must not run:
-        the next apply continues there.
-        """
+        """After a failed update, resume the connector unless it has the new config; return how it was left."""
         try:
             actual = self.client.config(self.name)
             if actual is not None and different_keys(self.config, actual):

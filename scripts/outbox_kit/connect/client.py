@@ -121,7 +121,6 @@ class ConnectClient(RestClient):
         self._call("PUT", f"/connectors/{segment(name)}/stop")
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
-        """Restart the connector and its tasks, or only those that FAILED."""
         failed = "&onlyFailed=true" if only_failed else ""
         self._call("POST", f"/connectors/{segment(name)}/restart?includeTasks=true{failed}")
 
@@ -143,7 +142,6 @@ class ConnectClient(RestClient):
         self._call("PATCH", f"/connectors/{segment(name)}/offsets", body)
 
     def loggers(self) -> dict[str, str]:
-        """Return the worker's log levels by logger."""
         return {name: str(entry["level"]) for name, entry in self._call("GET", "/admin/loggers").items()}
 
     def set_log_level(self, logger: str, level: str) -> None:

@@ -61,7 +61,6 @@ class MaybeDoneError(RejectedError):
 
 
 def segment(name: str) -> str:
-    """Return a name as a segment of a URL path."""
     return quote(name, safe="")
 
 

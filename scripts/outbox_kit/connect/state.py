@@ -71,10 +71,8 @@ def refuse_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_pos
     """
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
-        raise RefusedError(
-            f"connector {name!r} has an offset, but the lock file does not contain its slot",
-            f"{RESTORE_LOCK}; if it is lost: {RECOVER}",
-        )
+        message = f"connector {name!r} has an offset, but the lock file does not contain its slot"
+        raise RefusedError(message, f"{RESTORE_LOCK}; if it is lost: {RECOVER}")
     if offset_lsn > wal_position:
         raise RefusedError(
             f"the offset of connector {name!r} is at {offset_lsn}, the server only at {wal_position}: the server was "
@@ -173,8 +171,7 @@ def _reason(desired: dict[str, str], actual: dict[str, str]) -> str:
 def _was_interrupted(actual: ActualConnector, unfinished: str | None, state: State) -> bool:
     """Return whether an apply ended between creating or stopping the connector and starting it.
 
-    A connector that was created and never ran has no offset or a seed; one that was stopped later has an offset that
-    Debezium wrote, and stays stopped.
+    A connector that never ran has no offset or a seed; one that was stopped later has an offset that Debezium wrote.
     """
     if actual.status is None or actual.status.connector != "STOPPED":
         return False

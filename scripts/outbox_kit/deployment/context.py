@@ -38,12 +38,10 @@ SQL_KEYS = (
 
 
 def lock_file(pipeline: Pipeline, environment: Environment) -> Path:
-    """Return the path of the lock file of a pipeline in an environment."""
     return environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
 
 
 def templates(pipeline_file: Path) -> Path:
-    """Return the folder of the connector templates of a pipeline file."""
     return pipeline_file.resolve().parent / "templates"
 
 

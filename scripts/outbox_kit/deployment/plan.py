@@ -17,11 +17,11 @@ from outbox_kit.connect.dangers import REPUBLISH
 from outbox_kit.deployment.context import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.safety import highest_epoch, refuse_broken_rules, refuse_lost_lock, refuse_wrong_cluster
-from outbox_kit.deployment.schema_rollout import roll_outs
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
 from outbox_kit.pipeline import Lock, LockedSchema
+from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
@@ -38,9 +38,8 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     if the connector requires them. Raises RefusedError if apply would refuse, UnreachableError, ConfigurationError.
     """
     if recover and only:
-        raise ConfigurationError(
-            "--recover and --only exclude each other", "a recovery changes both database and connector"
-        )
+        hint = "a recovery changes both database and connector"
+        raise ConfigurationError("--recover and --only exclude each other", hint)
     lock = lock_for(deployment, recover=recover)
     refuse_broken_rules(check_rules(deployment, lock))
     requested = tuple(system for system in SYSTEMS if system in only)
@@ -155,6 +154,29 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
     )
 
 
+def roll_outs(
+    subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
+) -> tuple[RollOut, ...]:
+    """Return the safe steps for each aggregate whose schema gets a new version: apply before the service."""
+    result = []
+    for subject in subjects:
+        latest = actual[subject.name].latest
+        if latest is None or registry_state.is_registered(subject, actual[subject.name]):
+            continue
+        added, removed = registry_state.fields_changed(latest.text, subject.text)
+        writes = f"writes {', '.join(added)}" if added else ""
+        omits = f"no longer writes {', '.join(removed)}" if removed else ""
+        service = " and ".join(filter(None, (writes, omits))) or "writes the new version"
+        steps = (
+            f"outbox apply: the connector accepts {subject.aggregate_type} in the new version and in the previous ones",
+            f"deploy the service that {service}; until then its rows are encoded with the previous version",
+            "change this schema again only after it is deployed everywhere "
+            f"({RETAINED_VERSIONS} versions are supported)",
+        )
+        result.append(RollOut(subject.aggregate_type, tuple(added), tuple(removed), steps))
+    return tuple(result)
+
+
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:
     """Return every subject in the order of registration: shared types before the aggregates that use them."""
     pipeline = deployment.pipeline
@@ -199,7 +221,11 @@ def plan_connect(
     if new_schema and not any(change.kind == "connector" and change.name == name for change in changes):
         changes = _with_new_schemas(deployment, lock, changes)
     if recover and lock is not None:
-        return [_with_epoch(change, lock.source_epoch) for change in changes]
+        epochs = f"source epoch {lock.source_epoch - 1} → {lock.source_epoch}: new states replace all older ones"
+        return [
+            replace(change, reason=f"{change.reason}; {epochs}") if change.kind == "connector" else change
+            for change in changes
+        ]
     return changes
 
 
@@ -212,11 +238,3 @@ def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[C
     update = Change("connect", "connector", name, "update", "restarts the task", "", after)
     later = [change for change in changes if change.kind in ("start", "state")]
     return [*(change for change in changes if change not in later), update, *later]
-
-
-def _with_epoch(change: Change, epoch: int) -> Change:
-    """Add the higher source epoch of a recovery to the connector's change."""
-    if change.kind != "connector":
-        return change
-    epochs = f"source epoch {epoch - 1} → {epoch}: new states replace all older ones"
-    return replace(change, reason=f"{change.reason}; {epochs}")

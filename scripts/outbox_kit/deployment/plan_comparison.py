@@ -9,12 +9,14 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 
+CHANGED = "the state changed since the plan was made"
+
 
 def refuse_stale_plan(shown: Plan, current: Plan) -> None:
     """Raise RefusedError with the first difference between the plan that was shown and the current one."""
     difference = _different_target(shown, current) or _different_changes(shown, current)
     if difference:
-        _refuse(difference, "run `outbox plan` again; nothing was changed")
+        raise RefusedError(f"{CHANGED}: {difference}", "run `outbox plan` again; nothing was changed")
 
 
 def _different_target(shown: Plan, current: Plan) -> str:
@@ -53,9 +55,8 @@ def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
         new = [entry for entry in versions[:1] if entry.subject in subjects]
         expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
-            _refuse_late(
-                f"{aggregate} has versions {_versions(versions)} in the registry, planned were {_versions(expected)}"
-            )
+            actual, planned = _versions(versions), _versions(expected)
+            _refuse_late(f"{aggregate} has versions {actual} in the registry, planned were {planned}")
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
@@ -72,12 +73,9 @@ def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
     With new schemas only objects and actions are compared: the ids were not known to the plan.
     """
     planned = plan.of("connect")
+    same = planned == changes
     if any(change.kind == "schema" for change in plan.of("registry")):
-        same = [(change.object, change.action) for change in planned] == [
-            (change.object, change.action) for change in changes
-        ]
-    else:
-        same = planned == changes
+        same = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
     if not same:
         _refuse_late(f"pending changes of the connector are {_list(changes)}, planned were {_list(planned)}")
 
@@ -95,8 +93,5 @@ def _versions(versions: list[LockedSchema]) -> str:
 
 
 def _refuse_late(difference: str) -> None:
-    _refuse(difference, "run `outbox plan` again; the connector was not changed, the other systems are as planned")
-
-
-def _refuse(difference: str, hint: str) -> None:
-    raise RefusedError(f"the state changed since the plan was made: {difference}", hint)
+    hint = "run `outbox plan` again; the connector was not changed, the other systems are as planned"
+    raise RefusedError(f"{CHANGED}: {difference}", hint)

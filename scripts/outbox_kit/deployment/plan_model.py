@@ -1,15 +1,20 @@
-"""A plan: the pending changes, and the files and systems that they were computed from."""
+"""A plan: pending changes, and the files and systems they were computed from; its JSON form (docs/plan.md)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from outbox_kit.changes import Change, System
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from outbox_kit.changes import Action, Change, System, parse_object
+from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
 """In the order of deployment: the connector requires the others."""
+SAVE = "run `outbox plan --save FILE`"
 
 
 @dataclass(frozen=True)
@@ -60,3 +65,67 @@ class Plan:
         return [
             change for change in self.changes if change.danger and not (self.recover and change.system == "postgres")
         ]
+
+
+class ChangeDocument(BaseModel):
+    """One change; the JSON keys of Change.to_dict()."""
+
+    model_config = ConfigDict(frozen=True)
+    system: System
+    object: str
+    action: Action
+    why: str
+    before: str = ""
+    after: str = ""
+    danger: str = ""
+
+    @field_validator("object")
+    @classmethod
+    def _kind_is_known(cls, value: str) -> str:
+        parse_object(value)
+        return value
+
+    def to_change(self) -> Change:
+        kind, name = parse_object(self.object)
+        return Change(self.system, kind, name, self.action, self.why, self.before, self.after, self.danger)
+
+
+class PlanDocument(BaseModel):
+    """A plan as JSON. While `format` stays the same, keys are added, but never renamed or removed."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+    format: Literal[1] = Field(description="1. Another number: another form of this document.")
+    pipeline: str = Field(description="Name of the pipeline.")
+    environment: str = Field(description="Name of the environment.")
+    recover: bool = Field(description="Made with --recover.")
+    only: list[System] = Field(description="Systems named by --only; empty: all.")
+    changes: list[ChangeDocument] = Field(description="Pending changes, in the order in which apply makes them.")
+    rollout: list[RollOut] = Field(description="Safe order of steps for each schema change.")
+    waits_for: list[str] = Field(description="Pending objects that the connector requires and --only excludes.")
+    files: str = Field(description="Fingerprint (SHA-256) of the desired state.")
+    cluster_id: str | None = Field(description="Id of the Kafka cluster; null: not read.")
+    registry: str | None = Field(description="Address of the registry; null: not read.")
+    database: str | None = Field(description="SYSTEM_IDENTIFIER/NAME of the database; null: not read.")
+
+
+def to_document(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON values."""
+    fields = {name: getattr(plan, name) for name in PlanDocument.model_fields if name not in ("format", "changes")}
+    changes = [change.to_dict() for change in plan.changes]
+    return PlanDocument.model_validate({"format": 1, **fields, "changes": changes}).model_dump(mode="json")
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan written by `plan --save`. Raises ConfigurationError."""
+    try:
+        document = PlanDocument.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read plan file {path}: {error.strerror}", SAVE) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        detail = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise ConfigurationError(f"plan file {path}: {detail}", SAVE) from None
+    fields = {name: getattr(document, name) for name in PlanDocument.model_fields if name != "format"}
+    for name in ("only", "rollout", "waits_for"):
+        fields[name] = tuple(fields[name])
+    return Plan(**{**fields, "changes": tuple(change.to_change() for change in document.changes)})

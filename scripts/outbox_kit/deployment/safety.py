@@ -83,9 +83,8 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
     if refused:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused)
         options = " ".join(f'--allow "{change.object}"' for change in refused)
-        raise RefusedError(
-            f"dangerous changes, nothing was changed: {dangers}", f"to allow them: `outbox apply {options}`"
-        )
+        hint = f"to allow them: `outbox apply {options}`"
+        raise RefusedError(f"dangerous changes, nothing was changed: {dangers}", hint)
 
 
 def refuse_early_connector(plan: Plan) -> None:

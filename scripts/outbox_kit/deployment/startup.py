@@ -41,8 +41,7 @@ def wait_reading(deployment: Deployment) -> None:
             return Seen((row is not None and row.active) or None, "not active")
 
         with suppress(WaitTimeoutError):
-            description = f"slot {slot} to advance"
-            wait_for(description, poll_confirmed, seconds=SLOT_TIMEOUT_S, every=POLL_INTERVAL_S, hint=WORKER_LOG)
+            wait_for(f"slot {slot} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, every=POLL_INTERVAL_S)
             return
         wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG)
 

@@ -25,7 +25,6 @@ from outbox_kit.registry import state as registry_state
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
 TOPIC_LOSS = "every state on it is lost"
 SCHEMA_LOSS = "readers that request the latest version cannot decode existing records"
-RESTORE_LOCK = "restore the lock file from version control"
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,8 @@ def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
     topics, retained_topics = _topics(deployment, flags)
     changes = (*connector, *subjects, *topics, *_database(deployment, lock, flags))
     if changes and lock is None:
-        raise RefusedError(
-            f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline",
-            RESTORE_LOCK,
-        )
+        message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
+        raise RefusedError(message, "restore the lock file from version control")
     source = deployment.pipeline.source
     table = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *table))
@@ -100,13 +97,10 @@ def _topics(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[st
 def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
-    locked = lock.source if lock else None
-    if locked is not None and locked.system_identifier != database.system_identifier:
-        raise RefusedError(
-            f"the database has system identifier {database.system_identifier}, the lock file has "
-            f"{locked.system_identifier}",
-            "check source.host in the environment file",
-        )
+    locked, actual = lock.source if lock else None, database.system_identifier
+    if locked is not None and locked.system_identifier != actual:
+        message = f"the database has system identifier {actual}, the lock file has {locked.system_identifier}"
+        raise RefusedError(message, "check source.host in the environment file")
     changes = []
     if database.slot is not None:
         condition = "" if flags.drop_slot else "only after the connector has delivered every row; "
@@ -119,12 +113,7 @@ def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[C
 
 
 def destroy(
-    deployment: Deployment,
-    progress: Progress,
-    flags: Flags,
-    *,
-    shown: Removal | None = None,
-    wait_seconds: float = 0,
+    deployment: Deployment, progress: Progress, flags: Flags, *, shown: Removal | None = None, wait_seconds: float = 0
 ) -> Removal:
     """Delete what plan_destroy() returns, and return it. Safe to interrupt and to repeat.
 

@@ -50,7 +50,6 @@ class DeadLetter:
     message: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
         return {**asdict(self), "place": str(self.place), "time": self.time.isoformat()}
 
 

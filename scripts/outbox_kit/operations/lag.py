@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outbox_kit import lsn
@@ -10,7 +10,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres.replication_slot import Slot, read_slot
+from outbox_kit.postgres.replication_slot import read_slot
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Positions:
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def meaning(self) -> list[str]:
-        """Describe the differences between the positions."""
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: rows after its last confirmed position are lost to the connector"]
         messages = [f"{lsn.size(self.server - self.restart)} of WAL are retained for the slot"]
@@ -65,18 +64,9 @@ def read_positions(deployment: Deployment, actual: ActualConnector) -> Positions
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, deployment.pipeline.source.slot)
         server = postgres_client.read_server(connection)["wal_position"]
-    positions = _positions(actual, slot, server)
+    confirmed, restart = (slot.confirmed_flush, slot.restart) if slot else (None, None)
+    positions = Positions(actual.offsets, connect_state.stored_lsn(actual) or None, confirmed, restart, server)
     if positions.slot_is_ahead:  # a running connector may have advanced both since `actual` was read
-        name = deployment.pipeline.connector.name
-        positions = _positions(connect_state.read_actual(deployment.connect, name), slot, server)
+        actual = connect_state.read_actual(deployment.connect, deployment.pipeline.connector.name)
+        return replace(positions, offsets=actual.offsets, connector=connect_state.stored_lsn(actual) or None)
     return positions
-
-
-def _positions(actual: ActualConnector, slot: Slot | None, server: int) -> Positions:
-    return Positions(
-        offsets=actual.offsets,
-        connector=connect_state.stored_lsn(actual) or None,
-        confirmed=slot.confirmed_flush if slot else None,
-        restart=slot.restart if slot else None,
-        server=server,
-    )

@@ -22,9 +22,8 @@ def restart(deployment: Deployment, progress: Progress, *, only_failed: bool = F
     name = deployment.pipeline.connector.name
     actual = require_connector(deployment)
     if is_paused_or_stopped(actual.status):
-        raise RejectedError(
-            f"connector {name} is paused or stopped: {status_text(actual.status)}", "run `outbox resume`"
-        )
+        message = f"connector {name} is paused or stopped: {status_text(actual.status)}"
+        raise RejectedError(message, "run `outbox resume`")
     if only_failed and not has_failed(actual.status):
         progress(f"nothing FAILED: {status_text(actual.status)}")
     else:

@@ -47,7 +47,6 @@ class Backup(BaseModel):
     config_fingerprint: str
 
     def offset_of(self, prefix: str) -> dict[str, Any] | None:
-        """Return the offset under the topic prefix."""
         return next((entry["offset"] for entry in self.offsets if entry.get("partition") == {"server": prefix}), None)
 
 

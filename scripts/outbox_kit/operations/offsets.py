@@ -124,7 +124,12 @@ def reset(deployment: Deployment, source: Path | None, progress: Progress, *, sk
         rows = count_rows(deployment, move)
         progress(move.describe(rows))
     _write(deployment, actual, target, progress)
-    _restore_state(deployment, progress, was_running=was_running)
+    if was_running:
+        progress(f"resume connector {name}")
+        deployment.connect.resume(name)
+        wait_running(deployment)
+    else:
+        progress(f"connector {name} was not running before: it stays STOPPED, start it with `outbox resume`")
     return Reset(path, positions.connector, move.after, rows, was_running)
 
 
@@ -165,23 +170,11 @@ def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move
     return move
 
 
-def _restore_state(deployment: Deployment, progress: Progress, *, was_running: bool) -> None:
-    name = deployment.pipeline.connector.name
-    if not was_running:
-        progress(f"connector {name} was not running before: it stays STOPPED, start it with `outbox resume`")
-        return
-    progress(f"resume connector {name}")
-    deployment.connect.resume(name)
-    wait_running(deployment)
-
-
 def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Path | None) -> dict[str, Any]:
-    """Return the offset to write."""
     if source is not None:
         return offset_backup.read(source, deployment, lock)
     if positions.confirmed is None:
-        msg = "refuse_other_source() must be called first"
-        raise ValueError(msg)
+        raise ValueError("refuse_other_source() must be called first")
     return seed(positions.confirmed)
 
 

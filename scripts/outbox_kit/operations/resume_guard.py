@@ -21,20 +21,14 @@ def require_connector(deployment: Deployment) -> ActualConnector:
     return actual
 
 
-def require_lock(deployment: Deployment) -> Lock:
-    """Return the lock file with the identity of the deployed source. Raises RefusedError."""
+def refuse_other_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
+    """Raise RefusedError if slot, publication or database are not those of the lock file."""
     lock = deployment.lock()
     if lock is None or lock.source is None:
         raise RefusedError(
             f"lock file {deployment.lock_file} does not contain the slot: its identity cannot be compared",
             "restore it from version control, or run `outbox apply`",
         )
-    return lock
-
-
-def refuse_other_source(deployment: Deployment) -> tuple[Lock, ActualDatabase]:
-    """Raise RefusedError if slot, publication or database are not those of the lock file."""
-    lock = require_lock(deployment)
     database = deployment.read_database()
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source)
     return lock, database

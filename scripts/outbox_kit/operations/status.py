@@ -58,17 +58,14 @@ class PipelineStatus:
 
     @property
     def confirmed(self) -> int | None:
-        """Confirmed position of the slot."""
         return self.slot.confirmed_flush if self.slot else None
 
     @property
     def lag(self) -> int | None:
-        """Bytes of WAL between the slot and the server."""
         return None if self.server is None or self.confirmed is None else self.server - self.confirmed
 
     @property
     def retained(self) -> int | None:
-        """Bytes of WAL that the server retains for the slot."""
         restart = self.slot.restart if self.slot else None
         return None if self.server is None or restart is None else self.server - restart
 
@@ -180,10 +177,9 @@ def _connector_problems(status: PipelineStatus) -> list[str]:
     problems = []
     if {status.state, *tasks} != {"RUNNING"} or not tasks:
         problems.append(f"connector {status.connector} is {status.state}, tasks: {', '.join(tasks) or 'none'}")
-    if status.locked_epoch is not None and status.actual_epoch != status.locked_epoch:
-        problems.append(
-            f"the connector writes source epoch {status.actual_epoch}, the lock file has {status.locked_epoch}"
-        )
+    actual, locked = status.actual_epoch, status.locked_epoch
+    if locked is not None and actual != locked:
+        problems.append(f"the connector writes source epoch {actual}, the lock file has {locked}")
     return problems
 
 

@@ -129,17 +129,13 @@ def find(deployment: Deployment, progress: Progress, *, older_than: float) -> li
             keys = aggregate_queries.live_keys(connection, aggregate.backfill) if aggregate.backfill else set()
             topic = TopicState(deployment, deployment.pipeline.topic_of(name))
             topic.read()
-            by_row = unconfirmed(name, rows, topic.latest)
-            aggregates += by_row
+            aggregates += unconfirmed(name, rows, topic.latest)
             if aggregate.backfill:
                 compared = {row["key"] for row in rows}
-                aggregates += _by_table(
-                    connection, name, aggregate.backfill, keys, topic, compared, older_than=older_than
-                )
+                aggregates += _by_table(connection, name, aggregate.backfill, keys, topic, compared, older_than)
+    reason = f"no outbox row is older than {older_than:g} s, and the aggregate has no `backfill`"
     for name in not_compared:
-        progress(
-            f"{name} is not compared: no outbox row is older than {older_than:g} s, and the aggregate has no `backfill`"
-        )
+        progress(f"{name} is not compared: {reason}")
     return sorted(aggregates, key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
 
 
@@ -174,12 +170,11 @@ def _by_table(
     keys: set[str],
     topic: TopicState,
     compared: set[str],
-    *,
     older_than: float,
 ) -> list[Stuck]:
-    """Return aggregates of the business table that the topic lacks, and records without an aggregate.
+    """Return what stays missing on the topic, or without an aggregate, for `older_than` seconds.
 
-    Both only if they stay so for `older_than` seconds. `compared` are the keys that have an outbox row.
+    `compared` are the keys that have an outbox row.
     """
     missing, ghosts = keys - compared, topic.keys_with_state() - keys - compared
 

@@ -176,7 +176,6 @@ def commit_heartbeat(connection: Connection) -> None:
 
 
 def drop_slot(connection: Connection, name: str) -> None:
-    """Drop an inactive slot."""
     connection.execute("select pg_drop_replication_slot(%s)", (name,))
 
 

@@ -73,14 +73,11 @@ def read_actual(
         system_identifier = client.read_system_identifier(connection)
     source, slot = pipeline.source, read_slot(connection, pipeline.source.slot)
     server = client.read_server(connection)
+    if server["standby"]:
+        server["timeline"] = client.read_standby_timeline(connection)
     return ActualDatabase(
-        version=server["version"],
-        database=server["database"],
-        wal_level=server["wal_level"],
+        **server,
         system_identifier=system_identifier,
-        timeline=client.read_standby_timeline(connection) if server["standby"] else server["timeline"],
-        standby=server["standby"],
-        wal_position=server["wal_position"],
         columns=client.read_columns(connection, source.table),
         publication=client.read_publication(connection, source.publication),
         slot=slot,
@@ -112,18 +109,14 @@ def column_problems(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         types = PAYLOAD_TYPES[pipeline.payload_type] if role == "payload" else (COLUMN_TYPES[role],)
         if name not in columns:
             problems.append(f"{name} is missing")
-        elif _base_type(columns[name]) not in types:
+        # Debezium and the transform treat text types with a length like text.
+        elif ("text" if VARCHAR.fullmatch(columns[name]) else columns[name]) not in types:
             problems.append(f"{name} is {columns[name]}, not {' or '.join(types)}")
     for aggregate_type, aggregate in pipeline.aggregates.items():
         field = aggregate.partition_field
         if field and field not in columns:
             problems.append(f"{field}, the partition_field of {aggregate_type}, is missing")
     return [*problems, *_further_problems(pipeline.source, columns)]
-
-
-def _base_type(column_type: str) -> str:
-    """Return `text` for text types with a length: Debezium and the transform treat them alike."""
-    return "text" if VARCHAR.fullmatch(column_type) else column_type
 
 
 def _further_problems(source: Source, columns: dict[str, str]) -> Iterator[str]:
@@ -146,10 +139,8 @@ def refuse_unsafe(pipeline: Pipeline, actual: ActualDatabase, locked: LockedSour
     if actual.standby:
         raise RefusedError("the database is a standby", "set source.host to the primary")
     if actual.wal_level != "logical":
-        raise RefusedError(
-            f"wal_level is {actual.wal_level!r}, not 'logical'",
-            "set wal_level = logical and restart PostgreSQL",
-        )
+        hint = "set wal_level = logical and restart PostgreSQL"
+        raise RefusedError(f"wal_level is {actual.wal_level!r}, not 'logical'", hint)
     problems = column_problems(pipeline, actual.columns) if actual.columns and source.uses_table else []
     if problems:
         raise RefusedError(

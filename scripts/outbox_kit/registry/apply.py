@@ -76,13 +76,7 @@ def _latest_versions(client: RegistryClient, subject: str) -> list[LockedSchema]
     numbers = reversed(client.versions(subject)[-RETAINED_VERSIONS:])
     versions = [with_references_inlined(client, client.version(subject, number)) for number in numbers]
     return [
-        LockedSchema(
-            subject=subject,
-            version=entry.version,
-            id=entry.id,
-            fingerprint=fingerprint(entry.text),
-            text=entry.text,
-        )
-        for entry in versions
-        if entry is not None
+        LockedSchema(subject=subject, version=e.version, id=e.id, fingerprint=fingerprint(e.text), text=e.text)
+        for e in versions
+        if e is not None
     ]

@@ -25,7 +25,6 @@ class RegistryClient(RegistryReader):
         return None if response is None else str(response["compatibilityLevel"])
 
     def set_compatibility(self, subject: str, level: str) -> None:
-        """Set the compatibility level of a subject."""
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
 
     def is_compatible(self, subject: str, text: str, *, every_version: bool = False) -> bool:
@@ -43,7 +42,6 @@ class RegistryClient(RegistryReader):
         return None if response is None else int(response["version"])
 
     def register(self, subject: str, text: str, references: Sequence[Reference] = ()) -> None:
-        """Register `text` as the latest version."""
         self._request("POST", f"{subject_path(subject)}/versions", f"register {subject}", _body(text, references))
 
     def delete(self, subject: str) -> None:

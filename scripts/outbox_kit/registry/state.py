@@ -100,12 +100,10 @@ def diff(subjects: list[Subject], actual: dict[str, ActualSubject]) -> list[Chan
     for subject in subjects:
         current = actual[subject.name]
         if current.compatibility != subject.compatibility:
-            before = current.compatibility or ""
-            action: Action = "update" if current.compatibility else "create"
+            before, after = current.compatibility or "", subject.compatibility
+            action: Action = "update" if before else "create"
             reason = "compatibility of new versions"
-            changes.append(
-                Change("registry", "compatibility", subject.name, action, reason, before, subject.compatibility)
-            )
+            changes.append(Change("registry", "compatibility", subject.name, action, reason, before, after))
         if not is_registered(subject, current):
             changes.append(_schema_change(subject, current.latest))
     return changes
@@ -118,16 +116,10 @@ def _schema_change(subject: Subject, latest: SchemaVersion | None) -> Change:
     added, removed = fields_changed(latest.text, subject.text)
     parts = [f"adds {', '.join(added)}" if added else "", f"removes {', '.join(removed)}" if removed else ""]
     fields = "; ".join(filter(None, parts))
-    return Change(
-        "registry",
-        "schema",
-        subject.name,
-        "update",
-        f"{reason}: {fields}" if fields else reason,
-        f"version {latest.version}",
-        f"version {latest.version + 1}",
-        danger(latest.text, subject.text),
-    )
+    reason = f"{reason}: {fields}" if fields else reason
+    before, after = f"version {latest.version}", f"version {latest.version + 1}"
+    risk = danger(latest.text, subject.text)
+    return Change("registry", "schema", subject.name, "update", reason, before, after, risk)
 
 
 def fields_changed(old: str, new: str) -> tuple[list[str], list[str]]:
@@ -173,7 +165,10 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
         current = actual[subject.name]
         if current.latest is None or is_registered(subject, current):
             continue
-        _refuse_old_version(client, subject, current.latest)
+        # Registering an earlier schema again returns the old id and does not make it the latest version.
+        version = None if subject.uses else client.lookup(subject.name, subject.text)
+        if version is not None and version < current.latest.version:
+            refuse_older(subject, current.latest.version)
         if not _may_follow(client, subject, current, current.latest):
             fields = ", ".join(incompatible_fields(subject.compatibility, current.latest.text, subject.text))
             raise RefusedError(
@@ -192,14 +187,6 @@ def _may_follow(client: RegistryClient, subject: Subject, current: ActualSubject
         every = subject.compatibility.endswith("_TRANSITIVE")
         return client.is_compatible(subject.name, subject.text, every_version=every)
     return not incompatible_fields(subject.compatibility, latest.text, subject.text)
-
-
-def _refuse_old_version(client: RegistryClient, subject: Subject, latest: SchemaVersion) -> None:
-    """Registering an earlier schema again returns the old id and does not make it the latest version."""
-    if not subject.uses:
-        version = client.lookup(subject.name, subject.text)
-        if version is not None and version < latest.version:
-            refuse_older(subject, latest.version)
 
 
 def refuse_older(subject: Subject, latest: int) -> None:
