@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from outbox_kit import __version__
-from outbox_kit.cli.commands import backfill, dead_letter, demo, deploy, files, lifecycle, offsets, stack, verify
+from outbox_kit.cli.commands import (
+    adopt,
+    backfill,
+    dead_letter,
+    demo,
+    deploy,
+    destroy,
+    lifecycle,
+    lint,
+    log_level,
+    offsets,
+    render,
+    stack,
+    stuck,
+    verify,
+)
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
@@ -18,23 +33,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    files.render,
-    files.lint,
+    render.render,
+    lint.lint,
     deploy.plan,
     deploy.apply,
-    deploy.destroy,
+    destroy.destroy,
     verify.verify,
     backfill.backfill,
     backfill.republish,
-    backfill.adopt,
-    lifecycle.log_level,
+    adopt.adopt,
+    log_level.log_level,
     demo.demo,
     lifecycle.status,
     lifecycle.restart,
     lifecycle.pause,
     lifecycle.resume,
     lifecycle.stop,
-    lifecycle.stuck,
+    stuck.stuck,
 ):
     app.command()(command)
 

@@ -1,20 +1,19 @@
-"""outbox plan, outbox apply, outbox destroy."""
+"""outbox plan, outbox apply."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from outbox_kit import deployment
-from outbox_kit.changes import Change, System
+from outbox_kit.changes import System
 from outbox_kit.cli import exit_codes
-from outbox_kit.cli.console import print_json, print_message, print_table, stderr, stdout, write_report
+from outbox_kit.cli.console import print_json, print_message, stderr, write_report
 from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.cli.plan_output import print_changes, print_plan_notes
 from outbox_kit.deployment import Plan
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.progress import plural
@@ -49,8 +48,8 @@ def plan(
     if common.output is Output.JSON:
         print_json(deployment.to_document(pending))
     elif pending.changes:
-        _print_changes(pending.changes)
-        _print_plan_notes(pending)
+        print_changes(pending.changes)
+        print_plan_notes(pending)
     else:
         print_message("no changes: the deployment matches the files")
     if pending.changes:
@@ -86,8 +85,8 @@ def apply(
         if not common.yes:
             shown = shown or deployment.make_plan(target, recover=recover, only=systems)
             if shown.changes:
-                _print_changes(shown.changes, to=stderr)
-                _print_plan_notes(shown)
+                print_changes(shown.changes, to=stderr)
+                print_plan_notes(shown)
                 question = f"Make {plural(len(shown.changes), 'change')}?"
                 common.confirm(question, hint="run `outbox plan`, then `outbox apply --yes`")
         changes = deployment.apply(
@@ -105,48 +104,6 @@ def apply(
     print_message(f"{plural(len(changes), 'change')} made" if changes else "nothing to change")
 
 
-@common_options("output", "yes")
-def destroy(
-    common: CommonOptions,
-    drop_slot: Annotated[
-        bool, typer.Option("--drop-slot", help="Drop the slot although it has undelivered rows; they are lost.")
-    ] = False,
-    delete_topics: Annotated[
-        bool, typer.Option("--delete-topics", help="Delete topics although they have records; every state is lost.")
-    ] = False,
-    delete_schemas: Annotated[
-        bool, typer.Option("--delete-schemas", help="Delete the aggregates' subjects too (soft deletion).")
-    ] = False,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long for a running apply to end.")
-    ] = 0,
-) -> None:
-    """Delete connector, topics, slot and publication.
-
-    The outbox table and its rows are retained.
-    """
-    flags = deployment.Flags(drop_slot, delete_topics, delete_schemas)
-    with common.deployment() as target:
-        shown = None
-        if not common.yes:
-            shown = deployment.plan_destroy(target, flags)
-            for retained in shown.retained:
-                print_message(f"retained: {retained}")
-            if shown.changes:
-                _print_changes(shown.changes, to=stderr)
-                for change in filter(lambda entry: entry.danger, shown.changes):
-                    print_message(f"DANGER  {change.object}: {change.danger}")
-                question = f"Delete {plural(len(shown.changes), 'object')}?"
-                common.confirm(question, hint="check the list above, then run `outbox destroy --yes`")
-        removal = deployment.destroy(target, print_message, flags, shown=shown, wait_seconds=wait)
-    if common.output is Output.JSON:
-        changes = [change.to_dict() for change in removal.changes]
-        print_json({"changes": changes, "kept": list(removal.retained)})
-    for retained in removal.retained:
-        print_message(f"retained: {retained}")
-    print_message(f"{plural(len(removal.changes), 'object')} deleted" if removal.changes else "nothing to delete")
-
-
 def _systems(names: list[str] | None) -> list[System]:
     """Return the systems named, in the order of deployment. Raises BadParameter."""
     unknown = set(names or []).difference(deployment.SYSTEMS)
@@ -161,33 +118,3 @@ def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
         message = "--plan cannot be combined with --recover or --only"
         raise ConfigurationError(message, "give them to `outbox plan --save FILE`")
     return deployment.read_plan(path)
-
-
-def _print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
-    """Print the changes as a table; an exclamation mark shows the dangerous ones."""
-    rows = [
-        [
-            change.system,
-            change.target,
-            f"{change.operation} !" if change.danger else change.operation,
-            " → ".join(filter(None, (change.before, change.after))),
-            change.reason,
-        ]
-        for change in changes
-    ]
-    print_table(["system", "object", "action", "change", "reason"], rows, to=to)
-
-
-def _print_plan_notes(plan: Plan) -> None:
-    """Print what the table does not show: dangers, what the connector waits for, and the order of roll-outs."""
-    for change in plan.changes:
-        if change.danger:
-            print_message(f"DANGER  {change.object}: {change.danger}")
-        if change in plan.dangerous:
-            print_message(f'        requires --allow "{change.object}"')
-    if plan.waits_for:
-        print_message(f"the connector waits for: {', '.join(plan.waits_for)}")
-    for entry in plan.rollout:
-        print_message(f"roll out the schema of {entry.aggregate} in this order:")
-        for number, step in enumerate(entry.steps, start=1):
-            print_message(f"  {number}. {step}")

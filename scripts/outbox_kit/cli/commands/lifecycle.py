@@ -1,9 +1,7 @@
-"""outbox status, restart, pause, resume, stop, stuck, log-level."""
+"""outbox status, restart, pause, resume, stop."""
 
 from __future__ import annotations
 
-import dataclasses
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -15,23 +13,9 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
-from outbox_kit.operations import stuck as stuck_aggregates
 from outbox_kit.operations.status import PipelineStatus
-from outbox_kit.progress import plural
 
 UNKNOWN = "unknown"
-
-
-class Level(StrEnum):
-    """Log levels of Kafka Connect."""
-
-    OFF = "OFF"
-    FATAL = "FATAL"
-    ERROR = "ERROR"
-    WARN = "WARN"
-    INFO = "INFO"
-    DEBUG = "DEBUG"
-    TRACE = "TRACE"
 
 
 @common_options("output")
@@ -95,68 +79,6 @@ def stop(common: CommonOptions) -> None:
     """
     with common.deployment() as target:
         _print_status(common, lifecycle.stop(target, print_message), lifecycle.declared_state_note(target, "stopped"))
-
-
-@common_options("output")
-def stuck(
-    common: CommonOptions,
-    older_than: Annotated[
-        float,
-        typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states that are younger than this."),
-    ] = 60,
-    resend: Annotated[bool, typer.Option("--resend", help="Write their latest state to the outbox again.")] = False,
-) -> None:
-    """List aggregates whose latest state did not reach its topic.
-
-    An aggregate is listed when its latest state cannot be found there. Exit code 1 when there are such aggregates.
-    """
-    with common.deployment() as target:
-        aggregates = stuck_aggregates.find(target, print_message, older_than=older_than)
-        resent = stuck_aggregates.resend(target, aggregates, print_message) if resend and aggregates else 0
-    if common.output is Output.JSON:
-        print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent})
-    elif aggregates:
-        columns = ["aggregate_type", "key", "problem", "event_id", "since"]
-        rows = [[entry.aggregate_type, entry.key, entry.problem, entry.event_id, entry.since] for entry in aggregates]
-        print_table(columns, rows)
-    print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent} sent again" if resend else ""))
-    if resent < len(aggregates):
-        raise typer.Exit(exit_codes.ERROR)
-
-
-@common_options("output")
-def log_level(
-    common: CommonOptions,
-    logger: Annotated[
-        str | None,
-        typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all."),
-    ] = None,
-    level: Annotated[
-        Level | None,
-        typer.Argument(
-            metavar="LEVEL",
-            case_sensitive=False,
-            help="OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE: set it on every worker until it restarts.",
-        ),
-    ] = None,
-) -> None:
-    """Show the log levels of the Connect workers, or set one."""
-    with common.deployment() as target:
-        if logger and level:
-            target.connect.set_log_level(logger, level.value)
-            # Future tense: each worker learns of the change through a topic, a moment later.
-            print_message(f"{logger} will log at {level.value} on every worker until it restarts")
-            return
-        loggers = target.connect.loggers()
-    shown = {
-        name: value for name, value in sorted(loggers.items()) if logger is None or f"{name}.".startswith(f"{logger}.")
-    }
-    if common.output is Output.JSON:
-        print_json({"loggers": shown})
-        return
-    if logger is not None and logger not in shown:
-        print_message(f"{logger} has no level of its own: it inherits its parent's")
-    print_table(["logger", "level"], [list(entry) for entry in shown.items()])
 
 
 def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = "") -> None:

@@ -1,19 +1,17 @@
-"""outbox render, outbox lint."""
+"""outbox lint."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from outbox_kit import deployment, linting
+from outbox_kit import linting
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
@@ -21,32 +19,6 @@ from outbox_kit.connect.client import ConnectClient
 from outbox_kit.pipeline import load_environment
 from outbox_kit.progress import plural
 from outbox_kit.rules import Check, Status
-
-
-class Format(StrEnum):
-    """Output of `outbox render`."""
-
-    CONNECT = "connect"
-    SQL = "sql"
-
-
-@common_options()
-def render(
-    common: CommonOptions,
-    output_format: Annotated[
-        Format,
-        typer.Option("--format", help="connect: connector config as JSON; sql: database objects as a script."),
-    ] = Format.CONNECT,
-) -> None:
-    """Print the connector config or database script of a pipeline.
-
-    Reads the files only. Placeholders that the Connect worker resolves are printed as they are.
-    """
-    if output_format is Format.SQL:
-        sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))
-        return
-    name, config = deployment.render_files(common.pipeline, common.environment, common.overrides)
-    print_json({"name": name, "config": config})
 
 
 @common_options("output")

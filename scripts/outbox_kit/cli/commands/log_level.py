@@ -1,0 +1,58 @@
+"""outbox log-level."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+
+
+class Level(StrEnum):
+    """Log levels of Kafka Connect."""
+
+    OFF = "OFF"
+    FATAL = "FATAL"
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+    DEBUG = "DEBUG"
+    TRACE = "TRACE"
+
+
+@common_options("output")
+def log_level(
+    common: CommonOptions,
+    logger: Annotated[
+        str | None,
+        typer.Argument(metavar="LOGGER", help="Logger, for example io.debezium or root. Default: show all."),
+    ] = None,
+    level: Annotated[
+        Level | None,
+        typer.Argument(
+            metavar="LEVEL",
+            case_sensitive=False,
+            help="OFF, FATAL, ERROR, WARN, INFO, DEBUG or TRACE: set it on every worker until it restarts.",
+        ),
+    ] = None,
+) -> None:
+    """Show the log levels of the Connect workers, or set one."""
+    with common.deployment() as target:
+        if logger and level:
+            target.connect.set_log_level(logger, level.value)
+            # Future tense: each worker learns of the change through a topic, a moment later.
+            print_message(f"{logger} will log at {level.value} on every worker until it restarts")
+            return
+        loggers = target.connect.loggers()
+    shown = {
+        name: value for name, value in sorted(loggers.items()) if logger is None or f"{name}.".startswith(f"{logger}.")
+    }
+    if common.output is Output.JSON:
+        print_json({"loggers": shown})
+        return
+    if logger is not None and logger not in shown:
+        print_message(f"{logger} has no level of its own: it inherits its parent's")
+    print_table(["logger", "level"], [list(entry) for entry in shown.items()])

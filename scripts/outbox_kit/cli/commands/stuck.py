@@ -1,0 +1,41 @@
+"""outbox stuck."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from outbox_kit.cli import exit_codes
+from outbox_kit.cli.console import print_json, print_message, print_table
+from outbox_kit.cli.options import CommonOptions, Output, common_options
+from outbox_kit.operations import stuck as stuck_aggregates
+from outbox_kit.progress import plural
+
+
+@common_options("output")
+def stuck(
+    common: CommonOptions,
+    older_than: Annotated[
+        float,
+        typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states that are younger than this."),
+    ] = 60,
+    resend: Annotated[bool, typer.Option("--resend", help="Write their latest state to the outbox again.")] = False,
+) -> None:
+    """List aggregates whose latest state did not reach its topic.
+
+    An aggregate is listed when its latest state cannot be found there. Exit code 1 when there are such aggregates.
+    """
+    with common.deployment() as target:
+        aggregates = stuck_aggregates.find(target, print_message, older_than=older_than)
+        resent = stuck_aggregates.resend(target, aggregates, print_message) if resend and aggregates else 0
+    if common.output is Output.JSON:
+        print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent})
+    elif aggregates:
+        columns = ["aggregate_type", "key", "problem", "event_id", "since"]
+        rows = [[entry.aggregate_type, entry.key, entry.problem, entry.event_id, entry.since] for entry in aggregates]
+        print_table(columns, rows)
+    print_message(f"{plural(len(aggregates), 'stuck aggregate')}" + (f", {resent} sent again" if resend else ""))
+    if resent < len(aggregates):
+        raise typer.Exit(exit_codes.ERROR)
