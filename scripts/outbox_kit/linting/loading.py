@@ -84,10 +84,7 @@ def _rendered(
 def read_environment(
     name: str, pipeline_file: Path, overrides: Overrides | None = None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return an environment with stand-ins for unset variables, and the keys of its plain-text secrets.
-
-    Raises ConfigurationError.
-    """
+    """Return an environment with stand-ins, and the keys of its plain-text secrets. Raises ConfigurationError."""
     values = environment_values(name, pipeline_file, overrides or Overrides())
     environment = with_paths(_validated(values), values, project_folder(pipeline_file), ())
     return environment, literals(values.data)
@@ -101,9 +98,9 @@ def _validated(values: Values) -> Environment:
             return Environment.model_validate(_filled(values.data, (), attempts))
         except ValidationError as error:
             rejected = {_location(values.data, problem["loc"]) for problem in error.errors()}
-            if stand_in == STAND_INS[-1] or not all(
-                EXPRESSION.search(str(values.at(location))) for location in rejected
-            ):
+            written = [values.at(location) for location in rejected]
+            expandable = all(isinstance(value, str) and EXPRESSION.search(value) for value in written)
+            if stand_in == STAND_INS[-1] or not expandable:
                 raise failure(validation_problems(Environment, values, error)) from None
             attempts |= {location: attempts.get(location, 0) + 1 for location in rejected}
     raise AssertionError("the last stand-in returns or raises")

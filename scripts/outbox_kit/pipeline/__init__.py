@@ -13,8 +13,7 @@ from outbox_kit.pipeline.environment import (
 )
 from outbox_kit.pipeline.loading import load_environment, load_files, load_pipeline, project_folder
 from outbox_kit.pipeline.lock import Lock, LockedSchema, LockedSource, read_lock, write_lock
-from outbox_kit.pipeline.materialization import Materialization
-from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Pipeline, Source
+from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Materialization, Pipeline, Source
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.render import UNKNOWN, render_connector
 from outbox_kit.pipeline.schema_references import inlined, registered

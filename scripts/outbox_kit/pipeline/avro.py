@@ -177,5 +177,6 @@ def without_docs(text: str) -> str:
 
 
 def _strip(node: Any) -> Any:  # noqa: ANN401 - any JSON value
-    is_object = isinstance(node, dict)
-    return _rebuilt({key: node[key] for key in node if key != "doc"} if is_object else node, _strip)
+    if isinstance(node, dict):
+        node = {key: value for key, value in node.items() if key != "doc"}
+    return _rebuilt(node, _strip)

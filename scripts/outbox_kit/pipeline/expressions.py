@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +23,14 @@ START = "start it with `outbox stack up`"
 UNSET = "unset"
 
 
-class _StackValues:
-    """`stack` in an expression: values of the running embedded stack, read on first use."""
+class _Namespace:
+    """`env` or `stack` in an expression; each attribute is looked up when it is used."""
 
-    def __init__(self, root: Path) -> None:
-        self._state_file = root / STACK_STATE
+    def __init__(self, lookup: Callable[[str], Any]) -> None:
+        self._lookup = lookup
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - JSON values
-        values = self._values()
-        if name not in values:
-            known = ", ".join(sorted(values))
-            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {known}")
-        return values[name]
-
-    def _values(self) -> dict[str, Any]:
-        if not self._state_file.exists():
-            raise ConfigurationError("the embedded stack is not running", START)
-        try:
-            state = json.loads(self._state_file.read_text(encoding="utf-8"))
-            parts, values = state["services"], dict(state["environment"])
-        except (OSError, ValueError, KeyError, TypeError):
-            message = f"the embedded stack's state file {self._state_file} is invalid"
-            raise ConfigurationError(message, "run `outbox stack down --purge`, then `outbox stack up`") from None
-        if not parts:
-            raise ConfigurationError("the embedded stack is not running", START)
-        return values
+        return self._lookup(name)
 
 
 @dataclass(frozen=True)
@@ -104,6 +87,24 @@ class Expansion:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"cannot read {self.file}: {type(error).__name__}", "correct env_file") from None
 
+    def _stack_value(self, name: str) -> Any:  # noqa: ANN401 - JSON values
+        """Return a value of the running embedded stack."""
+        file = self.root / STACK_STATE
+        if not file.exists():
+            raise ConfigurationError("the embedded stack is not running", START)
+        try:
+            state = json.loads(file.read_text(encoding="utf-8"))
+            services, values = state["services"], dict(state["environment"])
+        except (OSError, ValueError, KeyError, TypeError):
+            message = f"the embedded stack's state file {file} is invalid"
+            raise ConfigurationError(message, "run `outbox stack down --purge`, then `outbox stack up`") from None
+        if not services:
+            raise ConfigurationError("the embedded stack is not running", START)
+        if name not in values:
+            known = ", ".join(sorted(values))
+            raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {known}")
+        return values[name]
+
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
         """Expand after the YAML is parsed: a secret may contain any character."""
         if isinstance(value, dict):
@@ -116,7 +117,8 @@ class Expansion:
             return value
         jinja = JinjaEnvironment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - no HTML here
         try:
-            return jinja.from_string(value).render(env=_Variables(self, location), stack=_StackValues(self.root))
+            env, stack = _Namespace(partial(self.variable, location)), _Namespace(self._stack_value)
+            return jinja.from_string(value).render(env=env, stack=stack)
         except TemplateError as error:
             message = f"{self.values.origin(location)}: {'.'.join(map(str, location))}: {error}"
             raise ConfigurationError(message, "use {{ env.NAME }} or {{ stack.NAME }}") from None
@@ -127,14 +129,3 @@ def _covers(need: str, location: Location) -> bool:
     parts = need.split(".")
     pairs = zip(parts, map(str, location), strict=False)
     return len(parts) <= len(location) and all(part in ("*", key) for part, key in pairs)
-
-
-class _Variables:
-    """`env` in an expression: environment variables."""
-
-    def __init__(self, expansion: Expansion, location: Location) -> None:
-        self._expansion = expansion
-        self._location = location
-
-    def __getattr__(self, name: str) -> str:
-        return self._expansion.variable(self._location, name)

@@ -16,8 +16,16 @@ from pydantic_core import PydanticUndefined
 
 from outbox_kit.markdown import list_item
 from outbox_kit.pipeline import environment
-from outbox_kit.pipeline.materialization import Materialization
-from outbox_kit.pipeline.model import Aggregate, Backfill, Columns, Connector, DeadLetter, Pipeline, Source
+from outbox_kit.pipeline.model import (
+    Aggregate,
+    Backfill,
+    Columns,
+    Connector,
+    DeadLetter,
+    Materialization,
+    Pipeline,
+    Source,
+)
 
 PAGE = "docs/pipeline.md"
 MARKER = (

@@ -47,19 +47,13 @@ def project_folder(pipeline_file: Path) -> Path:
 def load_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None, *, needs: Collection[str] = SECTIONS
 ) -> tuple[Pipeline, Environment]:
-    """Load a pipeline in one environment, and that environment. Raises ConfigurationError.
-
-    `needs` as for load_environment.
-    """
+    """Load a pipeline in one environment, and that environment; `needs` and errors are those of load_environment."""
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     return pipeline, load_environment(environment, pipeline_file, overrides, needs=needs)
 
 
 def load_pipeline(path: Path, environment: str | None = None, overrides: Overrides | None = None) -> Pipeline:
-    """Load a pipeline file with the overrides of `environment`; schema paths become absolute.
-
-    Raises ConfigurationError.
-    """
+    """Load a pipeline file with the overrides of `environment`, schema paths absolute. Raises ConfigurationError."""
     overrides = overrides or Overrides()
     values = read_mapping(path)
     if environment is not None:

@@ -10,19 +10,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from outbox_kit.pipeline.materialization import Materialization
-from outbox_kit.pipeline.names import (
-    CLOUDEVENTS,
-    EventType,
-    HeaderNames,
-    Identifier,
-    Model,
-    QualifiedTable,
-    SlotName,
-    TopicPart,
-    UriReference,
-    reject_reserved,
-)
+from outbox_kit.pipeline import names
+from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTable, SlotName, TopicPart
 
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, with a topic and schema of its own."""
@@ -75,10 +64,10 @@ class Source(Model):
         description="Column (text or integer) with the registry version of the payload's schema; null for the latest "
         "version that accepts the payload, or the only version with `payload: avro`. Required with `payload: avro`.",
     )
-    header_columns: HeaderNames = Field(
+    header_columns: names.HeaderNames = Field(
         default={}, description="Columns that become record headers: header name by column."
     )
-    cloudevents_source: UriReference | None = Field(
+    cloudevents_source: names.UriReference | None = Field(
         default=None,
         description="Adds CloudEvents headers (`ce_id`, `ce_type`, ...) to records, with this URI reference as "
         "`ce_source`.",
@@ -98,7 +87,7 @@ class Source(Model):
     def no_cloudevents_names(self) -> Source:
         """Reject names that CloudEvents uses."""
         if self.cloudevents_source is not None:
-            reject_reserved(self.header_columns, CLOUDEVENTS, "cloudevents_source sets it")
+            names.reject_reserved(self.header_columns, names.CLOUDEVENTS, "cloudevents_source sets it")
         return self
 
     @property
@@ -265,6 +254,47 @@ class Connector(Model):
             msg = f"{protected[0]} cannot be overridden: rows could be lost; to change it, copy the template"
             raise ValueError(msg)
         return overrides
+
+
+class Materialization(Model):
+    """One table, materialized from the topic of one aggregate type."""
+
+    aggregate: str = Field(description="Aggregate type, a key of `aggregates`.")
+    target: str = Field(description="Target, a key of `targets` in the environment file.")
+    table: Identifier = Field(description="Table name in the target.")
+    mode: Literal["hard-delete", "soft-delete", "history"] = Field(
+        default="hard-delete",
+        description="Rows of a deleted key: `hard-delete` removes the row; `soft-delete` retains the last row with "
+        "`_deleted_at`; `history` retains every version with its validity period (PostgreSQL and Delta).",
+    )
+    key_format: Literal["text", "json", "json-with-schema"] = Field(
+        default="text",
+        description="Format of record keys. `text` also accepts Avro strings in Confluent's wire format.",
+    )
+    value_format: Literal["avro", "json", "json-with-schema"] = Field(
+        default="avro",
+        description="Format of record values. `avro` reads the schema id of each record from its prefix or its header; "
+        "the JSON formats are those of Kafka Connect's JsonConverter.",
+    )
+    schema_version: int | None = Field(
+        default=None, ge=1, description="Version of the subject that determines the columns. Default: the latest."
+    )
+    tombstone_ttl_hours: int = Field(
+        default=720,
+        ge=1,
+        description="Retention of deletions, in hours: until then a replay cannot restore a deleted key.",
+    )
+    missed_tombstones: Literal["reconcile", "refuse"] = Field(
+        default="reconcile",
+        description="Handling of a last run that is longer ago than the topic's delete.retention.ms: reconcile the "
+        "table with the topic, or refuse to run.",
+    )
+    max_quarantined: int = Field(
+        default=1000,
+        ge=0,
+        description="Maximum number of quarantined records per batch; a batch with more is not written, and the run "
+        "fails.",
+    )
 
 
 class Pipeline(Model):

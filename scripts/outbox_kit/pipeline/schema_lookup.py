@@ -19,10 +19,7 @@ def _schema(model: type[BaseModel]) -> Node:
 
 
 def at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
-    """Return the schema at `location`, None if the model has none.
-
-    `data` determines which of several models applies (a target's `kind`).
-    """
+    """Return the schema at `location`, or None; `data` determines which of several models applies (by `kind`)."""
     root = _schema(model)
     node = _resolved(root, root, data)
     for key in location:

@@ -96,7 +96,7 @@ def _schema_ids(snapshot: Snapshot) -> Finding:
 
 def _version_problems(snapshot: Snapshot, name: str, version: SchemaVersion) -> Iterator[str]:
     aggregate = snapshot.deployment.pipeline.routed.get(name)
-    subject = f"{snapshot.deployment.pipeline.subject_of(name)}"
+    subject = snapshot.deployment.pipeline.subject_of(name)
     registered = snapshot.registered.get((subject, number(version.label)))
     if registered is None:
         yield f"{subject} has no version {version.label}"

@@ -1,8 +1,4 @@
-"""Rules for connector settings on which the delivery guarantees depend.
-
-Each was tested with, or read in the source of, Debezium and Kafka. They apply to the rendered config, so also to a
-user's own template.
-"""
+"""Rules for connector settings on which the delivery guarantees depend, as tested with Debezium and Kafka."""
 
 from __future__ import annotations
 

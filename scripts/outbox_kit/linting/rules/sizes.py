@@ -86,9 +86,8 @@ def fetch(lint_input: LintInput) -> Iterator[Finding]:
     client = {"receive.message.max.bytes": str(RECEIVE_MESSAGE_MAX_BYTES), **lint_input.environment.kafka.client}
     for key in FETCH_KEYS:
         if number(client.get(key), largest) < largest:
-            yield violation(
-                f"{key}={client[key]}", f"{largest} or more", f"set kafka.client.{key} to {largest} or more"
-            )
+            remedy = f"set kafka.client.{key} to {largest} or more"
+            yield violation(f"{key}={client[key]}", f"{largest} or more", remedy)
 
 
 @RULES.rule(
