@@ -63,7 +63,7 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], p
 
     try:
         return [
-            attempt(str(job), progress, partial(preview, job, spark), partial(_failed, job), debug=False)
+            attempt(str(job), progress, partial(preview, job, spark, progress), partial(_failed, job), debug=False)
             for job in jobs
         ]
     finally:
@@ -81,9 +81,9 @@ def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
     return Preview(job, error=error)
 
 
-def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
+def preview(job: MaterializeJob, spark: Callable[[], SparkSession], progress: Progress = lambda _: None) -> Preview:
     """Return what a run of one table would read. Raises the OutboxKitError that a run would raise before it reads."""
-    committed = _committed(job, spark)
+    committed = _committed(job, spark, progress)
     retention = Retention(job, describe(job.kafka, job.topic), committed)
     read = resolve(retention.topic, committed)
     retention.check(read)
@@ -92,10 +92,10 @@ def preview(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Preview:
     return Preview(job, committed, read, retention.warning() if retention.missed(read) else None, None, added)
 
 
-def _committed(job: MaterializeJob, spark: Callable[[], SparkSession]) -> Committed | None:
+def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], progress: Progress) -> Committed | None:
     if isinstance(job.target, PostgresTarget):
         return _in_postgres(job.target, job.table)
-    with open_table(spark(), job) as table:
+    with open_table(spark(), job, progress) as table:
         return table.committed()
 
 

@@ -199,7 +199,9 @@ class Committed:
         layout = int(stored["layout"])
         if layout != LAYOUT_VERSION:
             message = f"{location} has layout version {layout}; this version of outbox-kit reads {LAYOUT_VERSION}"
-            raise RefusedError(message, "run the version of outbox-kit that wrote it")
+            raise RefusedError(
+                message, "run the version of outbox-kit that wrote it, or rebuild the table with `outbox-rebuild`"
+            )
         return msgspec.convert(stored, cls, strict=False, str_keys=True)
 
 

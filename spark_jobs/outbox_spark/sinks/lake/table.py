@@ -95,8 +95,9 @@ class LakeTable(NoEarlyStaging, ABC):
         progress = self._read_progress()
         if progress is None:
             raise self._not_ours()
+        committed = Committed.from_json(progress, f"the progress of {self._label}")  # checks the layout first
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
-        return Committed.from_json(progress, f"the progress of {self._label}")
+        return committed
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
         """Raise SchemaError when the table has another mode, or a column has another type than in `schema`."""

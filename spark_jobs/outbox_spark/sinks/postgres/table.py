@@ -193,9 +193,11 @@ class PostgresTable:
         names = SQL(", ").join(map(Identifier, (KEY_COLUMN, *METADATA_COLUMNS)))
         types = self._column_types()
         query = SQL("select {} from {}").format(names, self._tables.target)
-        for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN):  # a mode has at most one of them
-            if name in types:
-                query += SQL(" where {} is null").format(Identifier(name))
+        ends = [
+            SQL("{} is null").format(Identifier(name)) for name in (DELETED_AT_COLUMN, VALID_TO_COLUMN) if name in types
+        ]
+        if ends:
+            query += SQL(" where ") + SQL(" and ").join(ends)
         options = {
             **jdbc_settings(self._target),
             "url": jdbc_url(self._target),
