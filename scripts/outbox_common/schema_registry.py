@@ -124,9 +124,8 @@ class RegistryReader:
         values = {**defaults, **response}
         if not {"version", "id", "schema"} <= values.keys():
             raise RejectedError(f"registry at {self.url}: {description}: response without version, id or schema")
-        references = tuple(
-            Reference(e["name"], e["subject"], int(e["version"])) for e in values.get("references") or ()
-        )
+        entries = values.get("references") or ()
+        references = tuple(Reference(e["name"], e["subject"], int(e["version"])) for e in entries)
         schema_type = str(values.get("schemaType", "AVRO"))
         return SchemaVersion(int(values["version"]), int(values["id"]), str(values["schema"]), references, schema_type)
 

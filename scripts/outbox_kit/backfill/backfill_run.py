@@ -115,7 +115,6 @@ class Meter:
         self._started_at = self._reported_at = time.monotonic()
 
     def update(self, current: BackfillProgress) -> None:
-        """Take the progress after a batch, and report it."""
         self._current = current
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()

@@ -175,10 +175,8 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
     """Return the states of one aggregate type, after checking its `backfill`. Raises ConfigurationError."""
     aggregate = pipeline.aggregates.get(aggregate_type)
     if aggregate is None:
-        known = ", ".join(sorted(pipeline.aggregates))
-        raise ConfigurationError(
-            f"pipeline {pipeline.name} has no aggregate {aggregate_type!r}", f"known aggregates: {known}"
-        )
+        hint = f"known aggregates: {', '.join(sorted(pipeline.aggregates))}"
+        raise ConfigurationError(f"pipeline {pipeline.name} has no aggregate {aggregate_type!r}", hint)
     if aggregate.backfill is None:
         message = f"aggregate {aggregate_type!r} has no `backfill` in the pipeline file"
         raise ConfigurationError(message, "set table, key and query; see docs/backfill.md")
@@ -186,14 +184,12 @@ def open_states(connection: Connection, pipeline: Pipeline, aggregate_type: str,
     table, key = aggregate.backfill.table, aggregate.backfill.key
     column = connection.execute(UNIQUE_KEY, (ddl.qualified(table).as_string(), key)).fetchone()
     if column is None:
-        raise ConfigurationError(
-            f"{config_key}: there is no table {table} with a column {key}", "correct the pipeline file"
-        )
+        message = f"{config_key}: there is no table {table} with a column {key}"
+        raise ConfigurationError(message, "correct the pipeline file")
     if not column["is_unique"]:
         message = f"{config_key}.key: {table} has no unique index on {key} alone"
         raise ConfigurationError(message, "set the table's unique column, which defines order and locks")
-    states = States(
-        aggregate_type, pipeline.source, aggregate.backfill, column["type"], aggregate.partition_field, delete
-    )
+    partition_field = aggregate.partition_field
+    states = States(aggregate_type, pipeline.source, aggregate.backfill, column["type"], partition_field, delete)
     states.check_query(connection)
     return states

@@ -74,7 +74,6 @@ class ProgressTable:
         )
 
     def finish(self, connection: Connection) -> None:
-        """Record that no key is left."""
         self._update(connection, sql.SQL("finished_at = clock_timestamp()"))
 
     def _update(self, connection: Connection, assignments: sql.SQL, *values: object) -> None:

@@ -131,8 +131,5 @@ def open_session(deployment: Deployment, *, lock_seconds: float) -> Iterator[Ses
 
 def retry_deadlocks() -> Retrying:
     """Return a retry of transactions that PostgreSQL aborted because of a deadlock."""
-    return Retrying(
-        stop=stop_after_attempt(DEADLOCK_ATTEMPTS),
-        retry=retry_if_exception_type(psycopg.errors.DeadlockDetected),
-        reraise=True,
-    )
+    aborted = retry_if_exception_type(psycopg.errors.DeadlockDetected)
+    return Retrying(stop=stop_after_attempt(DEADLOCK_ATTEMPTS), retry=aborted, reraise=True)

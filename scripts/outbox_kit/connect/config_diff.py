@@ -80,7 +80,6 @@ class KeyChange:
 
 
 def is_masked(value: str | None) -> bool:
-    """Return whether the worker returned a mask instead of the value."""
     return value is not None and MASK.match(value) is not None
 
 

@@ -53,10 +53,9 @@ def highest_lsn(offset: dict[str, Any] | None) -> int:
 def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Progress, *, was_stopped: bool) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
-    Everything before the slot's confirmed LSN is in Kafka. Connect keeps the offsets of a deleted connector for the
-    next one of that name: the task fails at an offset before the slot, and PostgreSQL silently skips every row up to
-    an offset beyond the server. The server's LSN is compared only if it was read after the connector stopped
-    (`was_stopped`).
+    Connect keeps the offsets of a deleted connector for the next one of that name: the task fails at an offset before
+    the slot, and PostgreSQL silently skips every row up to an offset beyond the server. The server's LSN is compared
+    only if it was read after the connector stopped (`was_stopped`).
     """
     offset = own_offset(client.offsets(name), start.prefix)
     if offset == seed(start.slot_lsn):

@@ -31,9 +31,8 @@ def roll_back(
     """Replace the `config` that ended in `failure` by `last_good`, enter `state`; return the error to raise.
 
     Rows written meanwhile are read afterwards: slot and offsets stay. The connector is left STOPPED with the new config
-    if there is no earlier one, if that has an earlier source epoch (every sink would ignore its records), or if it has
-    another slot, prefix or database (other offsets). Nothing is touched if `config` is the last working one: the cause
-    is elsewhere. Raises WaitTimeoutError.
+    if there is no earlier one, or that has an earlier source epoch (every sink would ignore its records) or other
+    offsets. Nothing is touched if `config` is the last working one. Raises WaitTimeoutError.
     """
     if last_good is not None and not different_keys(last_good, config):
         return failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 CAUSED_BY = "Caused by: "
 POSTGRES = "PSQLException"
@@ -34,13 +35,7 @@ def _causes(trace: str) -> Iterator[str]:
     lines = trace.splitlines() or [""]
     for number, line in enumerate(lines):
         if number == 0 or line.startswith(CAUSED_BY):
-            hint = next((text for text in _message_lines(lines[number + 1 :]) if text.startswith("Hint:")), "")
+            # The message ends before its first stack frame.
+            message = takewhile(lambda text: not text.startswith(("\t", CAUSED_BY)), lines[number + 1 :])
+            hint = next((text.strip() for text in message if text.strip().startswith("Hint:")), "")
             yield " ".join(filter(None, (line.removeprefix(CAUSED_BY).strip(), hint)))
-
-
-def _message_lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a message up to its first stack frame."""
-    for line in lines:
-        if line.startswith(("\t", CAUSED_BY)):
-            return
-        yield line.strip()

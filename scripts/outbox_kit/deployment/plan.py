@@ -78,7 +78,6 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
 
 
 def check_rules(deployment: Deployment, lock: Lock | None) -> list[Check]:
-    """Check the lint rules of the files."""
     return lint_deployment(deployment.pipeline, deployment.environment, deployment.render(lock))
 
 

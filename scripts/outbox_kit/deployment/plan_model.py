@@ -109,7 +109,6 @@ class PlanDocument(BaseModel):
 
 
 def to_document(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON values."""
     fields = {name: getattr(plan, name) for name in PlanDocument.model_fields if name not in ("format", "changes")}
     changes = [change.to_dict() for change in plan.changes]
     return PlanDocument.model_validate({"format": 1, **fields, "changes": changes}).model_dump(mode="json")

@@ -1,8 +1,7 @@
 """Wait until a started connector reads its slot, so that no business row has to wait for that.
 
-Debezium searches its start position until a transaction is committed beyond its stored offset, in particular after a
-seed, and then reconnects. Until then it confirms nothing, sends no heartbeat, and the server retains WAL
-(WalPositionLocator). A non-transactional message such as its heartbeat does not end the search.
+Debezium searches its start position until a transaction is committed beyond its stored offset, and then reconnects
+(WalPositionLocator). Until then it confirms nothing and the server retains WAL. Its own heartbeat does not end that.
 """
 
 from __future__ import annotations

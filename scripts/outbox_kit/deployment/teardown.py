@@ -48,7 +48,9 @@ def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
     """Return what destroy would do. Raises RefusedError if the objects may belong to another pipeline or database."""
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
-    connector = _connector(deployment)
+    name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are deleted too"
+    exists = deployment.connect.config(name) is not None
+    connector = [Change("connect", "connector", name, "delete", reason)] if exists else []
     subjects, retained_subjects = _subjects(deployment, flags)
     topics, retained_topics = _topics(deployment, flags)
     changes = (*connector, *subjects, *topics, *_database(deployment, lock, flags))
@@ -58,13 +60,6 @@ def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
     source = deployment.pipeline.source
     table = [f"table {source.table} and its rows: they belong to the service"] if source.uses_table else []
     return Removal(changes, (*retained_subjects, *retained_topics, *table))
-
-
-def _connector(deployment: Deployment) -> list[Change]:
-    name = deployment.pipeline.connector.name
-    if deployment.connect.config(name) is None:
-        return []
-    return [Change("connect", "connector", name, "delete", "releases the slot; its offsets are deleted too")]
 
 
 def _subjects(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[str]]:

@@ -10,11 +10,7 @@ from outbox_kit.progress import Progress
 
 
 def apply(
-    client: KafkaClient,
-    environment: Environment,
-    topics: list[Topic],
-    changes: list[Change],
-    progress: Progress,
+    client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Progress
 ) -> None:
     """Make the `changes` that diff() returned for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}

@@ -64,7 +64,8 @@ def list_letters(client: KafkaClient, pipeline: Pipeline, *, everything: bool = 
     Raises UnreachableError, RejectedError, WaitTimeoutError.
     """
     bounds = client.bounds(pipeline.dead_letter_topic)
-    starts = _first_offsets(bounds) if everything else _unacknowledged(client, pipeline, bounds)
+    first = {number: bound.first for number, bound in bounds.items()}
+    starts = first if everything else _unacknowledged(client, pipeline, bounds)
     letters = [_letter(message) for message in _read(client, pipeline, bounds, starts)]
     return sorted(letters, key=lambda letter: (letter.time, letter.place.partition, letter.place.offset))
 
@@ -113,14 +114,10 @@ def acknowledge(client: KafkaClient, pipeline: Pipeline, upto: Place | None) -> 
     return sum((message.offset() or 0) < raised[message.partition() or 0] for message in messages)
 
 
-def _first_offsets(bounds: dict[int, Bounds]) -> dict[int, int]:
-    return {number: bound.first for number, bound in bounds.items()}
-
-
 def _unacknowledged(client: KafkaClient, pipeline: Pipeline, bounds: dict[int, Bounds]) -> dict[int, int]:
     """Return the first existing offset of each partition that is not acknowledged."""
     committed = client.committed_offsets(group_of(pipeline), pipeline.dead_letter_topic, bounds)
-    return {number: max(committed.get(number, 0), first) for number, first in _first_offsets(bounds).items()}
+    return {number: max(committed.get(number, 0), bound.first) for number, bound in bounds.items()}
 
 
 def _read(

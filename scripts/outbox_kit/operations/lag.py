@@ -41,10 +41,10 @@ class Positions:
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it, rows are lost")
         else:
             unread, unconfirmed = lsn.size(self.server - self.connector), lsn.size(self.connector - self.confirmed)
-            messages.append(f"{unread} of WAL, of the outbox or of other tables, are not yet read by the connector")
-            messages.append(
-                f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again"
-            )
+            messages += [
+                f"{unread} of WAL, of the outbox or of other tables, are not yet read by the connector",
+                f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again",
+            ]
         return messages
 
     def to_dict(self) -> dict[str, Any]:

@@ -51,8 +51,7 @@ class Backup(BaseModel):
 
 
 def take(deployment: Deployment, actual: ActualConnector, positions: Positions, lock: Lock | None) -> Backup:
-    """Return a backup of the offsets in `actual`."""
-    source = lock.source if lock else None
+    source, name = lock.source if lock else None, deployment.pipeline.source.slot
     return Backup(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         pipeline=deployment.pipeline.name,
@@ -60,9 +59,7 @@ def take(deployment: Deployment, actual: ActualConnector, positions: Positions, 
         connector=deployment.pipeline.connector.name,
         prefix=deployment.pipeline.prefix,
         offsets=actual.offsets,
-        slot=SlotPosition(
-            name=deployment.pipeline.source.slot, confirmed_flush=positions.confirmed, restart=positions.restart
-        ),
+        slot=SlotPosition(name=name, confirmed_flush=positions.confirmed, restart=positions.restart),
         server=positions.server,
         system_identifier=source.system_identifier if source else None,
         timeline=source.timeline if source else None,

@@ -7,9 +7,8 @@ The latest outbox row of an aggregate is confirmed by any of these:
 - the row is a tombstone, and the topic has no record of the key: compaction removes tombstones.
 
 created_at is the start of the transaction, so the aggregate of a long transaction can be listed between its commit and
-its record. Rows that were deleted from the table cannot be compared. With `backfill` in the pipeline file, the
-aggregates of the business table are compared as well: one without a record is `missing`, a record with a state but
-without an aggregate is a `ghost` (the name in the JSON output).
+its record. Rows that were deleted from the table cannot be compared. With `backfill`, the business table is compared
+as well: an aggregate without a record is `missing`, a record with a state but without an aggregate is a `ghost`.
 """
 
 from __future__ import annotations

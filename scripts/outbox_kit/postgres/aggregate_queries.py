@@ -71,22 +71,18 @@ def live_keys(connection: Connection, backfill: Backfill) -> set[str]:
 
     Raises ConfigurationError for an unknown table or column.
     """
+    key, table = sql.Identifier(backfill.key), ddl.qualified(backfill.table)
+    all_keys = f"array(select {key.as_string()} from {table.as_string()})"  # noqa: S608 - quoted identifiers
+    query = KEYS.replace("{query}", KEYS_PLACEHOLDER.sub(lambda _: all_keys, backfill.query.strip().rstrip(";")))
     try:
         with connection.transaction():
             _raise_timeout(connection)
             # Without parameters, psycopg does not interpret `%` in the query.
-            return {row["key"] for row in connection.execute(_keys_query(backfill).encode()).fetchall()}
+            return {row["key"] for row in connection.execute(query.encode()).fetchall()}
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
         message = f"the `backfill` of table {backfill.table}: {error.diag.message_primary}"
         hint = "correct table, key and query of that `backfill` in the pipeline file, or remove it"
         raise ConfigurationError(message, hint) from None
-
-
-def _keys_query(backfill: Backfill) -> str:
-    key, table = sql.Identifier(backfill.key), ddl.qualified(backfill.table)
-    all_keys = f"array(select {key.as_string()} from {table.as_string()})"  # noqa: S608 - quoted identifiers
-    query = KEYS_PLACEHOLDER.sub(lambda _: all_keys, backfill.query.strip().rstrip(";"))
-    return KEYS.replace("{query}", query)
 
 
 def _raise_timeout(connection: Connection) -> None:

@@ -78,7 +78,6 @@ def create_slot(name: str, *, failover: bool) -> sql.Composed:
 
 
 def grant_read(role: str, table: str) -> list[sql.Composed]:
-    """Grant the connector's role read access to the table."""
     return [
         sql.SQL("grant usage on schema {} to {}").format(schema_of(table), sql.Identifier(role)),
         sql.SQL("grant select on {} to {}").format(qualified(table), sql.Identifier(role)),

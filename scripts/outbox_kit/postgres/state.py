@@ -59,11 +59,7 @@ class ActualDatabase:
 
 
 def read_actual(
-    connection: client.Connection,
-    pipeline: Pipeline,
-    environment: Environment,
-    *,
-    system_identifier: str | None = None,
+    connection: client.Connection, pipeline: Pipeline, environment: Environment, *, system_identifier: str | None = None
 ) -> ActualDatabase:
     """Read what the pipeline needs of the database; the identifier only if it is not given.
 

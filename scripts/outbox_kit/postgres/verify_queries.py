@@ -107,7 +107,6 @@ def milliseconds(value: str) -> int:
 
 
 def _moved_keys(connection: Connection, pipeline: Pipeline) -> tuple[dict[str, int] | None, str]:
-    """Return moved_keys and unsampled of Details."""
     if not pipeline.source.uses_table:
         return {}, ""
     fields = {name: entry.partition_field for name, entry in pipeline.aggregates.items() if entry.partition_field}
