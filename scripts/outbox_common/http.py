@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import requests
-from requests.auth import AuthBase
+from requests.auth import AuthBase, HTTPBasicAuth
 
 from outbox_common.errors import ConfigurationError
 
@@ -93,7 +93,8 @@ class HttpSession(requests.Session):
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
-            self.auth = (endpoint.username, endpoint.password or "")
+            # As bytes, because requests encodes text as Latin-1.
+            self.auth = HTTPBasicAuth(endpoint.username.encode(), (endpoint.password or "").encode())
         if endpoint.ca_file:
             self.verify = endpoint.ca_file
         if endpoint.certificate_file:

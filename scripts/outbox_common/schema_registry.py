@@ -21,6 +21,7 @@ SECTION = "registry"
 REQUEST_TIMEOUT_S = 20
 RETRY = Retry(
     total=2,
+    read=0,  # a registry that does not respond fails after one timeout
     backoff_factor=0.5,
     status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods=None,  # every request of this API may be repeated
@@ -114,20 +115,27 @@ class RegistryReader:
             referenced = self.version(*key)
             if referenced is None:
                 message = f"{description} references {reference.name}: the registry has no version {key[1]} of {key[0]}"
-                raise MissingReferenceError(message, "run `outbox apply` to register the schemas of the pipeline")
+                raise MissingReferenceError(message, f"restore version {key[1]} of subject {key[0]} in the registry")
             self._collect_references(referenced, description, texts)
             texts[key] = referenced.text
 
     def _parsed(self, response: Any, description: str, **defaults: int) -> SchemaVersion | None:  # noqa: ANN401 - JSON
         if response is None:
             return None
-        values = {**defaults, **response}
-        if not {"version", "id", "schema"} <= values.keys():
-            raise RejectedError(f"registry at {self.url}: {description}: response without version, id or schema")
-        entries = values.get("references") or ()
-        references = tuple(Reference(e["name"], e["subject"], int(e["version"])) for e in entries)
-        schema_type = str(values.get("schemaType", "AVRO"))
-        return SchemaVersion(int(values["version"]), int(values["id"]), str(values["schema"]), references, schema_type)
+        try:
+            values = {**response, **defaults}
+            entries = values.get("references") or ()
+            references = tuple(Reference(e["name"], e["subject"], int(e["version"])) for e in entries)
+            version, schema_id, schema_type = (
+                int(values["version"]),
+                int(values["id"]),
+                values.get("schemaType", "AVRO"),
+            )
+            return SchemaVersion(version, schema_id, str(values["schema"]), references, str(schema_type))
+        except (KeyError, TypeError, ValueError):
+            raise RejectedError(
+                f"registry at {self.url}: {description}: response without version, id or schema"
+            ) from None
 
     def _get(self, path: str, description: str, missing: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
         return self._request("GET", path, description, missing=missing)
@@ -154,7 +162,9 @@ class RegistryReader:
             return json.loads(response.text)
         except ValueError as error:
             message = f"registry at {self.url}: {description}: the response is not JSON"
-            raise UnreachableError(message, "check registry.url, and for a proxy in between") from error
+            raise UnreachableError(
+                message, "check registry.url, and whether a proxy responded instead of the registry"
+            ) from error
 
 
 def subject_path(subject: str) -> str:

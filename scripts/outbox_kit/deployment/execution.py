@@ -125,13 +125,13 @@ def _apply_connect(
     database = deployment.read_database()
     changes = plan_connect(deployment, lock, [], database, recover=plan.recover)
     plan_comparison.refuse_unplanned_changes(plan, changes)
+    start = connector_start(deployment, lock, database)
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):
             # From here on this apply may stop the connector: record that the next one has to start it.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
-    start = connector_start(deployment, lock, database)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
     state, stability = settings.state, settings.stability_seconds
     try:

@@ -86,9 +86,10 @@ class KafkaClient:
             message = f"kafka.client in the environment file: {error.args[0].str()}"
             raise ConfigurationError(message, "use librdkafka settings and values") from None
 
-    def metadata(self) -> ClusterMetadata:
+    def metadata(self, topic: str | None = None) -> ClusterMetadata:
+        """Return the metadata of the cluster and all topics, or of one topic."""
         try:
-            return self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+            return self._admin.list_topics(topic=topic, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             self._admin.poll(0)  # calls error_cb
             cause = f"; {self._errors.cause}" if self._errors.cause else ""
@@ -158,9 +159,11 @@ class KafkaClient:
 
     def bounds(self, name: str) -> dict[int, Bounds]:
         """Return the committed bounds of every partition. Raises UnreachableError if the topic does not exist."""
-        topic = self.metadata().topics.get(name)
-        if topic is None:
-            raise UnreachableError(f"cannot read topic {name}: it does not exist", CREATES_TOPICS)
+        topic = self.metadata(name).topics[name]
+        if topic.error is not None:
+            missing = topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            reason = "it does not exist" if missing else topic.error.str()
+            raise UnreachableError(f"cannot read topic {name}: {reason}", CREATES_TOPICS if missing else "")
         partitions = sorted(topic.partitions)
         first = self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest, level = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED  # type: ignore[no-untyped-call]

@@ -55,9 +55,13 @@ def resume(deployment: Deployment, progress: Progress) -> ConnectorStatus:
 
 
 def pause(deployment: Deployment, progress: Progress) -> ConnectorStatus:
-    """Pause the connector; its tasks stay assigned. Raises FailedError if a task FAILED, WaitTimeoutError."""
+    """Pause the connector; its tasks stay assigned. Raises RejectedError if a task FAILED, WaitTimeoutError."""
     name = deployment.pipeline.connector.name
-    require_connector(deployment)
+    status = require_connector(deployment).status
+    if status and has_failed(status):
+        raise RejectedError(
+            f"connector {name} FAILED: {root_cause(status.traces)}", "run `outbox restart --failed` first"
+        )
     progress(f"pause connector {name}")
     deployment.connect.pause(name)
     connect_lifecycle.wait_for_state(

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from outbox_common.schema_registry import NOT_FOUND, Reference, RegistryReader, SchemaVersion, subject_path
+from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import HttpService
 
 __all__ = ["Reference", "RegistryClient", "SchemaVersion"]
@@ -22,7 +23,7 @@ class RegistryClient(RegistryReader):
     def compatibility(self, subject: str) -> str | None:
         """Return the compatibility level of a subject; None if the registry has none for it."""
         response = self._get(_config_path(subject), f"compatibility of {subject}")
-        return None if response is None else str(response["compatibilityLevel"])
+        return None if response is None else str(self._member(response, "compatibilityLevel"))
 
     def set_compatibility(self, subject: str, level: str) -> None:
         self._request("PUT", _config_path(subject), f"set compatibility of {subject}", {"compatibility": level})
@@ -33,20 +34,26 @@ class RegistryClient(RegistryReader):
         A transitive level is only tested in full with `every_version`.
         """
         path = f"/compatibility{subject_path(subject)}/versions{'' if every_version else '/latest'}"
-        return bool(self._request("POST", path, f"test compatibility with {subject}", _body(text))["is_compatible"])
+        response = self._request("POST", path, f"test compatibility with {subject}", _body(text))
+        return bool(self._member(response, "is_compatible"))
 
     def lookup(self, subject: str, text: str, references: Sequence[Reference] = ()) -> int | None:
         """Return the version under which the subject has this schema; None if it does not have it."""
         description = f"look up a schema of {subject}"
         response = self._request("POST", subject_path(subject), description, _body(text, references), NOT_FOUND)
-        return None if response is None else int(response["version"])
+        return None if response is None else int(self._member(response, "version"))
 
     def register(self, subject: str, text: str, references: Sequence[Reference] = ()) -> None:
         self._request("POST", f"{subject_path(subject)}/versions", f"register {subject}", _body(text, references))
 
     def delete(self, subject: str) -> None:
         """Delete every version of a subject (soft deletion: ids in records can still be resolved)."""
-        self._request("DELETE", subject_path(subject), f"delete {subject}")
+        self._request("DELETE", subject_path(subject), f"delete {subject}", missing=NOT_FOUND)
+
+    def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON
+        if not isinstance(response, dict) or response.get(name) is None:
+            raise RejectedError(f"registry at {self.url}: response without {name}")
+        return response[name]
 
 
 def _config_path(subject: str) -> str:
