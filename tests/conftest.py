@@ -1,4 +1,4 @@
-"""What every test can ask for: a project folder of its own, and one embedded stack per run."""
+"""Fixtures of all tests: a separate project folder, and one embedded stack per run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def make_project(folder: Path) -> Path:
-    """A project as a user has it: the example's files, and the parts that `make setup` resolved."""
+    """Create a project as a user has it: the example's files, and the runtime that `make setup` resolved."""
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / name, folder / name)
     (folder / "build").mkdir(parents=True)
@@ -54,9 +54,9 @@ def stack(project: Path) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def state(stack: Stack) -> StackState:
     """Addresses of the running stack."""
-    found = stack.state()
-    assert found is not None
-    return found
+    actual = stack.state()
+    assert actual is not None
+    return actual
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Tables from topics, every quarter of an hour. For Airflow 3; for 2 take `dag` and `task` from airflow.decorators."""
+"""Airflow 3 DAG that updates tables every 15 minutes. For Airflow 2 import `dag` and `task` from airflow.decorators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE, NEEDS_A_PERSON = (0,), (2, 4)
     },
 )
 def outbox_materialize() -> None:
-    """One task per aggregate: they fail and are tried again on their own."""
+    """One task per aggregate, each with its own retries."""
 
     @task
     def materialize(aggregate: str) -> None:

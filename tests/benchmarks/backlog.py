@@ -50,7 +50,7 @@ end $$"""
 
 
 def prepare(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Make the functions that the rows come from."""
+    """Create the functions that generate the rows."""
     for statement in (KEY, PAYLOAD, WRITE):
         connection.execute(statement)
     row = connection.execute(

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Time from the commit of an event to a read_committed consumer, for OutboxRouter and EventRouter.
 
-See docs/performance.md, "From commit to consumer". ROUNDS, SECONDS (per rate and round) and TRY (settings of further
-OutboxRouters, see variants.tried) can be set.
+Settings: ROUNDS, SECONDS (per rate and round), TRY (settings of further OutboxRouters, see variants.tried).
+See docs/performance.md, "From commit to consumer".
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Samples:
 
     @property
     def all(self) -> list[float]:
-        return sorted(value for each in self.rounds for value in each)
+        return sorted(value for item in self.rounds for value in item)
 
     def percentiles(self, share: float) -> list[float]:
         """Return the percentile of each round."""
-        return [percentile(sorted(each), share) for each in self.rounds]
+        return [percentile(sorted(item), share) for item in self.rounds]
 
     def add(self, written: list[Written], arrived: dict[str, int]) -> None:
         self.rounds.append([(arrived[entry.event] - entry.committed) / 1e6 for entry in written])
@@ -114,16 +114,16 @@ def main() -> int:
         workers = ((True, place.deployment.connect), (False, other))
         runs = [Run(name, exactly_once, client) for name in VARIANTS for exactly_once, client in workers]
         for number in range(ROUNDS + 1):
-            kept, seconds = (samples, SECONDS) if number else (defaultdict(Samples), FIRST_SECONDS)
+            retained, seconds = (samples, SECONDS) if number else (defaultdict(Samples), FIRST_SECONDS)
             # In alternating order, so that a trend from run to run affects all variants equally.
             for position, run in enumerate(runs if number % 2 else reversed(runs)):
-                measure(place, writers, f"bench-{number}-{position}", run, seconds, kept)
+                measure(place, writers, f"bench-{number}-{position}", run, seconds, retained)
     report(samples, before)
     return 0
 
 
 def measure(place: Stage, writers: Pool, name: str, run: Run, seconds: float, samples: dict[Cell, Samples]) -> None:
-    """Start a connector, warm it up, write at every rate, and match what arrived with what was written."""
+    """Start a connector, warm it up, write at every rate, and match received with written events."""
     unique = name.replace("-", "_")
     with place.topic(f"bench.{unique}") as topic, place.slot(unique) as lsn:
         config = {**VARIANTS[run.variant](place, topic), "slot.name": unique}
@@ -145,7 +145,7 @@ def measure(place: Stage, writers: Pool, name: str, run: Run, seconds: float, sa
 
 
 class Reader:
-    """The consumer in its own process."""
+    """Run the consumer in a separate process."""
 
     def __init__(self, place: Stage, topic: str) -> None:
         self.results, self.seen, self.ended = SPAWN.Queue(), SPAWN.Value("q", 0), SPAWN.Event()

@@ -1,4 +1,4 @@
-"""A read_committed consumer in a process of its own, which notes when each event arrives."""
+"""read_committed consumer in a separate process that records the arrival time of each event."""
 
 from __future__ import annotations
 

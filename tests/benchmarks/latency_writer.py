@@ -40,22 +40,22 @@ def write(dsn: str, rate: int, seconds: float) -> list[Written]:
         connection.prepare_threshold = 0
         connection.execute("select bench_payload(1)")
     pace = _Pace(time.monotonic_ns() + 50_000_000, rate, int(rate * seconds))
-    found: list[list[Written]] = [[] for _ in connections]
-    threads = [threading.Thread(target=_session, args=(*pair, pace)) for pair in zip(connections, found, strict=True)]
+    actual: list[list[Written]] = [[] for _ in connections]
+    threads = [threading.Thread(target=_session, args=(*pair, pace)) for pair in zip(connections, actual, strict=True)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for connection in connections:
         connection.close()
-    written = sorted((entry for each in found for entry in each), key=lambda entry: entry.due)
+    written = sorted((entry for item in actual for entry in item), key=lambda entry: entry.due)
     if len(written) != pace.count:
         raise RuntimeError(f"{len(written)} of {pace.count} transactions were written")
     return written
 
 
 class _Pace:
-    """The timetable. Whoever is free takes the next entry, so one slow COMMIT delays nobody else's."""
+    """Schedule of transactions. Any free thread takes the next entry, so one slow COMMIT does not delay the others."""
 
     def __init__(self, start: int, rate: int, count: int) -> None:
         self.count = count
@@ -63,7 +63,7 @@ class _Pace:
         self._lock, self._next = threading.Lock(), 0
 
     def take(self) -> tuple[int, int] | None:
-        """Number and time of the next transaction; None when all are taken."""
+        """Return number and time of the next transaction; None when all are taken."""
         with self._lock:
             number = self._next
             self._next += 1

@@ -12,7 +12,7 @@ from outbox_kit.pipeline import Kafka
 
 
 def processor_seconds(pid: int | None) -> float:
-    """User and system time of a process up to now; 0 where there is no /proc, or the process is gone."""
+    """Return user and system time of a process; 0 without /proc or when the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -21,9 +21,9 @@ def processor_seconds(pid: int | None) -> float:
 
 
 class ReadableEnd:
-    """How far a read_committed consumer could read a topic: its last stable offsets, all partitions together.
+    """Return the sum of the last stable offsets of all partitions: what a read_committed consumer could read.
 
-    Markers of transactions take an offset each, so the sum is more than the records.
+    Transaction markers take an offset each, so the sum exceeds the number of records.
     """
 
     def __init__(self, kafka: Kafka, topic: str, partitions: int) -> None:
@@ -31,7 +31,7 @@ class ReadableEnd:
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
 
     def offsets(self) -> int:
-        """Ask the broker."""
+        """Query the broker."""
         return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._partitions)
 
     def close(self) -> None:

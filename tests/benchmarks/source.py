@@ -2,8 +2,8 @@
 """Throughput on a backlog: OutboxRouter, EventRouter, a transform that does nothing, and the slot without a connector.
 
 Every variant reads a copy of one slot, so the same WAL, one at a time and in turn; see docs/performance.md, "The source
-connector". ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (settings of further
-OutboxRouters, see variants.tried) can be set.
+connector". Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (settings of
+further OutboxRouters, see variants.tried).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def chosen() -> list[str]:
 def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
     """Publish the median of each figure."""
     measures = {name: measure(drains) for name, drains in samples.items()}
-    rates = {name: found["events_per_s"]["median"] for name, found in measures.items()}
+    rates = {name: actual["events_per_s"]["median"] for name, actual in measures.items()}
     routers = {name: rate for name, rate in rates.items() if name.split()[0] == "router"}
     compared = {"router": rates.get("router", 0.0), "best": max(routers.values(), default=0.0)}
     bounds = [
@@ -122,8 +122,8 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
         measures=measures,
         ratios={bound.name: bound.ratio for bound in bounds},
         values={
-            f"{name}_{part}_s_per_million": found[f"{part}_s_per_million"]
-            for name, found in measures.items()
+            f"{name}_{part}_s_per_million": actual[f"{part}_s_per_million"]
+            for name, actual in measures.items()
             for part in PARTS
         },
         rows=ROWS,
@@ -131,12 +131,12 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
         warm_up_rounds=WARM_UP_ROUNDS,
         raw=method(),
     )
-    rows = [table_row(name, found) for name, found in measures.items()]
+    rows = [table_row(name, actual) for name, actual in measures.items()]
     publish("source", content, markdown(heading, rows) + bound_table(bounds))
 
 
 def measure(drains: list[Drain]) -> dict[str, Any]:
-    """Return events per second and, by part, CPU seconds per million events."""
+    """Return events per second and, by process, CPU seconds per million events."""
 
     def per_million(part: str) -> float:
         return round(statistics.median(getattr(drain, PARTS[part]) * 1e6 / drain.events for drain in drains), 1)

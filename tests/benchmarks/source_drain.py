@@ -19,7 +19,7 @@ STARTED = 0.05
 
 @dataclass(frozen=True)
 class Drain:
-    """What one drain took, from STARTED on."""
+    """Measurements of one drain, from STARTED on."""
 
     events: float
     seconds: float
@@ -53,11 +53,11 @@ def drain(place: Stage, name: str, variant: Variant, base: str, rows: int) -> Dr
         place.slot(unique, copy_of=base) as lsn,
         place.connector(name, {**variant(place, topic), "slot.name": unique}, lsn),
     ):
-        looks = _watch(place, name, topic, unique, rows)
+        polls = _watch(place, name, topic, unique, rows)
         records, size = count_records(place.deployment.environment.kafka, topic, PARTITIONS)
         if records != rows:
             raise RuntimeError(f"{name}: {records} records of {rows} rows")
-    return measured(looks, rows, size / rows)
+    return measured(polls, rows, size / rows)
 
 
 def measured(looks: list[Look], rows: int, bytes_per_value: float) -> Drain:
@@ -82,7 +82,7 @@ def measured(looks: list[Look], rows: int, bytes_per_value: float) -> Drain:
 def _watch(place: Stage, name: str, topic: str, slot: str, rows: int) -> list[Look]:
     worker, broker = place.stack.pid("connect"), place.stack.pid("kafka")
     sender: int | None = None
-    looks: list[Look] = []
+    polls: list[Look] = []
     meter = ReadableEnd(place.deployment.environment.kafka, topic, PARTITIONS)
     deadline = time.perf_counter() + LIMIT_SECONDS
     changed = checked = time.perf_counter()
@@ -91,13 +91,13 @@ def _watch(place: Stage, name: str, topic: str, slot: str, rows: int) -> list[Lo
             offsets, now = meter.offsets(), time.perf_counter()
             if sender is None and offsets:
                 sender = walsender(place, slot)
-            looks.append(
+            polls.append(
                 Look(offsets, now, processor_seconds(worker), processor_seconds(broker), processor_seconds(sender))
             )
-            if len(looks) == 1 or offsets != looks[-2].offsets:
+            if len(polls) == 1 or offsets != polls[-2].offsets:
                 changed = now
             if offsets >= rows and now - changed > STILL_SECONDS:
-                return looks
+                return polls
             if now > deadline:
                 raise RuntimeError(f"{name}: {offsets} offsets of at least {rows} after {LIMIT_SECONDS:g} s")
             if now - checked > 1:

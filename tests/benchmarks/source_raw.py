@@ -1,7 +1,7 @@
-"""How fast the server alone decodes a slot: no consumer of it can be faster.
+"""Maximum rate at which the server decodes a slot: the upper limit of any consumer.
 
-With pg_recvlogical of the distribution's client package, which receives what the connector would and drops it. Without
-it by SQL, which also stores every message before the first is counted: a lower figure, and a less fair one.
+Uses pg_recvlogical of the distribution's client package, which receives what the connector would and discards it. The
+fallback is SQL, which stores every message before the first is counted: a lower, less comparable figure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _received(place: Stage, slot: str, rows: int, end: str) -> Drain:
     command = ["pg_recvlogical", "-d", f"{address} user={state.admin_user}", "-S", slot, "--start", "--no-loop"]
     command += ["-f", "-", "-F", "0", "-E", end, *(f"-o{key}={value}" for key, value in OPTIONS.items())]
     started = time.perf_counter()
-    seen: list[tuple[int, float, float]] = []
+    observed: list[tuple[int, float, float]] = []
     total, sender = 0, None
     with subprocess.Popen(
         command, env={**os.environ, "PGPASSWORD": state.admin_password}, stdout=subprocess.PIPE
@@ -47,25 +47,25 @@ def _received(place: Stage, slot: str, rows: int, end: str) -> Drain:
         while piece := os.read(process.stdout.fileno(), READ_BYTES):
             sender = sender or walsender(place, slot)
             total += len(piece)
-            seen.append((total, time.perf_counter(), processor_seconds(sender)))
+            observed.append((total, time.perf_counter(), processor_seconds(sender)))
     if process.returncode:
         raise RuntimeError(f"pg_recvlogical ended with status {process.returncode}")
-    begin = next(entry for entry in seen if entry[0] >= STARTED * total)
+    begin = next(entry for entry in observed if entry[0] >= STARTED * total)
     # The server's process is gone by the time of the last bytes.
-    last_alive = next(entry for entry in reversed(seen) if entry[2])
+    last_alive = next(entry for entry in reversed(observed) if entry[2])
     return Drain(
         events=rows * (1 - begin[0] / total),
-        seconds=seen[-1][1] - begin[1],
+        seconds=observed[-1][1] - begin[1],
         worker_processor=0,
         broker_processor=0,
         sender_processor=last_alive[2] - begin[2],
-        from_resume=seen[-1][1] - started,
+        from_resume=observed[-1][1] - started,
         bytes_per_value=total / rows,
     )
 
 
 def _peeked(place: Stage, slot: str, rows: int) -> Drain:
-    """By SQL; the whole of it, for there is no first byte to wait for."""
+    """Decode all changes by SQL; there is no first byte to wait for."""
     flat = [text for pair in OPTIONS.items() for text in pair]
     query = (
         "select count(*) filter (where get_byte(data, 0) = ascii('I')), sum(length(data)) "

@@ -1,4 +1,4 @@
-"""What both benchmarks of the source run on: an embedded stack with the outbox deployed, connectors that come and go.
+"""Environment of both source benchmarks: an embedded stack with the outbox deployed, temporary connectors.
 
 with stage() as place:  →  place.slot("name", copy_of="base")  →  with place.connector(name, config, slot): ...
 """
@@ -42,7 +42,7 @@ PLUGINS = REPOSITORY / "build" / "bench" / "plugins"
 
 
 def say(words: str) -> None:
-    """Progress goes to stderr: stdout is the report's."""
+    """Print progress to stderr: stdout is for the report."""
     sys.stderr.write(words + "\n")
 
 
@@ -73,7 +73,7 @@ class Stage:
 
     @contextmanager
     def slot(self, name: str, *, copy_of: str | None = None) -> Iterator[str]:
-        """A logical slot, at the place of another one where that is named; dropped at the end. Gives its LSN."""
+        """Create a logical slot, as a copy of another one where named; drop it at the end. Yields its LSN."""
         with self.database() as connection:
             if copy_of is None:
                 connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
@@ -92,7 +92,7 @@ class Stage:
 
     @contextmanager
     def topic(self, name: str) -> Iterator[str]:
-        """A topic with the settings that a broker gives it: compaction would run beside what is measured."""
+        """Create a topic with the broker's default settings: compaction would run during the measurement."""
         self.deployment.kafka.create(name, partitions=PARTITIONS, replication_factor=1, config={})
         try:
             yield name
@@ -103,7 +103,7 @@ class Stage:
     def connector(
         self, name: str, config: dict[str, str], lsn: str, *, client: ConnectClient | None = None
     ) -> Iterator[None]:
-        """A connector that runs from `lsn`, seeded as `outbox apply` does it; gone at the end, offsets too."""
+        """Run a connector from `lsn`, seeded as by `outbox apply`; delete it and its offsets at the end."""
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
@@ -122,7 +122,7 @@ class Stage:
 
 @contextmanager
 def stage(*, plugins: tuple[Path, ...] = ()) -> Iterator[Stage]:
-    """Start a stack of its own with the worked example's book; delete it at the end."""
+    """Start a separate stack with the worked example's book; delete it at the end."""
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project, Options(plugin_folders=(*Options().plugin_folders, *plugins)))

@@ -59,9 +59,9 @@ def event_router_avro(place: Stage, topic: str) -> dict[str, str]:
 def constant(place: Stage, topic: str) -> dict[str, str]:
     """Return a config whose transform does nothing: the upper limit of the worker."""
     config = place.config("outbox-postgres")
-    kept = {key: value for key, value in config.items() if not key.startswith("transforms.")}
+    retained = {key: value for key, value in config.items() if not key.startswith("transforms.")}
     return {
-        **kept,
+        **retained,
         "transforms.outbox.type": CONSTANT,
         "transforms.outbox.topic": topic,
         "transforms.outbox.key.field": "aggregate_id",

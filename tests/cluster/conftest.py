@@ -1,4 +1,4 @@
-"""A Spark cluster of its own: a master and two workers as processes, and drivers with only what a driver needs."""
+"""Spark cluster for the tests: a master and two workers as processes, and drivers with only the required packages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Cluster:
         return f"spark://{HOST}:{self.port}"
 
     def start(self, name: str, *command: str) -> None:
-        """One daemon, from pyspark's own jars."""
+        """A Spark daemon started from the jars of pyspark."""
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HOST}
         environment["SPARK_DAEMON_MEMORY"] = "256m"
         # Its executors are what it starts: nothing of this process's Python may reach them.
@@ -107,7 +107,7 @@ class Cluster:
         environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYTHONPATH": str(self.folder / "packages")}
         command += [str(dist / "materialize.py"), *options]
         out, err = self.folder / "driver.out", self.folder / "driver.err"
-        # Into files: a pipe that nobody reads stops the driver when it is full.
+        # Into files: a full pipe without a reader would stop the driver.
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 command, cwd=self.folder, env={**environment, **secrets}, stdout=stdout, stderr=stderr
@@ -132,7 +132,7 @@ class Driver:
         """Wait for its end; the results, by target."""
         code = self.process.wait(timeout=SUBMIT_SECONDS)
         assert code == 0, self.words
-        # Under spark-submit words and results both arrive on stdout.
+        # Under spark-submit messages and results both are on stdout.
         lines = self.out.read_text().splitlines()
         result = json.loads("\n".join(lines[lines.index("{") :]))
         return {entry["target"]: entry for entry in result["materializations"]}
@@ -150,17 +150,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             (folder / "packages" / name).symlink_to(site / name)
     build(folder / "dist")
     port = free_port([])
-    made = Cluster(folder, port, free_port([port]))
+    created = Cluster(folder, port, free_port([port]))
     try:
         main = "org.apache.spark.deploy.master.Master"
-        made.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(made.web))
-        made.worker("one")
-        made.worker("two")
-        made.wait_for_workers(2)
-        yield made
+        created.start("master", main, "--host", HOST, "--port", str(port), "--webui-port", str(created.web))
+        created.worker("one")
+        created.worker("two")
+        created.wait_for_workers(2)
+        yield created
     finally:
-        for process in reversed(made.processes.values()):
+        for process in reversed(created.processes.values()):
             process.terminate()
-        for process in made.processes.values():
+        for process in created.processes.values():
             process.wait(timeout=START_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)

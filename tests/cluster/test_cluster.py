@@ -42,7 +42,7 @@ BATCH_SECONDS = 240
 
 
 def write(state: StackState) -> int:
-    """Every key twice; the second time with its title, or removed. Returns how many records that makes."""
+    """Send every key twice, the second time with a title or a tombstone. Returns the number of records."""
     with psycopg.connect(state.postgres) as connection:
         for key in [*KEPT, *REMOVED]:
             send(connection, key, book(key, title="first"))
@@ -66,13 +66,13 @@ def send(connection: psycopg.Connection[tuple[object, ...]], key: str, payload: 
 
 @pytest.fixture(scope="module")
 def job(project: Path, state: StackState, deploy_once: Deploy, cluster: Cluster) -> Path:
-    """A job file of two tables, whose topic is filled."""
+    """A job file of two tables, whose topic has records."""
     deployment: Deployment = deploy_once("cluster", materializations=MATERIALIZATIONS)
     expected = write(state)
 
     def look() -> Seen[bool]:
-        found = len(records(deployment, "cluster.book", 4))
-        return Seen(True if found == expected else None, f"{found} of {expected} records")
+        actual = len(records(deployment, "cluster.book", 4))
+        return Seen(True if actual == expected else None, f"{actual} of {expected} records")
 
     wait_for("the topic to be filled", look, seconds=60)
     path = cluster.folder / "job.json"
@@ -112,15 +112,15 @@ def test_job_file_contains_no_secret(job: Path, secrets: dict[str, str]) -> None
 def test_tables_are_correct_after_a_worker_is_killed(
     job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState, project: Path
 ) -> None:
-    """One worker is killed after the first batch: its executor goes with it, and what it had shuffled and cached."""
+    """Kill one worker after the first batch, with its executor and its shuffled and cached data."""
     lines = cluster.folder / "metrics.jsonl"
     options = ["--job", str(job), "--output", "json", "--batch-records", "120", "--metrics", str(lines)]
     driver = cluster.submit(*options, secrets=secrets)
 
     def look() -> Seen[bool]:
         assert driver.process.poll() is None, driver.words
-        found = lines.read_text().count("\n") if lines.exists() else 0
-        return Seen(True if found else None, driver.words)
+        actual = lines.read_text().count("\n") if lines.exists() else 0
+        return Seen(True if actual else None, driver.words)
 
     wait_for("the first batch", look, seconds=BATCH_SECONDS)
     cluster.kill("one")
@@ -140,39 +140,39 @@ def test_next_run_reads_nothing(job: Path, cluster: Cluster, secrets: dict[str, 
 
 
 def test_dry_run_reports_nothing_to_read(job: Path, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asks the real broker; starts no Spark. Nothing is new."""
+    """Query the real broker without starting Spark; there are no new records."""
     monkeypatch.setenv(PASSWORD, secrets[PASSWORD])
     assert main(["--job", str(job), "--target", "warehouse", "--dry-run"]) == Exit.DONE
 
 
 def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[str, str], state: StackState) -> None:
-    """What is written meanwhile arrives; a signal ends it with 0, and Spark's JVM with it."""
-    lines, words = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
+    """Rows written meanwhile are delivered; a signal ends the command with 0, and Spark's JVM with it."""
+    lines, message = cluster.folder / "rounds.jsonl", cluster.folder / "rounds.log"
     command = [sys.executable, "-m", "outbox_spark", "--job", str(job), "--target", "warehouse"]
     command += ["--interval", "0.5", "--metrics", str(lines)]
-    with words.open("w") as log:
+    with message.open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **secrets}, stderr=log, stdout=log)
     try:
 
         def look(status: str) -> Seen[bool]:
-            assert process.poll() is None, words.read_text()
+            assert process.poll() is None, message.read_text()
             entries = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-            found = [entry["status"] for entry in entries if entry["event"] == "run"]
-            return Seen(True if status in found else None, f"{len(found)} runs: {words.read_text()[-300:]}")
+            actual = [entry["status"] for entry in entries if entry["event"] == "run"]
+            return Seen(True if status in actual else None, f"{len(actual)} runs: {message.read_text()[-300:]}")
 
         wait_for("a round with nothing new", lambda: look("unchanged"), seconds=BATCH_SECONDS)
         with psycopg.connect(state.postgres) as connection:
             send(connection, next(iter(KEPT)), book(next(iter(KEPT)), title="meanwhile"))
         wait_for("a round with a change", lambda: look("changed"), seconds=BATCH_SECONDS)
         process.terminate()
-        assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, words.read_text()
+        assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, message.read_text()
     finally:
         process.kill()
     assert "meanwhile" in warehouse(state).values()
-    told = words.read_text()
-    assert "SIGTERM: stopping after the batch in progress" in told
-    assert "\nstopped\n" in told
-    assert told.count("nothing new") <= 2, "told once, not in every round"
+    messages = message.read_text()
+    assert "SIGTERM: stopping after the batch in progress" in messages
+    assert "\nstopped\n" in messages
+    assert messages.count("nothing new") <= 2, "told once, not in every round"
 
 
 def importable(python: Path, *names: str, path: str = "") -> str:
@@ -182,10 +182,10 @@ def importable(python: Path, *names: str, path: str = "") -> str:
 
 
 def test_driver_and_executors_have_only_required_packages(cluster: Cluster) -> None:
-    """What the cases above stand on."""
+    """Check the assumption of the tests above."""
     kafka, ours = ("confluent_kafka", "psycopg", "requests"), ("outbox_kit", "outbox_spark", "pydantic", "yaml")
     names = (*kafka, *ours, "fastavro")
     assert importable(cluster.folder / "executor/bin/python", *names) == "[]"
     packages = str(cluster.folder / "packages")
-    found = importable(cluster.folder / "driver/bin/python", *names, path=packages)
-    assert found == str(list(kafka))
+    actual = importable(cluster.folder / "driver/bin/python", *names, path=packages)
+    assert actual == str(list(kafka))

@@ -1,4 +1,4 @@
-"""compose/compose.yaml under a name of its own, with free ports and fresh passwords."""
+"""compose/compose.yaml with a separate project name, free ports and new passwords."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALTHY_SECONDS = 120
 
 
 def write_variables(file: Path, **changes: str) -> dict[str, str]:
-    """compose/.env as `make up` makes it, but for the project's name, the ports and `changes`; returns it."""
+    """Write compose/.env as `make up` does, except for the project name, the ports and `changes`; return it."""
     values = {key: value or "" for key, value in dotenv_values(REPOSITORY / "compose" / ".env.example").items()}
     ports: list[int] = []
     for name in [name for name in values if name.endswith("_PORT")]:
@@ -51,10 +51,10 @@ class Composed:
     engine: docker.DockerClient
 
     def command(self, *arguments: str) -> Finished:
-        """`docker compose` with these arguments.
+        """Run `docker compose` with these arguments.
 
-        A variable of the shell wins over the file, and one that names a developer's own stack must not: its volumes
-        would go at the end. So the values are given as variables, and the name as an option too.
+        A variable of the shell takes precedence over the file. One that names a developer's own stack must not: the
+        volumes would be deleted at the end. So the values are passed as variables, and the name also as an option.
         """
         project = ["-p", self.values["COMPOSE_PROJECT_NAME"]]
         return run(
@@ -99,17 +99,17 @@ class Composed:
         return f"http://{HOST}:{self.values[f'CONNECT_{number}_PORT']}"
 
     def container(self, service: str) -> Any:  # noqa: ANN401 - of docker, untyped
-        """The container of a service, as the engine knows it."""
+        """Return the container of a service."""
         labels = [
             f"com.docker.compose.project={self.values['COMPOSE_PROJECT_NAME']}",
             f"com.docker.compose.service={service}",
         ]
-        found = self.engine.containers.list(all=True, filters={"label": labels})
-        assert len(found) == 1, [each.name for each in found]
-        return found[0]
+        actual = self.engine.containers.list(all=True, filters={"label": labels})
+        assert len(actual) == 1, [item.name for item in actual]
+        return actual[0]
 
     def wait_healthy(self, service: str) -> None:
-        """Until the engine calls a service healthy."""
+        """Wait until the engine reports a service as healthy."""
 
         def look() -> Seen[bool]:
             state = self.container(service).attrs["State"]
@@ -119,7 +119,7 @@ class Composed:
         wait_for(f"{service} to be healthy", look, seconds=HEALTHY_SECONDS)
 
     def wait_answers(self, number: int) -> None:
-        """Until a worker answers on this machine."""
+        """Wait until a worker responds on this machine."""
         wait_for(
             f"connect-{number}", lambda: health_checks.check_connect(self.connect(number), ()), seconds=HEALTHY_SECONDS
         )
@@ -139,7 +139,7 @@ class Composed:
 
 @contextmanager
 def composed(project: Path, files: tuple[str, ...] = ("compose.yaml",), **changes: str) -> Iterator[Composed]:
-    """Start a stack of these compose files; its containers and volumes are gone at the end, also after a failure."""
+    """Start a stack of these compose files; delete its containers and volumes at the end, also after a failure."""
     env_file = project / "compose" / ".env"
     values = write_variables(env_file, **changes)
     compose = DockerCompose(
@@ -161,6 +161,6 @@ def composed(project: Path, files: tuple[str, ...] = ("compose.yaml",), **change
 
 
 def services(stack: Composed) -> list[str]:
-    """What `make up` starts: every service but those of a profile."""
+    """Services that `make up` starts: all but those of a profile."""
     listed = stack.command("config", "--services").stdout.split()
     return [name for name in listed if name != "spark"]

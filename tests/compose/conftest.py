@@ -1,4 +1,4 @@
-"""The stack in containers. `make test` runs these where a container engine answers."""
+"""The stack in containers. `make test` runs these tests where a container engine is available."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.compose.composed import Composed, composed
 from tests.conftest import make_project
 
-# No image of testcontainers' own is needed where the images are built here; everything is removed by the fixtures.
+# testcontainers' own image is not needed: images are built here, and the fixtures remove everything.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 

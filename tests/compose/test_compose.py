@@ -1,4 +1,4 @@
-"""The whole path on compose.yaml, in the order of a day: from `apply` to a stop and a new start."""
+"""compose.yaml end to end, in the order of operation: from `apply` to a stop and a restart."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def arrived(stack: Composed, events: set[str]) -> list[Message]:
 
     def look() -> Seen[list[Message]]:
         with stack.deployment() as deployment:
-            found = records(deployment, TOPIC, PARTITIONS)
-        missing = events - {headers(message)["event_id"] for message in found}
-        return Seen(None if missing else found, f"{len(missing)} of {len(events)} events missing")
+            actual = records(deployment, TOPIC, PARTITIONS)
+        missing = events - {headers(message)["event_id"] for message in actual}
+        return Seen(None if missing else actual, f"{len(missing)} of {len(events)} events missing")
 
     return wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=1.0)
 
 
 def running(stack: Composed) -> Finished:
-    """What `outbox status` says once connector and task run, on whichever worker."""
+    """Return the output of `outbox status` once connector and task are RUNNING, on any worker."""
 
     def look() -> Seen[Finished]:
-        told = stack.outbox("status")
-        return Seen(told if told.code == 0 else None, told.words)
+        messages = stack.outbox("status")
+        return Seen(messages if messages.code == 0 else None, messages.words)
 
     return wait_for("the connector to run", look, seconds=ARRIVE_SECONDS, every=1.0)
 
@@ -78,8 +78,8 @@ def test_verify_and_plan_report_no_changes_after_apply(stack: Composed) -> None:
 def test_every_container_has_limits_and_local_ports(stack: Composed) -> None:
     for service in SERVICES:
         attributes = stack.container(service).attrs
-        bindings = [each for ports in attributes["HostConfig"]["PortBindings"].values() for each in ports]
-        assert {each["HostIp"] for each in bindings} == {"127.0.0.1"}, service
+        bindings = [item for ports in attributes["HostConfig"]["PortBindings"].values() for item in ports]
+        assert {item["HostIp"] for item in bindings} == {"127.0.0.1"}, service
         assert attributes["HostConfig"]["Memory"] > 0, service
         assert attributes["HostConfig"]["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "3"}, service
         assert attributes["State"]["Health"]["Status"] == "healthy", service
@@ -87,13 +87,15 @@ def test_every_container_has_limits_and_local_ports(stack: Composed) -> None:
 
 
 def test_materializes_the_same_table_in_and_outside_a_container(stack: Composed) -> None:
-    kept, changed, removed = (str(uuid4()) for _ in range(3))
-    events = {send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (kept, changed, removed)}
+    retained, changed, removed = (str(uuid4()) for _ in range(3))
+    events = {
+        send(stack.source_dsn, "book", key, book(key, price=Decimal("1.10"))) for key in (retained, changed, removed)
+    }
     arrived(stack, events)
     inside = stack.command("run", "--rm", "spark")
     assert inside.code == 0, inside.words
     query = "select id::text, price from book order by id"
-    assert stack.rows(query) == sorted((key, Decimal("1.10")) for key in (kept, changed, removed))
+    assert stack.rows(query) == sorted((key, Decimal("1.10")) for key in (retained, changed, removed))
 
     events = {
         send(stack.source_dsn, "book", changed, book(changed, price=Decimal("2.20"))),
@@ -102,7 +104,7 @@ def test_materializes_the_same_table_in_and_outside_a_container(stack: Composed)
     arrived(stack, events)
     outside = stack.materialize()
     assert outside.code == 0, outside.words
-    assert stack.rows(query) == sorted([(kept, Decimal("1.10")), (changed, Decimal("2.20"))])
+    assert stack.rows(query) == sorted([(retained, Decimal("1.10")), (changed, Decimal("2.20"))])
 
 
 def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: Composed) -> None:
@@ -137,14 +139,14 @@ def test_no_lost_or_duplicate_rows_after_a_killed_worker(stack: Composed) -> Non
     writer.join(COMMITTED_SECONDS)
     assert len(sent) == EVENTS
 
-    found = [message for message in arrived(stack, {event for _, event in sent}) if key_of(message) in keys]
-    counts = Counter(headers(message)["event_id"] for message in found)
+    actual = [message for message in arrived(stack, {event for _, event in sent}) if key_of(message) in keys]
+    counts = Counter(headers(message)["event_id"] for message in actual)
     assert set(counts.values()) == {1}
     for key in keys:
-        mine = [headers(message)["event_id"] for message in found if key_of(message) == key]
+        mine = [headers(message)["event_id"] for message in actual if key_of(message) == key]
         assert mine == [event for other, event in sent if other == key]
-    told = running(stack)
-    assert f"note: cannot reach Kafka Connect at {stack.connect(int(worker[-1]))}" in told.stderr
+    messages = running(stack)
+    assert f"note: cannot reach Kafka Connect at {stack.connect(int(worker[-1]))}" in messages.stderr
     stack.container(worker).start()
     stack.wait_answers(int(worker[-1]))
     stack.wait_healthy(worker)
@@ -158,20 +160,20 @@ def test_restarted_registry_returns_old_schemas(stack: Composed) -> None:
     during = send(stack.source_dsn, "book", key, book(key, title="during"))
     stack.wait_healthy("registry")
     new = send(stack.source_dsn, "book", key, book(key, title="after"))
-    found = {headers(each)["event_id"]: each for each in arrived(stack, {old, during, new})}
+    actual = {headers(item)["event_id"]: item for item in arrived(stack, {old, during, new})}
 
     context = SerializationContext(TOPIC, MessageField.VALUE)
     with closing(SchemaRegistryClient({"url": stack.registry})) as client:
         decode = AvroDeserializer(client)
-        titles = [decode(found[event].value(), context)["title"] for event in (old, during, new)]
+        titles = [decode(actual[event].value(), context)["title"] for event in (old, during, new)]
     assert titles == ["before", "during", "after"]
-    assert len({found[event].value()[:5] for event in (old, during, new)}) == 1
+    assert len({actual[event].value()[:5] for event in (old, during, new)}) == 1
     verified = stack.outbox("verify")
     assert verified.code == 0, verified.words
 
 
 def test_transform_chain_connects_to_the_registry_in_a_container(stack: Composed) -> None:
-    """Its converter asks the registry; the tool's own address of it leads nowhere in there."""
+    """Its converter connects to the registry; the tool's address of the registry is invalid inside the container."""
     path = stack.project / "connectors" / "chain.yaml"
     path.write_text(yaml.safe_dump(CHAIN))
     for command in (("apply", "--yes"), ("verify",)):
@@ -185,7 +187,7 @@ def test_keeps_all_rows_over_stop_and_start(stack: Composed) -> None:
     stopped = stack.command("stop")
     assert stopped.code == 0, stopped.words
     ended = {service: stack.container(service).attrs["State"]["ExitCode"] for service in SERVICES}
-    # 143: a JVM that ended by SIGTERM, its shutdown hooks done. 137 would be one that was killed.
+    # 143: a JVM that ended by SIGTERM after its shutdown hooks. 137 would mean killed.
     assert set(ended.values()) <= {0, 143}, ended
     started = stack.command("up", "-d", "--wait", *SERVICES)
     assert started.code == 0, started.words
@@ -202,7 +204,7 @@ def key_of(message: Message) -> str:
 
 
 def test_images_have_the_documented_sizes_and_users(stack: Composed) -> None:
-    """User and size of each image in docs/containers.md; a tenth more or less is another Debian."""
+    """Compare user and size of each image with docs/containers.md; a difference over 10 % means another base image."""
     text = (REPOSITORY / "docs" / "containers.md").read_text()
     rows = re.findall(r"^\| `(outbox-kit/\w+)` \| `(\w+)` \| (\d+) MB \|", text, re.MULTILINE)
     assert len(rows) == 7

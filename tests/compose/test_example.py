@@ -1,4 +1,4 @@
-"""The examples' own component tests, run as their developers run them."""
+"""Component tests of the examples, run as their developers run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every expression of the dashboard and of the alert rules, asked of a Prometheus that scraped a running stack."""
+"""Every expression of the dashboard and of the alert rules, evaluated by a Prometheus that scraped a running stack."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def ask(stack: Composed, path: str, **parameters: str) -> Any:  # noqa: ANN401 -
 
 
 def samples(stack: Composed, expression: str) -> list[Any]:
-    found = ask(stack, "query", query=expression)["result"]
-    assert isinstance(found, list)
-    return found
+    actual = ask(stack, "query", query=expression)["result"]
+    assert isinstance(actual, list)
+    return actual
 
 
 def wait_sampled(stack: Composed, expression: str) -> list[Any]:
@@ -76,7 +76,7 @@ def wait_sampled(stack: Composed, expression: str) -> list[Any]:
 @pytest.mark.parametrize(("title", "expression"), panels(), ids=[title for title, _ in panels()])
 def test_every_panel_returns_data(stack: Composed, title: str, expression: str) -> None:
     del title
-    values = [float(each["value"][1]) for each in wait_sampled(stack, expression)]
+    values = [float(item["value"][1]) for item in wait_sampled(stack, expression)]
     assert not any(math.isnan(value) for value in values), values
 
 
@@ -92,8 +92,8 @@ def test_alerts_use_existing_metrics_and_do_not_fire(stack: Composed, name: str,
 def test_alert_fires_for_a_missing_worker(stack: Composed) -> None:
     expression = dict(alerts())["ConnectWorkerDown"]
     stack.container("connect-2").kill()
-    found = wait_sampled(stack, expression)
-    assert [each["metric"]["instance"] for each in found] == ["connect-2:9404"]
+    actual = wait_sampled(stack, expression)
+    assert [item["metric"]["instance"] for item in actual] == ["connect-2:9404"]
 
 
 def test_alert_fires_for_a_stopped_connector(stack: Composed) -> None:

@@ -1,4 +1,4 @@
-"""Servers that go away and come back: nothing that was committed is lost, nothing comes twice."""
+"""Server restarts and outages: no committed row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def wait_each_once(stack: Composed, events: set[str]) -> None:
 
     def look() -> Seen[Counter[str]]:
         with stack.deployment() as deployment:
-            found = Counter(headers(each)["event_id"] for each in records(deployment, TOPIC, PARTITIONS))
-        missing = len(events - set(found))
-        return Seen(None if missing else found, f"{missing} of {len(events)} events missing")
+            actual = Counter(headers(item)["event_id"] for item in records(deployment, TOPIC, PARTITIONS))
+        missing = len(events - set(actual))
+        return Seen(None if missing else actual, f"{missing} of {len(events)} events missing")
 
-    found = wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=2.0)
-    assert {found[event] for event in events} == {1}
+    actual = wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=2.0)
+    assert {actual[event] for event in events} == {1}
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +83,13 @@ def test_failed_start_reports_the_cause_and_a_later_start_continues(stack: Compo
 
     assert up(stack, OUTBOX_COMPOSE_SECONDS="1").code != 0
 
-    mended = up(stack)
-    assert mended.code == 0, mended.words
+    repaired = up(stack)
+    assert repaired.code == 0, repaired.words
     assert wait_for("a green verify", lambda: green(stack), seconds=120)
 
 
 def up(stack: Composed, **changes: str) -> Finished:
-    """What `make up` calls once images and compose/.env are there."""
+    """Run the script that `make up` runs once images and compose/.env exist."""
     return run([str(REPOSITORY / "scripts" / "compose-up.sh")], REPOSITORY, **{**stack.values, **changes})
 
 

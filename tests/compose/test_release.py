@@ -1,4 +1,4 @@
-"""What `make dist` makes is enough: the wheel in an environment of its own, the plugin zip in a worker without ours."""
+"""Release artifacts of `make dist`: the wheel in a new environment, the plugin zip in a bare worker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dist() -> Path:
 
 @pytest.fixture(scope="module")
 def outbox(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `outbox` of an environment that holds the wheel, and nothing of this checkout."""
+    """Return the command `outbox` of an environment that has the wheel and nothing of this checkout."""
     folder = tmp_path_factory.mktemp("wheel") / "venv"
     wheel = next(dist.glob("*.whl"))
     python = str(folder / "bin" / "python")
@@ -63,7 +63,7 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
     project = tmp_path / "shop"
     for name in ("connectors", "schemas"):
         shutil.copytree(REPOSITORY / "docs" / "examples" / "shop" / name, project / name)
-    # The image's own transforms are hidden: what the worker runs is what the zip holds.
+    # Hides the image's own transforms: the worker loads those of the zip.
     mounts = {
         tmp_path / "plugins" / "outbox-smt": f"{PLUGINS}/outbox-smt",
         empty: f"{PLUGINS}/outbox-avro-converter",
@@ -81,8 +81,8 @@ def test_wheel_and_plugin_zip_deploy_a_pipeline(dist: Path, outbox: Path, tmp_pa
         )
 
         def command(name: str, *options: str) -> Finished:
-            words = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
-            return run([*words, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
+            message = ["env", f"ADMIN={stack.postgres.admin_password}", str(outbox)]
+            return run([*message, "-p", "connectors/shop.yaml", "-e", "prod", name, *options], project)
 
         for name, options in (("apply", ["--yes"]), ("verify", []), ("plan", [])):
             done = command(name, *options)

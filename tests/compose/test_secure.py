@@ -1,4 +1,4 @@
-"""Profile `secure`: the whole path, and every door shut to who has no key."""
+"""Profile `secure`: the path from row to table, and rejected connections without credentials."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_delivers_rows_to_tables(stack: Composed) -> None:
     def look() -> Seen[bool]:
         done = stack.materialize("--aggregate", "book")
         assert done.code == 0, done.words
-        found = [row[0] for row in stack.rows("select id::text from book")]
-        return Seen(True if found == [key] else None, f"rows {found}")
+        actual = [row[0] for row in stack.rows("select id::text from book")]
+        return Seen(True if actual == [key] else None, f"rows {actual}")
 
     wait_for("the row", look, seconds=ARRIVE_SECONDS, every=1.0)
     inside = stack.command("run", "--rm", "spark")

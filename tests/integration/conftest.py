@@ -38,7 +38,7 @@ def outbox(project: Path, stack: Stack) -> Outbox:
 
 @pytest.fixture(scope="session")
 def outbox_here(project: Path, stack: Stack) -> Outbox:
-    """As `outbox`, in this process: for modules of many commands, where Python's start would take most of the time."""
+    """Run `outbox` in this process, for modules with many commands, where starting Python takes most of the time."""
     del stack
 
     def run(*arguments: str, pipeline: str = "library", environment: str = "local") -> Finished:
@@ -85,7 +85,7 @@ def deploying(make_pipeline: Callable[..., Path]) -> Iterator[Deploy]:
 
 @pytest.fixture
 def deploy(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
-    """Deploy pipelines whose connections are closed with the test."""
+    """Deploy pipelines whose connections are closed after the test."""
     del stack  # has to be up
     with deploying(make_pipeline) as run:
         yield run
@@ -93,7 +93,7 @@ def deploy(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]
 
 @pytest.fixture(scope="module")
 def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[Deploy]:
-    """Deploy pipelines whose connections are closed with the module."""
+    """Deploy pipelines whose connections are closed after the module."""
     del stack  # has to be up
     with deploying(make_pipeline) as run:
         yield run
@@ -101,7 +101,7 @@ def deploy_once(make_pipeline: Callable[..., Path], stack: Stack) -> Iterator[De
 
 @pytest.fixture(scope="session")
 def make_pipeline(project: Path) -> Callable[..., Path]:
-    """Write a pipeline file of its own names (topics, slot, table), so that tests do not meet."""
+    """Write a pipeline file with its own names (topics, slot, table), so that tests do not conflict."""
 
     def make(name: str, **changes: object) -> Path:
         data = yaml.safe_load((project / "connectors" / "library.yaml").read_text())

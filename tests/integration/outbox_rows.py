@@ -1,4 +1,4 @@
-"""Single outbox rows, and what became of them."""
+"""Single outbox rows and their delivery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNNING = "connector RUNNING, tasks: RUNNING"
 def insert(
     dsn: str, table: str, kind: str, key: str, payload: str | bytes | None, *, event_type: str = "Changed", **more: str
 ) -> str:
-    """One outbox row in a transaction of its own; returns its id. `more` are further columns."""
+    """Insert one outbox row in its own transaction; return its id. `more` are further columns."""
     event = str(uuid4())
     row = {"id": event, "aggregate_type": kind, "aggregate_id": key, "event_type": event_type, "payload": payload}
     row |= more

@@ -1,4 +1,4 @@
-"""What integration tests share: commands that have ended, and readers of topics."""
+"""Helpers of the integration tests: finished commands, and topic readers."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def in_process(deployment: Deployment | None = None) -> Run:
 def called(arguments: list[str]) -> Finished:
     """Run one command in this process."""
     result = CliRunner().invoke(app, arguments)
-    words = result.stderr
+    message = result.stderr
     if isinstance(result.exception, OutboxKitError):
-        words += f"error: {result.exception.message}\nhint: {result.exception.hint}"
+        message += f"error: {result.exception.message}\nhint: {result.exception.hint}"
     elif result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Finished(result.exit_code, result.stdout, words)
+    return Finished(result.exit_code, result.stdout, message)
 
 
 def records(deployment: Deployment, topic: str, partitions: int) -> list[Message]:
@@ -93,7 +93,7 @@ def records(deployment: Deployment, topic: str, partitions: int) -> list[Message
 
 
 def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
-    """Keys whose record with the highest source_sequence is no tombstone."""
+    """Return keys whose record with the highest source_sequence is not a tombstone."""
     newest: dict[str, Message] = {}
     for message in records(deployment, topic, partitions):
         key = (message.key() or b"").decode()  # type: ignore[union-attr]
@@ -104,18 +104,18 @@ def live_keys(deployment: Deployment, topic: str, partitions: int) -> set[str]:
 
 def headers(message: Message) -> dict[str, str]:
     """Headers as text."""
-    found = message.headers() or []
-    assert isinstance(found, list)
-    return {str(key): value.decode() for key, value in found if isinstance(value, bytes)}
+    actual = message.headers() or []
+    assert isinstance(actual, list)
+    return {str(key): value.decode() for key, value in actual if isinstance(value, bytes)}
 
 
 def arrived(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
     """Wait for the record of an event."""
 
     def look() -> Seen[Message]:
-        found = records(deployment, topic, partitions)
-        mine = [message for message in found if headers(message).get("event_id") == event_id]
-        return Seen(mine[0] if mine else None, f"{len(found)} other records")
+        actual = records(deployment, topic, partitions)
+        mine = [message for message in actual if headers(message).get("event_id") == event_id]
+        return Seen(mine[0] if mine else None, f"{len(actual)} other records")
 
     return wait_for(f"event {event_id} on {topic}", look, seconds=ARRIVE_SECONDS)
 

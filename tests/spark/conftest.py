@@ -31,7 +31,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[psycopg.conninfo.ConninfoDict]:
-    # Not in pytest's own folder: the unprivileged user of the server must reach it.
+    # Not in pytest's folder: the unprivileged user of the server must be able to enter it.
     with tempfile.TemporaryDirectory(prefix="outbox-postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         with running_postgres(Path(folder)) as address:
@@ -66,13 +66,13 @@ def iceberg_target(spark: SparkSession, warehouse: Path, request: pytest.Fixture
 
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One catalog for all tests: each has a namespace of its own."""
+    """One catalog for all tests: each has its own namespace."""
     return tmp_path_factory.mktemp("warehouse")
 
 
 @pytest.fixture(params=["postgres", "delta", "iceberg"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Each target; a test that takes it says what holds for all of them."""
+    """Each target; tests with this fixture hold for all of them."""
     fixture: Target = request.getfixturevalue(f"{request.param}_target")
     return fixture
 
@@ -87,7 +87,7 @@ _TARGETS = {
 _ELSEWHERE = frozenset({"postgres"})
 
 
-@pytest.hookimpl(tryfirst=True)  # before marks are looked at
+@pytest.hookimpl(tryfirst=True)  # before marks are evaluated
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves the sockets that results come through to the garbage collector."""
     for item in items:

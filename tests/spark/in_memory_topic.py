@@ -12,14 +12,14 @@ from kafka_log import Log, Schemas
 from outbox_spark.commands import metrics as module
 from outbox_spark.kafka import topic
 from outbox_spark.kafka.newest_reader import select_columns
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 
 
 @contextmanager
 def topic_in_memory(log: Log) -> Iterator[None]:
-    """Runs read `log`; three more offsets have arrived when the metrics ask for the lag."""
+    """Runs read `log`; three more offsets exist when the metrics query the lag."""
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
@@ -28,12 +28,12 @@ def topic_in_memory(log: Log) -> Iterator[None]:
         patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
         patch.setattr(topic, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
         patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
+            "outbox_spark.decoding.schema_cache.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )
         patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
+            "outbox_spark.decoding.schema_cache.SchemaRegistry.recent", lambda _, subject: schemas.recent(subject)
         )
         patch.setattr(
-            "outbox_spark.decoding.schema_registry.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
+            "outbox_spark.decoding.schema_cache.SchemaRegistry.by_id", lambda _, number: schemas.by_id(number)
         )
         yield

@@ -30,7 +30,7 @@ targets:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipeline file of its own, with an environment `testing`."""
+    """A separate pipeline file with an environment `testing`."""
     shutil.copytree(PROJECT / "schemas", tmp_path / "schemas")
     (tmp_path / "connectors/environments").mkdir(parents=True)
     shutil.copy(PROJECT / "connectors/library.yaml", tmp_path / "connectors")
@@ -41,7 +41,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa: ANN401 - any field
-    made = MaterializeJob(
+    created = MaterializeJob(
         aggregate="book",
         topic="library.book",
         table="book",
@@ -50,7 +50,7 @@ def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa
         target_name="lake",
         target=target or DeltaTarget("/lake"),
     )
-    return structs.replace(made, **changes)
+    return structs.replace(created, **changes)
 
 
 def written(tmp_path: Path, data: Any) -> Path:  # noqa: ANN401 - JSON

@@ -1,4 +1,4 @@
-"""Topics in memory: records as the Kafka source yields them. What they add up to says oracle.py."""
+"""Topics in memory: records as the Kafka source returns them. oracle.py computes the expected table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def framed(schema: Mapping[str, Any], schema_id: int, value: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class Record:
-    """One record; `state` is what its value means: a dict, None for a tombstone, or POISON."""
+    """One record; `state` is the meaning of its value: a dict, None for a tombstone, or POISON."""
 
     partition: int
     offset: int
@@ -85,7 +85,7 @@ class Log:
         return {number: self.ends.get(number, 0) for number in range(self.partitions)}
 
     def before(self, end: Mapping[int, int]) -> list[Record]:
-        """The records that a table has seen which was read up to `end`."""
+        """Return the records that a table read up to `end` has processed."""
         return [r for r in self.records if r.offset < end[r.partition]]
 
     def range_from(self, committed: Committed | None, end: Mapping[int, int] | None = None) -> ReadRange:
@@ -130,7 +130,7 @@ def _headers(record: Record) -> list[tuple[str, bytes]]:
 
 @dataclass
 class Schemas:
-    """A registry in memory: what SchemaRegistry answers, without the network."""
+    """A registry in memory: the interface of SchemaRegistry without the network."""
 
     by_number: dict[int, dict[str, Any]]
     newest: int
@@ -146,7 +146,7 @@ class Schemas:
         return json.dumps(self.by_number[version])
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """The newest alone, so that older ones are met unexpectedly."""
+        """Return only the newest, so that older ones are unexpected."""
         return {self.newest: self.latest(subject)}
 
     def by_id(self, schema_id: int) -> str | None:

@@ -1,4 +1,4 @@
-"""A Log as a live topic: it can change between two questions, as a topic in Kafka does."""
+"""A Log as a live topic: it can change between two calls, as a topic in Kafka does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.newest_reader import select_columns
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 from outbox_spark.kafka.topic import Topic
 
 
 @dataclass
 class LiveTopic:
-    """`log`, and what happens to it: `before_read` is called with each range before it is read."""
+    """`log` and its changes: `before_read` is called with each range before it is read."""
 
     spark: SparkSession
     log: Log
@@ -64,7 +64,7 @@ class LiveTopic:
         yield self.schemas
 
     def compact(self, *keys: str) -> None:
-        """Remove every record of these keys, tombstones too. As in Kafka the newest record of all stays."""
+        """Remove every record of these keys, tombstones too. As in Kafka, the topic's newest record is retained."""
         end = self.log.end()
         self.log.records = [record for record in self.log.records if (record.key or b"").decode() not in keys]
         assert self.log.end() == end

@@ -26,7 +26,7 @@ JOB = job_for(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))
 
 @dataclass
 class MemoryTable(NoEarlyStaging):
-    """Rows by key; tombstones and poison by key with their versions; what went to quarantine."""
+    """Rows by key; tombstones and poison by key with their versions; quarantined records."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -37,13 +37,13 @@ class MemoryTable(NoEarlyStaging):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Holds nothing."""
+        """Acquire no lock."""
 
     def committed(self) -> Committed | None:
         return self.progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
-        """Takes everything."""
+        """Accept everything."""
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
@@ -52,9 +52,9 @@ class MemoryTable(NoEarlyStaging):
     def write(self, batch: Batch) -> Written:
         rows = batch.rows.collect()
         assert len(rows) == batch.counts.rows
-        good = [row for row in rows if row["_reason"] is None]
-        assert len({row[KEY_COLUMN] for row in good}) == len(good)
-        for row in good:
+        valid = [row for row in rows if row["_reason"] is None]
+        assert len({row[KEY_COLUMN] for row in valid}) == len(valid)
+        for row in valid:
             key, version = row[KEY_COLUMN], version_of(row)
             stored = self.rows.get(key)
             if max(version_of(stored) if stored else (), self.deleted.get(key, ())) >= version:
@@ -67,7 +67,7 @@ class MemoryTable(NoEarlyStaging):
         bad = [row for row in rows if row["_reason"] is not None]
         self.quarantine += bad
         self.progress = batch.committed
-        return Written(len(good), 0, 0, len(bad))
+        return Written(len(valid), 0, 0, len(bad))
 
     def stale(self) -> set[str]:
         """Keys of rows that the quarantine holds something newer for."""

@@ -1,8 +1,8 @@
-"""What a table must show, worked out from the records of its topic. Pure Python; shares no code with the jobs.
+"""Expected table, computed from the records of its topic. Pure Python; shares no code with the jobs.
 
 The newest record of a key is the one with the greatest (source_sequence, partition epoch, offset); records without
-the header count as having an empty one. A row is the newest record that can be read, unless that is a tombstone. It
-is stale while a newer one was set apart. How long the ledger remembers a deletion is left out.
+the header have an empty sequence. A row is the newest readable record, unless that is a tombstone. It is stale while a
+newer record is quarantined. The retention of the ledger is not modeled.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Expected:
 
 
 def expected(reads: Iterable[Read]) -> Expected:
-    """The table that has read these records, whatever runs they came in."""
-    good: dict[str, Read] = {}
+    """Return the table that has read these records, for any division into runs."""
+    valid: dict[str, Read] = {}
     bad: dict[str, Version] = {}
     for read in reads:
         if read.record.key is None:
@@ -66,10 +66,10 @@ def expected(reads: Iterable[Read]) -> Expected:
         key = read.record.key.decode()
         if read.is_poison:
             bad[key] = max(bad.get(key, read.version), read.version)
-        elif key not in good or good[key].version < read.version:
-            good[key] = read
+        elif key not in valid or valid[key].version < read.version:
+            valid[key] = read
     table = Expected()
-    for key, newest in good.items():
+    for key, newest in valid.items():
         if newest.record.state is None:
             table.deleted[key] = newest.version
         else:
@@ -80,18 +80,18 @@ def expected(reads: Iterable[Read]) -> Expected:
 
 
 def states(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """By key: what the rows show. For topics that never grew."""
+    """Return the rows by key. For topics without added partitions."""
     return {key: row.state for key, row in expected(Read(record) for record in records).rows.items()}
 
 
 def quarantined(batch: Iterable[Read]) -> set[Place]:
-    """Where the records are that one batch sets apart: of each key what cannot be read and is newer than all that
-    can; of several copies of one event the last."""
+    """Return the locations of the records that one batch quarantines: of each key the unreadable ones newer than all
+    readable ones; of several copies of one event the last."""
     by_key: dict[bytes, list[Read]] = {}
-    found: set[Place] = set()
+    actual: set[Place] = set()
     for read in batch:
         if read.record.key is None:
-            found.add(read.place)
+            actual.add(read.place)
         else:
             by_key.setdefault(read.record.key, []).append(read)
     for reads in by_key.values():
@@ -100,5 +100,5 @@ def quarantined(batch: Iterable[Read]) -> set[Place]:
         for read in sorted(reads, key=lambda read: read.version):
             if read.is_poison and (last_good is None or read.version > last_good):
                 copies[read.record.sequence or read.place] = read
-        found |= {read.place for read in copies.values()}
-    return found
+        actual |= {read.place for read in copies.values()}
+    return actual

@@ -1,4 +1,4 @@
-"""Batches for the PostgreSQL target without Spark: staged by SQL, applied by the job's own statements."""
+"""Batches for the PostgreSQL target without Spark: staged by SQL, applied with the statements of the job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Change:
 
 @dataclass
 class Table:
-    """The table `thing` in a schema of its own."""
+    """The table `thing` in a separate schema."""
 
     connection: psycopg.Connection[TupleRow]
     schema: str
@@ -62,12 +62,12 @@ class Table:
         return Identifier(self.schema, "thing__staging_00000000")
 
     def staged(self) -> Staging:
-        """All rows of the staging table, as COPY would report them."""
+        """Return all rows of the staging table, as COPY would report them."""
         query = SQL("select xmin::text::bigint, count(*) from {} group by 1").format(self.staging)
         return Staging(self.staging, dict(self.connection.execute(query).fetchall()))
 
     def apply(self, changes: Iterable[Change]) -> Written:
-        """One transaction, as the job makes it."""
+        """Run one transaction as the job does."""
         self.stage(changes)
         return self.apply_staged_rows()
 
@@ -78,7 +78,7 @@ class Table:
             if first:
                 self.make()
             counts = count_staged(self.connection, self.staged())
-            written = apply_staged(self.connection, self.statements, self.staging, counts, TOPIC_ID, first=first)
+            written = apply_staged(self.connection, self.statements, self.staging, counts, TOPIC_ID, is_new_table=first)
             self.connection.execute(SQL("drop table {}").format(self.staging))
         self.made = True
         return written

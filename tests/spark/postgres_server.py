@@ -53,7 +53,7 @@ def running_postgres(folder: Path) -> Iterator[psycopg.conninfo.ConninfoDict]:
 
 
 def _unprivileged(folder: Path) -> str | None:
-    """The server refuses to run as root: then it runs as nobody, who must own the folder and reach it."""
+    """Run as user nobody when root, which PostgreSQL rejects; nobody must own and reach the folder."""
     if os.geteuid() != 0:
         return None
     for path in [folder, *folder.rglob("*")]:

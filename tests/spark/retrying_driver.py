@@ -1,6 +1,6 @@
-"""A driver whose tasks may be tried again, as on a cluster: one of them fails in the middle of its rows, once.
+"""Driver with retried tasks, as on a cluster: one of them fails once in the middle of its rows.
 
-Run with the target as JSON and the name of the table; prints what COPY reports.
+Run with the target as JSON and the name of the table; prints the report of COPY.
 """
 
 from __future__ import annotations

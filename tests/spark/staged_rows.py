@@ -1,4 +1,4 @@
-"""Rows as staging takes them, of a table without columns of its own."""
+"""Rows in staging form, of a table without payload columns."""
 
 from __future__ import annotations
 

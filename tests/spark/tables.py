@@ -34,14 +34,14 @@ from outbox_spark.sinks.iceberg.catalog import table_name
 
 @dataclass
 class Target:
-    """The table `thing`; `dsn` is set when it is in PostgreSQL."""
+    """The table `thing`; `dsn` is set for PostgreSQL."""
 
     spark: SparkSession
     job: MaterializeJob
     dsn: psycopg.conninfo.ConninfoDict | None = None
 
     def in_mode(self, mode: Mode) -> Target:
-        """The same table, materialized with another mode."""
+        """Return the same table, materialized in another mode."""
         return replace(self, job=structs.replace(self.job, options=structs.replace(self.job.options, mode=mode)))
 
     def open(self) -> TargetTable:

@@ -1,4 +1,4 @@
-"""The folder for spark-submit: what is in it, and that it is enough."""
+"""The folder for spark-submit: its content, and that it suffices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SOURCES = Path(outbox_spark.__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("dist")
-    build(made)
-    return made
+    created = tmp_path_factory.mktemp("dist")
+    build(created)
+    return created
 
 
 def names(folder: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""The worked example as models, and a tiny HTTP server that plays a script: what unit tests share."""
+"""Fixtures of unit tests: the worked example as models, and an HTTP server with scripted responses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def library() -> Pipeline:
 
 @pytest.fixture
 def environment() -> Environment:
-    """An environment with fixed values; nothing listens there."""
+    """An environment with fixed values; nothing listens at its addresses."""
     return Environment.model_validate(
         {
             "name": "fixed",
@@ -112,7 +112,7 @@ def lock(library: Pipeline) -> Lock:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
-    """Start servers that play scripts; they end with the test."""
+    """Start servers with scripted responses; they end with the test."""
     servers: list[ScriptedServer] = []
 
     def start(script: Script) -> ScriptedServer:
@@ -128,24 +128,24 @@ def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
 def deployed(
     library: Pipeline, environment: Environment, free_port: int, tmp_path: Path
 ) -> Iterator[Callable[..., Deployment]]:
-    """Make deployments whose sections are changed as the test says; nobody listens elsewhere."""
+    """Create deployments with changed sections; nothing listens at other addresses."""
     with ExitStack() as stack:
 
         def made(**sections: object) -> Deployment:
             kafka = Kafka(bootstrap_servers=f"127.0.0.1:{free_port}")
             update = {"kafka": kafka, "lock_folder": tmp_path, **sections}
-            found = environment.model_copy(update=update)
-            registry = stack.enter_context(closing(RegistryClient(found.registry)))
-            connect = stack.enter_context(closing(ConnectClient(found.connect)))
+            actual = environment.model_copy(update=update)
+            registry = stack.enter_context(closing(RegistryClient(actual.registry)))
+            connect = stack.enter_context(closing(ConnectClient(actual.connect)))
             templates = REPOSITORY / "connectors" / "templates"
-            return Deployment(library, found, templates, registry, connect)
+            return Deployment(library, actual, templates, registry, connect)
 
         yield made
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A port where nothing listens."""
+    """Return a port where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

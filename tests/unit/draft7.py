@@ -1,4 +1,4 @@
-"""As much of a JSON Schema validator as the editors' schemas use; a keyword that it does not know is an error."""
+"""JSON Schema validator for the keywords of the editors' schemas; an unknown keyword is an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def errors(schema: dict[str, Any], value: Any, root: dict[str, Any], where: str 
         elif keyword in ("anyOf", "oneOf", "allOf"):
             passed = sum(not list(errors(each, value, root)) for each in rule)
             if not {"anyOf": passed >= 1, "oneOf": passed == 1, "allOf": passed == len(rule)}[keyword]:
-                details = [found for each in rule for found in errors(each, value, root, where)]
+                details = [actual for each in rule for actual in errors(each, value, root, where)]
                 yield from details if len(rule) == 1 else [f"{where} {keyword}"]
         elif not _holds(keyword, rule, value):
             yield f"{where} {keyword}"

@@ -16,7 +16,7 @@ Offsets = list[dict[str, Any]]
 
 @dataclass
 class FakeConnect:
-    """Answers requests as a worker does. A connector whose config `fails` accepts gets a FAILED task.
+    """Responds to requests like a worker. A connector whose config `fails` accepts gets a FAILED task.
 
     `configs`, `states` and `offsets` are by connector name.
     """

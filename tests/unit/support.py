@@ -1,4 +1,4 @@
-"""A tiny HTTP server that plays a script: the one fake, at the edge where bytes leave the process."""
+"""HTTP server with scripted responses: the only fake, at the network boundary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ An answer of bytes goes out as it is (text/html), None as an empty body, anythin
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers every request with the next line of the script."""
+    """Responds to every request with the next entry of the script."""
 
     script: ClassVar[list[Callable[[Request, int], tuple[int, object]]]]
     seen: ClassVar[list[Request]]
@@ -51,11 +51,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - what the base class looks for
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class ScriptedServer:
-    """A real HTTP server on a free port that plays `script` and keeps the requests it saw."""
+    """Real HTTP server on a free port that returns `script` and records its requests."""
 
     def __init__(self, script: Script) -> None:
         self.seen: list[Request] = []
@@ -69,6 +69,6 @@ class ScriptedServer:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop responding."""
         self._server.shutdown()
         self._server.server_close()

@@ -16,9 +16,9 @@ def topics(found: list[Route]) -> dict[str, str]:
 
 
 def test_outbox_router() -> None:
-    found = target().routes
-    assert topics(found) == TOPICS
-    assert {route.aggregate: route.partitions for route in found} == {"author": "4", "book": "4", "outbox-canary": "1"}
+    actual = target().routes
+    assert topics(actual) == TOPICS
+    assert {route.aggregate: route.partitions for route in actual} == {"author": "4", "book": "4", "outbox-canary": "1"}
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ def test_outbox_router() -> None:
     [
         ({}, TOPICS),
         ({"route.topic.replacement": "all"}, dict.fromkeys(TOPICS, "all")),
-        # EventRouter's own default
+        # EventRouter's default
         ({"route.topic.replacement": ""}, {name: f"outbox.event.{name}" for name in TOPICS}),
         ({"route.topic.regex": "(?<x>.)(.*)", "route.topic.replacement": "$2-${x}"}, {"author": "uthor-a"}),
         # what does not match keeps its name
         ({"route.topic.regex": "b.*", "route.topic.replacement": "x"}, {"author": "author", "book": "x"}),
-        # Java knows it, Python does not: no answer is better than a wrong one
+        # Java parses it, Python does not: no result is better than a wrong one
         ({"route.topic.regex": "\\p{Alpha}+"}, {}),
         ({"route.topic.replacement": "$9"}, {}),
     ],
@@ -39,8 +39,8 @@ def test_outbox_router() -> None:
 def test_event_router(settings: dict[str, str], expected: dict[str, str]) -> None:
     own = {f"transforms.outbox.{key}": value for key, value in settings.items()}
     merged = {key: value for key, value in {**EVENT_ROUTER, **own}.items() if value}
-    found = topics(with_transforms(merged).routes)
-    assert {name: topic for name, topic in found.items() if name in expected or not expected} == expected
+    actual = topics(with_transforms(merged).routes)
+    assert {name: topic for name, topic in actual.items() if name in expected or not expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_returns_nothing_without_a_router() -> None:
 
 
 def test_route_by_field() -> None:
-    found = with_transforms(BY_FIELD).routes
-    assert topics(found) == TOPICS
-    assert {route.aggregate: (route.partitions, route.partition_field) for route in found} == {
+    actual = with_transforms(BY_FIELD).routes
+    assert topics(actual) == TOPICS
+    assert {route.aggregate: (route.partitions, route.partition_field) for route in actual} == {
         "author": ("4", None),
         "book": ("4", None),
         "outbox-canary": ("1", None),

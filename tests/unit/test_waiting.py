@@ -1,4 +1,4 @@
-"""wait_for: bounded, says what it waited for and what it last saw."""
+"""wait_for: bounded; its error names the condition and the last status."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def test_falsy_value_is_a_result(value: object) -> None:
 
 
 def test_polls_until_there_is_a_result() -> None:
-    looks = iter([Seen(None, "1 of 3"), Seen(None, "2 of 3"), Seen(3, "3 of 3")])
-    assert wait_for("three", lambda: next(looks), seconds=5, every=0.001) == 3
+    polls = iter([Seen(None, "1 of 3"), Seen(None, "2 of 3"), Seen(3, "3 of 3")])
+    assert wait_for("three", lambda: next(polls), seconds=5, every=0.001) == 3
 
 
 def test_timeout_reports_the_condition_and_last_status() -> None:
-    words = iter(f"look {number}" for number in range(1000))
+    message = iter(f"look {number}" for number in range(1000))
     with pytest.raises(WaitTimeoutError) as caught:
         wait_for(
             "the topic to appear",
-            lambda: Seen[int](None, next(words)),
+            lambda: Seen[int](None, next(message)),
             seconds=0.05,
             every=0.01,
             hint="create it",

@@ -1,9 +1,9 @@
-"""Records of the worked example's book, as the kit writes them: text key, source_sequence, Avro in Confluent framing.
+"""Records of the worked example's book as outbox-kit writes them: text key, source_sequence, Avro in Confluent framing.
 
     Books(keys=300_000, schema_id=1).produce(kafka, "bench.book", 3_000_000)
 
-Encoding each event would take longer than sending it, so a value is put together: the fields that name the book are
-written by hand, those after them are taken in turn from SHAPES that were encoded once.
+Encoding each event would take longer than sending it, so values are assembled: the fields that name the book are
+written by hand, the remaining fields are taken in turn from SHAPES, which were encoded once.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class Books:
 
     def markers(self, partitions: int) -> list[tuple[bytes, bytes, bytes]]:
         """One more book for each partition, to be sent last: when a sink shows them, it shows all before them."""
-        made = []
+        created = []
         for partition in range(partitions):
             self._written += 1
             key = marker_key(partition)
             sequence = b"0000_%016x-%016x" % (self._written // 7, self._written)
-            made.append((key, self._frame + b"\x48" + key + b"\x48" + key + self._rest[0], sequence))
-        return made
+            created.append((key, self._frame + b"\x48" + key + b"\x48" + key + self._rest[0], sequence))
+        return created
 
 
 def marker_key(partition: int) -> bytes:
@@ -120,7 +120,7 @@ def _rests() -> Iterator[bytes]:
 
 
 class Sender:
-    """Sends events to a topic; `with` waits until the broker has them, and raises where one was refused."""
+    """Send events to a topic; `with` waits until the broker has acknowledged them, and raises if one was rejected."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._producer = Producer({**client_settings(kafka), **PRODUCER})

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Memory of one backfill into PostgreSQL, in a process of its own with the launchers' settings.
+"""Memory of one backfill into PostgreSQL, in a separate process with the launchers' settings.
 
-peak(...) starts this file as a process; as a process it reads a job from stdin, runs it once, and prints what it took.
-OUTBOX_SPARK_MEMORY and SPARK_MASTER go through to it; JAVA_OPTIONS are more options of its JVM.
+peak(...) starts this file as a process; the process reads a job from stdin, runs it once, and prints its measurements.
+OUTBOX_SPARK_MEMORY and SPARK_MASTER are passed to it; JAVA_OPTIONS are additional options of its JVM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JAVA_OPTIONS = "JAVA_OPTIONS"
 
 @dataclass(frozen=True)
 class Peak:
-    """What one cold run took: seconds without the session's start, GB resident at most of the JVM, all of Python."""
+    """Measurements of one cold run: seconds without the session start, peak resident GB of the JVM and of Python."""
 
     records: int
     seconds: float
@@ -76,8 +76,8 @@ def main() -> int:
     by_name = {pid: _resident(pid) for pid in _family()}
     jvm = sum(size for pid, size in by_name.items() if _is_java(pid))
     spark.stop()
-    found = Peak(outcome.records, round(seconds, 2), round(jvm, 3), round(sum(by_name.values()) - jvm, 3))
-    print(json.dumps(asdict(found)))
+    actual = Peak(outcome.records, round(seconds, 2), round(jvm, 3), round(sum(by_name.values()) - jvm, 3))
+    print(json.dumps(asdict(actual)))
     return 0
 
 
@@ -87,9 +87,9 @@ def _family() -> Iterator[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             status = _status(int(folder.name))
-            found = re.search(r"^PPid:\s+(\d+)", status, re.MULTILINE)
-            if found:
-                parents[int(folder.name)] = int(found[1])
+            actual = re.search(r"^PPid:\s+(\d+)", status, re.MULTILINE)
+            if actual:
+                parents[int(folder.name)] = int(actual[1])
     for pid in parents:
         above = pid
         while above > 1 and above != os.getpid():
@@ -100,8 +100,8 @@ def _family() -> Iterator[int]:
 
 def _resident(pid: int) -> float:
     """The most that was resident, in GB. Peaks of processes can be at different times: their sum is an upper bound."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", _status(pid), re.MULTILINE)
-    return int(found[1]) * 1024 / 1e9 if found else 0.0
+    actual = re.search(r"^VmHWM:\s+(\d+) kB", _status(pid), re.MULTILINE)
+    return int(actual[1]) * 1024 / 1e9 if actual else 0.0
 
 
 def _is_java(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the benchmark of the materialization runs on: a stack, a topic, a warm Spark session, targets of every kind.
+"""Environment of the materialization benchmark: a stack, a topic, a warm Spark session, targets of every kind.
 
 with place(stage) as here:  →  here.job("postgres", "bench.book_1", "book_1")  →  runs.materialize(here.spark, job, ...)
 """
@@ -53,12 +53,12 @@ class Place:
         return list(targets(self.state, self.folder))
 
     def job(self, kind: str, topic: str, table: str) -> MaterializeJob:
-        """A job of a topic that topic() made."""
+        """Return a job of a topic that topic() created."""
         return job_for(self.state, targets(self.state, self.folder)[kind], topic, table)
 
     @contextmanager
     def topic(self, name: str, keys: int) -> Iterator[Stock]:
-        """A topic with a subject of its own, and the books that are sent to it."""
+        """Create a topic with its own subject, and its books."""
         registry = self.stage.deployment.registry
         declared = registry.latest(SUBJECT)
         assert declared is not None
@@ -80,16 +80,16 @@ class Place:
         return int(str(row[0]))
 
     def forget(self, kind: str, table: str) -> None:
-        """Remove a table and what stands beside it, so that those before it do not fill disk and caches."""
+        """Remove a table and its companion tables, so that earlier tables do not fill disk and caches."""
         if kind != POSTGRES:
             for path in self.folder.glob(f"**/{table}*"):
                 shutil.rmtree(path, ignore_errors=True)
             return
         with self.warehouse() as connection:
-            found = connection.execute(
+            actual = connection.execute(
                 "select tablename from pg_tables where schemaname = 'public' and starts_with(tablename, %s)", [table]
             ).fetchall()
-            for (name,) in found:
+            for (name,) in actual:
                 connection.execute(SQL("drop table {}").format(Identifier(str(name))))
             with suppress(psycopg.errors.UndefinedTable):  # no job has run yet
                 connection.execute("delete from outbox_offsets where table_name = %s", [table])
@@ -102,7 +102,7 @@ class Place:
         return int(jvm.java.lang.ProcessHandle.current().pid())
 
     def settle(self) -> None:
-        """What one sample leaves behind is not the next one's to pay for: garbage, and pages that are not on disk."""
+        """Collect garbage and flush pages, so that a sample does not affect the next one."""
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         jvm.java.lang.System.gc()
@@ -112,7 +112,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Stock:
-    """A topic and the books whose events it holds."""
+    """A topic and the books whose events it contains."""
 
     stage: Stage
     topic: str
@@ -124,7 +124,7 @@ class Stock:
             sender.send(self.books.first_events())
 
     def send(self, count: int) -> None:
-        """So many events of random books."""
+        """Send a number of events of random books."""
         with self._sender() as sender:
             sender.send(self.books.events(count))
 
@@ -154,7 +154,7 @@ def place(stage: Stage) -> Iterator[Place]:
 
 
 def targets(state: StackState, folder: Path) -> dict[str, Target]:
-    """One target of each kind that the jobs' model knows."""
+    """One target of each kind."""
     return {
         POSTGRES: PostgresTarget(
             host=state.postgres_host,
@@ -169,7 +169,7 @@ def targets(state: StackState, folder: Path) -> dict[str, Target]:
 
 
 def job_for(state: StackState, target: Target, topic: str, table: str) -> MaterializeJob:
-    """The job that a pipeline file with this topic and table would make."""
+    """Return the job that a pipeline file with this topic and table would produce."""
     return MaterializeJob(
         aggregate="book",
         topic=topic,

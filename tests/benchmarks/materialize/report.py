@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass
 class Results:
-    """Everything that was measured."""
+    """All measurements."""
 
     machine: dict[str, Any]
     events: int
@@ -116,14 +116,14 @@ def tables(results: Results) -> str:
 
 
 def _measure(results: Results, name: str) -> dict[str, float]:
-    found = results.samples[name]
-    seconds = [sample.seconds for sample in found]
+    actual = results.samples[name]
+    seconds = [sample.seconds for sample in actual]
     return {
         "median_s": round(statistics.median(seconds), 3),
         "min_s": round(min(seconds), 3),
         "max_s": round(max(seconds), 3),
         "events_per_s": round(results.rate(name)),
-        "processor_s": round(statistics.median(sample.processor for sample in found), 2),
+        "processor_s": round(statistics.median(sample.processor for sample in actual), 2),
     }
 
 
@@ -141,8 +141,8 @@ def _rate_table(results: Results) -> str:
 
 def _batch_table(results: Results) -> str:
     rows = [
-        [name, f"{statistics.median(found):.2f}", f"{min(found):.2f}", f"{max(found):.2f}"]
-        for name, found in results.batches.items()
+        [name, f"{statistics.median(actual):.2f}", f"{min(actual):.2f}", f"{max(actual):.2f}"]
+        for name, actual in results.batches.items()
     ]
     return markdown(("batch of 10,000 events", "median s", "min", "max"), rows)
 

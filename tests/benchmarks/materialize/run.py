@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How fast topics become tables: each sink against reading alone, Debezium's JDBC sink, and a job as first written.
+"""Throughput of materialization: each sink against reading alone, Debezium's JDBC sink, and a naive job.
 
-Starts an embedded stack of its own and one Spark session with the launchers' settings. See docs/performance.md, "The
-materialization", for what is measured and how. QUICK=1 is a rough look with few events; FULL=1 also measures memory and
-time from 1 to 10 million events. ROUNDS, EVENTS, SIZES (rows of the tables that batches go to) and ONLY (read, reduce,
-a kind of target, naive, jdbc-sink, memory, batches; separated by commas) can be set.
+Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
+materialization", for what is measured and how. QUICK=1 is a short run with few events; FULL=1 also measures memory and
+time from 1 to 10 million events. Settings: ROUNDS, EVENTS, SIZES (rows of the tables that batches go to), ONLY (read,
+reduce, a kind of target, naive, jdbc-sink, memory, batches; separated by commas).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Unit:
 
 
 def backfills(here: Place, stock: Stock, kinds: list[str], results: Results) -> None:
-    """All units in turn, each round beginning with another one; the first round warms up and is not counted."""
+    """Run all units in turn, each round starting with another one; the first round warms up and is not counted."""
     units = _chosen(kinds)
     for number in range(ROUNDS + 1):
         counted = results if number else Results(results.machine, EVENTS, 0)
@@ -140,7 +140,7 @@ def _jdbc_sink(here: Place, stock: Stock, table: str, results: Results) -> None:
 
 
 def _timed(here: Place, step: Callable[[], object]) -> Sample:
-    """Seconds by the clock, and of the processor in the JVM that is driver and executor at once."""
+    """Wall-clock seconds, and CPU seconds of the JVM that is driver and executor."""
     here.settle()
     pid = here.spark_pid
     started, used = time.perf_counter(), processor_seconds(pid)
@@ -158,7 +158,7 @@ def _send(stock: Stock, events: int) -> None:
 
 
 def _grow(here: Place, results: Results) -> None:
-    """Time and memory of a process of its own, from few events to many; the largest is the one that counts."""
+    """Measure time and memory in a separate process for increasing numbers of events; the largest decides."""
     for events in GROWTH:
         with here.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as stock:
             _send(stock, events)
@@ -167,10 +167,10 @@ def _grow(here: Place, results: Results) -> None:
 
 def _peak(here: Place, stock: Stock, events: int) -> Peak:
     table = f"memory_{events}"
-    found = peak(here.state, stock.topic, table)
-    say(f"a process of its own, {events} events: {found.seconds:.1f} s, {found.gb:.2f} GB")
+    actual = peak(here.state, stock.topic, table)
+    say(f"a process of its own, {events} events: {actual.seconds:.1f} s, {actual.gb:.2f} GB")
     here.forget(POSTGRES, table)
-    return found
+    return actual
 
 
 if __name__ == "__main__":

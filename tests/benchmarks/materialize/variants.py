@@ -1,6 +1,6 @@
-"""What is timed on the topic of the backfill: steps of the jobs, the jobs themselves, and a job as it is first written.
+"""Variants timed on the topic of the backfill: steps of the jobs, the jobs themselves, and a naive job.
 
-Each variant takes the whole topic. The jobs run through runs.materialize, so everything that a run does is in its time.
+Each variant reads the whole topic. The jobs run through runs.materialize, so everything that a run does is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.benchmarks.materialize.place import Place
 from outbox_spark.jobs.model import Committed, MaterializeJob, Outcome, ReadRange
 from outbox_spark.kafka.ordering import sequence_of
 from outbox_spark.kafka.range_reader import read_records
-from outbox_spark.kafka.ranges import TopicState, describe, resolve
+from outbox_spark.kafka.offset_ranges import TopicState, describe, resolve
 from outbox_spark.kafka.topic import topic_of
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.newest_per_key import newest_of
@@ -31,28 +31,28 @@ _FRAME_BYTES = 5
 
 
 def quiet(_: str) -> None:
-    """Progress of the jobs: the benchmark prints its own."""
+    """Discard the progress of the jobs: the benchmark prints its own."""
 
 
 def records(here: Place, job: MaterializeJob) -> DataFrame:
-    """The whole topic, as a run reads it."""
+    """Return the whole topic as a run reads it."""
     return read_records(here.spark, job.kafka, resolve(describe(job.kafka, job.topic), None))
 
 
 def read(here: Place, job: MaterializeJob) -> None:
-    """What every run must do at least: each record with its source_sequence, to nowhere."""
+    """Minimum of every run: read each record with its source_sequence and discard it."""
     columns = ["key", "value", "partition", "offset", "timestamp"]
     _nowhere(records(here, job).select(*columns, sequence_of(F.col("headers"))))
 
 
 def reduce(here: Place, job: MaterializeJob) -> None:
-    """The newest record of each key, to nowhere."""
+    """Read the newest record of each key and discard it."""
     topic = topic_of(here.spark, job)
     _nowhere(newest_of(job, topic, resolve(topic.describe(), None)))
 
 
 def materialize(here: Place, job: MaterializeJob) -> Outcome:
-    """From where the table is to the end of the topic; a table that is not there is made."""
+    """Read from the progress of the table to the end of the topic; create the table if it does not exist."""
     return materialize_table.materialize(here.spark, job, quiet)
 
 
@@ -70,7 +70,7 @@ def replay(here: Place, job: MaterializeJob) -> Outcome:
 
 @contextmanager
 def _from_the_beginning(epoch: int) -> Iterator[None]:
-    """Let runs read the whole topic again. A greater partition epoch makes the same records newer versions."""
+    """Make runs read the whole topic again. A greater partition epoch makes the same records newer versions."""
 
     def again(topic: TopicState, _: Committed | None) -> ReadRange:
         return replace(resolve(topic, None), partition_epoch=epoch)
@@ -80,9 +80,9 @@ def _from_the_beginning(epoch: int) -> Iterator[None]:
 
 
 def naive(here: Place, job: MaterializeJob) -> None:
-    """A job as it is first written: decode everything, row_number, JDBC into a staging table, upsert.
+    """Naive job: decode everything, row_number, JDBC into a staging table, upsert.
 
-    No setting of the reader, no order but the offset, no guard against what is older, no ledger, no progress.
+    No reader setting, no order but the offset, no guard against older records, no ledger, no progress.
     """
     schema = SCHEMA.read_text(encoding="utf-8")
     source = here.spark.read.format("kafka").option("subscribe", job.topic)

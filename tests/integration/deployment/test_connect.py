@@ -19,13 +19,13 @@ from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.waiting import Seen, wait_for
 
-# Connect's validation does not look for it; the task does when it starts.
+# Connect's validation does not check it; the task does at its start.
 BREAKS = {"converters": "broken", "broken.type": "no.such.Converter"}
 
 
 @pytest.fixture
 def outbox(outbox_here: Outbox) -> Outbox:
-    """Commands without a process of their own."""
+    """Run commands in this process."""
     return outbox_here
 
 
@@ -106,7 +106,7 @@ def test_first_config_that_fails_stops_the_connector(outbox: Outbox, make_pipeli
 def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
     outbox: Outbox, make_pipeline: Callable[..., Path]
 ) -> None:
-    """Without this the connector is made, says RUNNING, and works with a literal ${...}."""
+    """Without this check the connector is created, reports RUNNING, and uses a literal ${...}."""
     overrides = {"producer.override.client.rack": "${env:OUTBOX_NOT_SET}"}
     make_pipeline("literal", connector={"name": "literal", "template": "outbox-postgres", "overrides": overrides})
     done = outbox("apply", "--yes", pipeline="literal")
@@ -120,7 +120,7 @@ def test_rejects_a_placeholder_that_the_worker_cannot_resolve(
 
 @pytest.fixture
 def declare(project: Path) -> Callable[[str], None]:
-    """Write the environment `halting`, which is local with another declared state."""
+    """Write the environment `halting`: local with another declared state."""
     environments = project / "connectors" / "environments"
 
     def write(state: str) -> None:
@@ -138,7 +138,7 @@ def test_applies_the_declared_state(
     path = make_pipeline("halting")
 
     def applied(state: str) -> list[dict[str, str]]:
-        """Declare, look at the plan, apply it, and see that nothing is left to do."""
+        """Declare a state, check the plan, apply it, and check that nothing is left to do."""
         declare(state)
         planned = outbox("plan", "--output", "json", pipeline="halting", environment="halting")
         done = outbox("apply", "--yes", pipeline="halting", environment="halting")
@@ -157,7 +157,7 @@ def test_applies_the_declared_state(
     assert (resumed["object"], resumed["before"], resumed["after"]) == ("state halting", "PAUSED", "RUNNING")
     with open_deployment(path, "halting") as deployment:
         arrived(deployment, "halting.book", 4, event_id)
-        # Somebody stops it by hand: shown, and undone by the next apply.
+        # Stopped outside outbox-kit: shown, and reverted by the next apply.
         connect_lifecycle.stop(deployment.connect, "halting")
         (undone,) = applied("running")
         assert (undone["object"], undone["before"], undone["after"]) == ("state halting", "STOPPED", "RUNNING")
@@ -169,8 +169,8 @@ def test_applies_the_declared_state(
 
 def test_rejects_another_connector_on_the_same_slot(outbox: Outbox, deploy: Deploy) -> None:
     deployment = deploy("crowded")
-    stranger = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
-    deployment.connect.create_stopped("a stranger", stranger)
+    foreign = {**deployment.render(deployment.lock()), "topic.prefix": "elsewhere"}
+    deployment.connect.create_stopped("a stranger", foreign)
     try:
         refused = outbox("plan", pipeline="crowded")
     finally:
@@ -217,13 +217,13 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr
 
     def look() -> Seen[bool]:
-        """The workers hear of it through a topic."""
+        """The workers receive the change through a topic."""
         level = library.connect.loggers().get("io.outboxkit.smt")
         return Seen(True if level == "DEBUG" else None, f"level {level}")
 
     wait_for("the worker to take the level", look, seconds=30)
-    shown = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]
-    assert set(shown.values()) == {"DEBUG"}, "those below it have its level"
+    visible = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]
+    assert set(visible.values()) == {"DEBUG"}, "those below it have its level"
     assert library.connect.loggers()["root"] in outbox("log-level").stdout
     wrong = outbox("log-level", "io.outboxkit.smt", "LOUD")
     assert wrong.code == 2, wrong.words

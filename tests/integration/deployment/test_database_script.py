@@ -1,4 +1,4 @@
-"""The SQL for a DBA, run as it is printed: nothing is left for `apply`, and each role can do its work and no more."""
+"""The SQL for a DBA, run as printed: `apply` has nothing left to do, and each role has exactly its privileges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSERT = (
 
 
 def paragraphs(text: str) -> Iterator[tuple[str, str]]:
-    """(database, statement): what psql would run, and where."""
+    """(database, statement): the statements and databases of psql."""
     database = "library"
     for part in re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
         match = re.fullmatch(r"\\connect -reuse-previous=on '.* dbname=(\w+)'", part.strip())
@@ -43,7 +43,7 @@ def paragraphs(text: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def environment(project: Path) -> str:
-    """An environment of its own roles, on the run's stack."""
+    """Create an environment with its own roles, on the run's stack."""
     folder = project / "connectors" / "environments"
     data = yaml.safe_load((folder / "local.yaml").read_text(encoding="utf-8"))
     data["name"] = NAME
@@ -89,7 +89,7 @@ def as_role(script: str, state: StackState) -> Callable[..., Any]:
 
 
 def test_apply_has_no_database_changes_after_the_script(outbox: Outbox, as_role: object, environment: str) -> None:
-    """The plan is made as the owner: it needs no more rights than the script gave."""
+    """The plan runs as the owner: it needs only the privileges of the script."""
     del as_role
     done = outbox("plan", "--output", "json", pipeline=NAME, environment=environment)
     assert done.code == 3, done.words
@@ -170,14 +170,14 @@ def test_creates_a_failover_slot_where_supported(as_role: Callable[..., Any]) ->
 
 
 def test_verifier_can_read_what_the_checks_need(as_role: object, project: Path) -> None:
-    """The login of source.verifier is enough for what the kit asks of the database."""
+    """The login of source.verifier has all privileges that outbox-kit needs for reading the database."""
     del as_role
     path = project / "connectors" / f"{NAME}.yaml"
-    pipeline, found = load_pipeline(path, NAME), load_environment(NAME, path)
-    with client.connected(found.source, found.source.verifier) as connection:
-        asked = connection.execute("select current_user as name").fetchone()
-        assert asked == {"name": ROLES["verifier"]}
-        actual = read_actual(connection, pipeline, found)
+    pipeline, result = load_pipeline(path, NAME), load_environment(NAME, path)
+    with client.connected(result.source, result.source.verifier) as connection:
+        requests = connection.execute("select current_user as name").fetchone()
+        assert requests == {"name": ROLES["verifier"]}
+        actual = read_actual(connection, pipeline, result)
     assert actual.slot is not None
     assert actual.publication is not None
     assert actual.role is not None

@@ -45,7 +45,7 @@ def test_plan_shows_pending_changes_with_exit_code_3(outbox: Outbox, make_pipeli
     done = outbox("plan", "--output", "json", pipeline="planned")
     assert done.code == 3, done.words
     objects = [change["object"] for change in json.loads(done.stdout)["changes"]]
-    # The order is the promise: a publication made after the slot loses rows.
+    # The order matters: a publication created after the slot loses rows.
     assert objects[:4] == [
         "table public.planned_event",
         "grant to outbox_connector",

@@ -1,4 +1,4 @@
-"""`outbox destroy` against the real systems: what goes, what stays, what is refused."""
+"""`outbox destroy` against the real systems: deletions, retained objects, rejections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kit.deployment import Deployment, apply
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import drop_publication, drop_slot
-from outbox_kit.postgres.slot_changes import Delivered, count_between, count_undelivered
+from outbox_kit.postgres.undelivered_events import Delivered, count_between, count_undelivered
 from outbox_kit.progress import silent
 from outbox_kit.waiting import Seen, wait_for
 
@@ -55,9 +55,9 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
 def test_destroy_keeps_data_and_a_new_pipeline_can_follow(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
     deployment = deploy("torn")
     assert write(deployment, source_dsn, "torn").startswith("0001_")
-    asked = outbox("destroy", pipeline="torn")
-    assert asked.code == 1, asked.words
-    assert "--yes is required" in asked.stderr
+    requests = outbox("destroy", pipeline="torn")
+    assert requests.code == 1, requests.words
+    assert "--yes is required" in requests.stderr
     assert database_objects(source_dsn, "torn") == {"rows": 1, "publication": 1, "slot": 1}
 
     done = outbox("destroy", "--yes", "--output", "json", pipeline="torn")
@@ -112,7 +112,7 @@ def test_deletes_nothing_without_a_lock_file(outbox: Outbox, deploy: Deploy, sou
 
 
 def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn: str) -> None:
-    """A long transaction's rows stand before rows that were delivered long ago, and are delivered after them."""
+    """Rows of a long transaction come before rows delivered long ago, and are delivered after them."""
     deployment = deploy("lasting", applied=False)
     database, slot = deployment.environment.source, {"slot": "lasting_s", "publication": "lasting_p"}
     source = deployment.pipeline.source.model_copy(update=slot)
@@ -143,7 +143,7 @@ def test_counts_rows_as_delivered_by_commit_position(deploy: Deploy, source_dsn:
 
 
 def test_counts_logical_messages_like_rows(deploy: Deploy) -> None:
-    """Those of a transaction under the pipeline's own prefix, which is all that its router takes."""
+    """Count messages of a transaction under the pipeline's prefix, the only ones that its router processes."""
     database = deploy("spoken", applied=False).environment.source
     source = Source(publication="spoken_p", slot="spoken_s", message_prefix="outbox")
     with postgres_client.connected(database) as connection:

@@ -1,4 +1,4 @@
-"""plan and apply of changes to what runs: dangers, saved plans, two at once, another cluster, shared types."""
+"""plan and apply of changes to a running pipeline: dangers, saved plans, concurrency, another cluster, shared types."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_saved_plan_is_applied_once_or_rejected(
     assert [change["object"] for change in json.loads(done.stdout)["changes"]] == objects(plan)
     again = outbox("apply", "--yes", "--plan", str(file), pipeline="saved")
     refused(again, "since the plan was made: update schema saved.book-value is no longer pending")
-    # No registry makes a version the newest again.
+    # A registry cannot return to an earlier version.
     edit("saved", lambda data: data["aggregates"]["book"].update(schema="schemas/book.avsc"))
     refused(outbox("plan", pipeline="saved"), "version 2 of saved.book-value stays the latest")
 
@@ -206,7 +206,7 @@ def test_next_command_does_not_wait_for_an_ended_session(steady: Deployment, mon
 
 @pytest.fixture
 def elsewhere(project: Path) -> Callable[..., str]:
-    """An environment file with another Kafka cluster id, or another Connect."""
+    """Write an environment file with another Kafka cluster id, or another Connect."""
 
     def make(name: str, **sections: dict[str, object]) -> str:
         folder = project / "connectors" / "environments"
@@ -258,12 +258,12 @@ def test_database_only_plan_queries_no_other_system(
     done = outbox("apply", "--yes", "--only", "postgres", pipeline="alone", environment=environment)
     assert done.code == 0, done.words
     with psycopg.connect(source_dsn) as connection:
-        found = connection.execute("select 1 from pg_replication_slots where slot_name = 'alone_s'").fetchone()
-    assert found == (1,)
+        actual = connection.execute("select 1 from pg_replication_slots where slot_name = 'alone_s'").fetchone()
+    assert actual == (1,)
 
 
 def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_pipeline: Callable[..., Path]) -> None:
-    """docs/plan.md shows what programs may rely on."""
+    """docs/plan.md documents the stable fields."""
     make_pipeline("documented")
     plan = planned(outbox, "documented")
     text = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
@@ -279,7 +279,7 @@ def test_documented_json_has_the_structure_of_real_output(outbox: Outbox, make_p
 def test_rejects_a_plan_when_files_changed(
     outbox: Outbox, steady: Deployment, edit: Edit, project: Path, tmp_path: Path
 ) -> None:
-    """The table would look the same: one version after the other. What it registers is another thing."""
+    """The table would be equal (one version after the other), but what is registered differs."""
     schema = json.loads((project / "schemas" / "book.avsc").read_text())
     field = {"name": "isbn", "type": "string", "default": ""}
     schema["fields"].append(field)

@@ -1,4 +1,4 @@
-"""docs/operations.md, "when something is wrong", as it stands there."""
+"""Commands of docs/operations.md, "when something is wrong"."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rejects_a_lost_slot_until_recovered(outbox: Outbox, deploy: Deploy, sou
 
 
 def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
-    """After a restore Debezium would start in the future, and PostgreSQL skip every row up to there in silence."""
+    """After a restore Debezium would start ahead of the server, and PostgreSQL would silently skip rows."""
     deployment = deploy("rewound")
     key = str(uuid4())
     arrived(deployment, "rewound.book", 4, send(source_dsn, "book", key, book(key), table="public.rewound_event"))
@@ -70,7 +70,7 @@ def test_rejects_a_connector_ahead_of_the_server(outbox: Outbox, deploy: Deploy,
 
 
 def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, source_dsn: str) -> None:
-    """A second apply has nothing to change, and must not say that all is well."""
+    """A second apply has nothing to change, and must not report success."""
     deployment = deploy("failing")
     name = deployment.pipeline.connector.name
     with psycopg.connect(source_dsn, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""Nothing prints a secret: one is planted in every place, and every output, file and log is searched for them."""
+"""No output contains a secret: one is planted in every place, and every output, file and log is searched for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.stack import StackState
 
 TABLE = "public.secretive_event"
-# Planted beside the passwords of the stack itself. Kafka without SASL, registry and Connect without a login
+# In addition to the passwords of the stack. Kafka without SASL, registry and Connect without a login
 # ignore what they are sent: what matters is that it is loaded, sent, and never shown.
 PLANTED = {
     "KAFKA_PASSWORD": "planted-kafka-password",
@@ -32,21 +32,21 @@ PAYLOAD = "planted-payload"
 
 @dataclass(frozen=True)
 class Planted:
-    """A deployed pipeline with secrets in every place that takes one."""
+    """A deployed pipeline with a secret in every supported place."""
 
     project: Path
     environ: dict[str, str]
     secrets: tuple[str, ...]
 
     def run(self, *arguments: str, **variables: str) -> str:
-        """Everything that a command prints, whatever becomes of it."""
+        """Return everything that a command prints, whatever its result."""
         command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
         command += ["-p", str(self.project / "connectors" / "secretive.yaml"), "-e", "secretive", *arguments]
         done = run(command, self.project, **{**self.environ, **variables})
         return done.stdout + done.stderr
 
     def shown(self, text: str) -> list[str]:
-        """Names of the secrets in a text, never the secrets themselves."""
+        """Return the names of the secrets in a text, never the secrets."""
         return [f"secret {number}" for number, secret in enumerate(self.secrets) if secret in text]
 
 
@@ -63,15 +63,15 @@ def planted(project: Path, state: StackState, make_pipeline: Callable[..., Path]
     (project / "connectors" / "environments" / "secretive.yaml").write_text(yaml.safe_dump(environment))
     environ = {**PLANTED, "ADMIN_PASSWORD": state.admin_password}
     secrets = (*PLANTED.values(), state.admin_password, state.connector_password, PAYLOAD)
-    found = Planted(project, environ, secrets)
-    printed = found.run("apply", "--yes")
+    actual = Planted(project, environ, secrets)
+    printed = actual.run("apply", "--yes")
     assert "changes made" in printed, printed
     bad_row(state)
-    return found
+    return actual
 
 
 def bad_row(state: StackState) -> None:
-    """A row whose payload fits no schema: it becomes a dead letter."""
+    """Write a row whose payload matches no schema: it becomes a dead letter."""
     with psycopg.connect(state.postgres, autocommit=True) as connection:
         connection.execute(
             f"insert into {TABLE} (aggregate_type, aggregate_id, event_type, payload) values ('book', %s, 'x', %s)",
@@ -82,15 +82,15 @@ def bad_row(state: StackState) -> None:
 def commands() -> set[str]:
     """Every command that the command line has, by its full name."""
     tree = typer.main.get_command(app)
-    found = set()
+    actual = set()
     for name, command in tree.commands.items():  # type: ignore[attr-defined]
-        found |= {f"{name} {inner}" for inner in getattr(command, "commands", {})} or {name}
-    return found
+        actual |= {f"{name} {inner}" for inner in getattr(command, "commands", {})} or {name}
+    return actual
 
 
 # Commands, each with what it needs; those that start or stop a stack print the stack's own addresses, whose
 # passwords `stack status` is there to hand out.
-# In this order: what takes the pipeline down comes last.
+# Order: commands that stop the pipeline come last.
 ARGUMENTS: dict[str, list[list[str]]] = {
     "render": [[], ["--format", "sql"]],
     "lint": [[], ["--connect"], ["--output", "json"]],
@@ -117,7 +117,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "stuck": [["--older-than", "0"]],
     "destroy": [["--yes", "--drop-slot", "--delete-topics", "--delete-schemas"]],
 }
-# `dead-letter show` prints a payload: that is what it is for.
+# `dead-letter show` prints a payload on purpose.
 SHOWS_PAYLOAD = {"dead-letter show"}
 OWN_STACK = {"demo", "stack up", "stack down", "stack status", "stack logs"}
 
@@ -143,7 +143,7 @@ def test_command_output_contains_no_secret(planted: Planted, command: str, tmp_p
 
 
 def test_error_output_contains_no_secret(planted: Planted) -> None:
-    """Refused logins, a variable that is not set, a value of the wrong kind, a system that is not there."""
+    """Rejected logins, an unset variable, a value of the wrong type, a missing system."""
     wrong = "planted-wrong-password"
     nobody = ["--set", "environment.connect.url=http://127.0.0.1:1", "--set", "environment.connect.workers=[]"]
     worlds: list[tuple[list[str], dict[str, str]]] = [
@@ -163,7 +163,7 @@ def test_error_output_contains_no_secret(planted: Planted) -> None:
 
 
 def test_service_logs_contain_no_secret(planted: Planted) -> None:
-    """After everything above: what the worker, the broker and the registry wrote down."""
+    """Logs of worker, broker and registry after all commands above."""
     logs = list(planted.project.glob("build/stack/logs/*.log*"))
     assert logs
     for path in logs:

@@ -1,7 +1,7 @@
-"""Real compaction: whatever the broker's cleaner has taken away, the tables are those of the whole history.
+"""Log compaction by the broker: the tables equal those of the whole history.
 
-The topic has what outbox-kit's topics have and more: transactions that were aborted, a connector that sent a stretch
-again, segments that close at once, and a cleaner that hardly pauses. In one case tombstones go at once, too.
+The topic has the settings of outbox-kit's topics, and also aborted transactions, records sent again by a connector,
+segments that close immediately, and a cleaner with short pauses. One case also removes tombstones immediately.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from outbox_kit.stack import StackState
 from outbox_kit.stack.services.kafka import NODE_ID
 from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget, Registry
-from outbox_spark.kafka.ranges import describe
+from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.materialize_table import materialize
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -61,9 +61,9 @@ class Topic:
     def events(self, keys: Sequence[str], kinds: Sequence[str] = "uuuud") -> list[tuple[str, int, bool]]:
         """New changes and deletions: key, commit, whether the key is there."""
         rng = random.Random(self.commit)  # noqa: S311
-        found = [(key, self.commit + n, rng.choice(kinds) == "u") for n, key in enumerate(keys, start=1)]
-        self.commit += len(found)
-        return found
+        actual = [(key, self.commit + n, rng.choice(kinds) == "u") for n, key in enumerate(keys, start=1)]
+        self.commit += len(actual)
+        return actual
 
     def send(self, events: Sequence[tuple[str, int, bool]], *, abort: bool = False) -> None:
         """One transaction."""
@@ -149,7 +149,7 @@ def make_topic(admin: AdminClient, state: StackState, name: str, delete_retentio
             "transactional.id": name,
             "partitioner": "murmur2_random",
             "linger.ms": 0,
-            "log_level": 0,  # it outlives the broker, and would tell
+            "log_level": 0,  # it outlives the broker, and would report errors
         }
     )
     producer.init_transactions(REQUEST_SECONDS)
@@ -182,10 +182,10 @@ def run(spark: SparkSession, topic: Topic, table: str) -> Outcome:
 
 def rows(state: StackState, table: str) -> dict[str, tuple[dict[str, int], oracle.Version]]:
     with psycopg.connect(state.target, row_factory=dict_row) as connection:
-        found = connection.execute(f"select * from {table}").fetchall()  # type: ignore[arg-type]
+        actual = connection.execute(f"select * from {table}").fetchall()  # type: ignore[arg-type]
     return {
         row["aggregate_id"]: ({"n": row["n"]}, (row["_sequence"], row["_partition_epoch"], row["_offset"]))
-        for row in found
+        for row in actual
     }
 
 
@@ -199,7 +199,7 @@ def first_half(topic: Topic) -> list[list[tuple[str, int, bool]]]:
 
 
 def second_half(topic: Topic, sent: list[list[tuple[str, int, bool]]]) -> None:
-    """A connector that begins again, then goes on."""
+    """A connector that starts at an earlier offset and continues."""
     rng = random.Random(2)  # noqa: S311
     topic.send(sent[-1])
     topic.send([(key, 10**9, False) for key in KEYS], abort=True)
@@ -218,7 +218,7 @@ def superseded(topic: Topic) -> tuple[set[oracle.Place], set[oracle.Place]]:
 
 
 def check(topic: Topic, *tables: str) -> None:
-    """Each table is what the oracle makes of everything that was ever committed."""
+    """Each table equals the oracle's result for everything that was ever committed."""
     assert describe({"bootstrap.servers": topic.state.kafka}, topic.name).earliest == {0: 0, 1: 0}
     expected = oracle.expected(oracle.Read(record) for record in topic.records)
     wanted = {key: (row.state, row.version) for key, row in expected.rows.items()}

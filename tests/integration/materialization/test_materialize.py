@@ -53,7 +53,7 @@ def materialize(project: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return {each["target"]: each for each in json.loads(done.stdout)["materializations"]}
+    return {item["target"]: item for item in json.loads(done.stdout)["materializations"]}
 
 
 def warehouse(state: StackState) -> dict[str, str]:
@@ -70,7 +70,7 @@ def lake(project: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def runs(project: Path, state: StackState, deploy_once: Deploy) -> list[dict[str, Any]]:
-    """Outcomes of three runs: three books, nothing new, one changed and one removed."""
+    """Outcomes of three runs: three books, nothing new, one changed and one deleted."""
     deployment: Deployment = deploy_once("shelf", materializations=MATERIALIZATIONS)
     for key in (CHANGED, REMOVED):
         send(state, key, book(key))
@@ -101,7 +101,7 @@ def test_tables_equal_the_committed_rows(runs: list[dict[str, Any]], project: Pa
 def test_dry_run_reports_what_the_next_run_reads(
     runs: list[dict[str, Any]], library: Deployment, project: Path, state: StackState
 ) -> None:
-    """From the real broker and the real target, without Spark: 0 when a run would find nothing, else 3."""
+    """Query the real broker and target without Spark: 0 when a run would read nothing, else 3."""
     del runs
     command = [sys.executable, "-m", "outbox_spark", "-p", "connectors/shelf.yaml", "--dry-run"]
 

@@ -20,7 +20,7 @@ from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import Format, ReadRange
 from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
 from outbox_spark.kafka.range_reader import read_records
-from outbox_spark.kafka.ranges import describe, resolve
+from outbox_spark.kafka.offset_ranges import describe, resolve
 from outbox_spark.runs.newest_per_key import newest_per_key
 from outbox_spark.session.error_redaction import redacted
 
@@ -44,7 +44,7 @@ class Topic:
         wait_for(f"leaders of {self.name}", self._look, seconds=30)
 
     def _look(self) -> Seen[bool]:
-        """A topic that was just made is there before its partitions have a leader."""
+        """Wait for partition leaders: a new topic is visible before its partitions have one."""
         try:
             describe(self.kafka, self.name)
         except UnreachableError as error:
@@ -64,9 +64,9 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, state: StackState) -> Iterator[Topic]:
-    made = Topic(spark, state)
-    yield made
-    made.admin.delete_topics([made.name])[made.name].result(30)
+    created = Topic(spark, state)
+    yield created
+    created.admin.delete_topics([created.name])[created.name].result(30)
 
 
 def sequence(number: int) -> Headers:
@@ -74,9 +74,9 @@ def sequence(number: int) -> Headers:
 
 
 def by_key(rows: list[Row]) -> dict[bytes, dict[str, Any]]:
-    found = {bytes(row["key"]): row.asDict() for row in rows}
-    assert len(found) == len(rows)
-    return found
+    actual = {bytes(row["key"]): row.asDict() for row in rows}
+    assert len(actual) == len(rows)
+    return actual
 
 
 def test_keeps_the_newest_record_per_key_and_counts_all(topic: Topic) -> None:
@@ -88,10 +88,10 @@ def test_keeps_the_newest_record_per_key_and_counts_all(topic: Topic) -> None:
         (b"b", b"z", [("source_sequence", b"malformed")]),
     ]:
         topic.send(key, value, headers)
-    found = by_key(topic.newest())
-    assert list(found[b"a"]) == COLUMNS
+    actual = by_key(topic.newest())
+    assert list(actual[b"a"]) == COLUMNS
     assert [
-        (found[key]["value"], found[key]["offset"], found[key]["_records"], found[key]["_kinds"])
+        (actual[key]["value"], actual[key]["offset"], actual[key]["_records"], actual[key]["_kinds"])
         for key in (b"a", b"b")
     ] == [(b"newest", 2, 3, 0b010), (b"z", 4, 2, 0b101)]
 
@@ -106,9 +106,9 @@ def test_keeps_the_last_copy_of_equal_versions(topic: Topic) -> None:
 def test_keeps_headers_that_name_a_schema(topic: Topic) -> None:
     topic.send(b"a", b"v", [("__value_schema_id", b"old"), ("__key_schema_id", b"k"), ("__value_schema_id", b"new")])
     topic.send(b"b", b"v", [("__value_schema_id", None)])
-    found = by_key(topic.newest())
-    assert (found[b"a"]["id_header"], found[b"a"]["key_id_header"]) == (b"new", b"k")
-    assert (found[b"b"]["id_header"], found[b"b"]["key_id_header"]) == (None, None)
+    actual = by_key(topic.newest())
+    assert (actual[b"a"]["id_header"], actual[b"a"]["key_id_header"]) == (b"new", b"k")
+    assert (actual[b"b"]["id_header"], actual[b"b"]["key_id_header"]) == (None, None)
 
 
 def test_keeps_all_records_without_a_key(topic: Topic) -> None:
@@ -120,9 +120,9 @@ def test_keeps_all_records_without_a_key(topic: Topic) -> None:
 def test_flushes_a_full_hash_table_without_data_loss(topic: Topic) -> None:
     for number in range(1_000):
         topic.send(b"key-%d" % (number // 5 % 10), bytes(100), sequence(number))
-    found = topic.newest(limit=2_000)
-    assert 10 < len(found) < 1_000
-    assert sum(row["_records"] for row in found) == 1_000
+    actual = topic.newest(limit=2_000)
+    assert 10 < len(actual) < 1_000
+    assert sum(row["_records"] for row in actual) == 1_000
 
 
 def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:
@@ -135,7 +135,7 @@ def test_passes_records_through_when_none_is_superseded(topic: Topic) -> None:
 @pytest.mark.parametrize("limit", [2_000, UNLIMITED])
 @pytest.mark.parametrize("headers", [True, False])
 def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: bool) -> None:
-    """Random logs: replays, tombstones, no keys, keys in more than one partition, other headers around."""
+    """Random logs: replays, tombstones, no keys, keys in several partitions, additional headers."""
     random_ = random.Random(limit)  # noqa: S311 - the same every time
     for number in range(600):
         commit = max(0, number - random_.choice([0, 0, 0, 40]))
@@ -156,8 +156,8 @@ def test_reads_exactly_the_requested_offsets(topic: Topic) -> None:
         topic.send(b"key-%d" % number, b"v", [], partition=number % PARTITIONS)
     whole = topic.range()
     part = ReadRange(whole.topic, whole.topic_id, 0, {0: 2, 1: 0, 2: 10}, {0: 5, 1: 1, 2: 10})
-    found = read_newest(topic.spark, topic.kafka, part).collect()
-    assert sorted((row["partition"], row["offset"]) for row in found) == [(0, 2), (0, 3), (0, 4), (1, 0)]
+    actual = read_newest(topic.spark, topic.kafka, part).collect()
+    assert sorted((row["partition"], row["offset"]) for row in actual) == [(0, 2), (0, 3), (0, 4), (1, 0)]
 
 
 def test_rejects_a_range_below_the_log_start(topic: Topic) -> None:
@@ -196,7 +196,7 @@ def test_setting_selects_the_reader(topic: Topic) -> None:
 
 
 def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
-    """It waits for records that never come; what ends it is the job that is cancelled."""
+    """The task waits for records that never arrive; canceling the job ends it."""
     topic.send(b"a", b"v", sequence(1))
     read = topic.range()
     beyond = replace(read, end={partition: offset + 1 for partition, offset in read.end.items()})
@@ -224,13 +224,13 @@ def _running(state: StatusTracker, group: str) -> Seen[int]:
     for job in state.getJobIdsForGroup(group):
         for stage in (info.stageIds for info in [state.getJobInfo(job)] if info):
             for number in stage:
-                found = state.getStageInfo(number)
-                if found and found.numActiveTasks:
+                actual = state.getStageInfo(number)
+                if actual and actual.numActiveTasks:
                     return Seen(number, "at work")
     return Seen(None, "no task yet")
 
 
 def _ended(state: StatusTracker, stage: int) -> Seen[bool]:
-    found = state.getStageInfo(stage)
-    active = found.numActiveTasks if found else 0
+    actual = state.getStageInfo(stage)
+    active = actual.numActiveTasks if actual else 0
     return Seen(None, f"{active} tasks at work") if active else Seen(True, "none")

@@ -1,5 +1,4 @@
-"""What happens to the topic of a table on a real broker: a tombstone is compacted away before it was read, the topic
-is made again, the topic grows."""
+"""Changes of a table's topic on a real broker: compacted unread tombstones, a recreated topic, added partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import Result
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, Registry
-from outbox_spark.kafka.ranges import describe, offsets_at
+from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.retention import now
 
@@ -52,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.fixture
 def admin(state: StackState) -> Iterator[AdminClient]:
-    """With a cleaner that looks often; as it was afterwards."""
+    """Clean the topic with short pauses; restore its settings afterwards."""
     client = AdminClient({"bootstrap.servers": state.kafka})
     broker = str(client.describe_cluster().result().nodes[0].id)
 
@@ -119,24 +118,24 @@ def keys(state: StackState) -> list[str]:
         partition = TopicPartition(TOPIC, 0, 0)
         end = consumer.get_watermark_offsets(partition, timeout=30)[1]
         consumer.assign([partition])
-        found: list[str] = []
+        actual: list[str] = []
         while (message := consumer.poll(10)) is not None:
             assert message.error() is None
-            found.append((message.key() or b"").decode())
+            actual.append((message.key() or b"").decode())
             if message.offset() == end - 1:
                 break
-        return found
+        return actual
     finally:
         consumer.close()
 
 
 def compacted_away(state: StackState, sender: Sender, key: str) -> None:
-    """Only closed segments are cleaned, and a tombstone goes a round later: keep writing."""
+    """Only closed segments are cleaned, and a tombstone is removed one round later: keep writing."""
 
     def look() -> Seen[bool]:
         sender.send("filler", 0)
-        found = keys(state)
-        return Seen(None if key in found else True, f"{len(found)} records, {found.count(key)} of {key}")
+        actual = keys(state)
+        return Seen(None if key in actual else True, f"{len(actual)} records, {actual.count(key)} of {key}")
 
     wait_for(f"compaction of {key}", look, seconds=60)
 
@@ -163,11 +162,11 @@ def test_detects_and_repairs_a_missed_tombstone(
     entry = ConfigEntry("delete.retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
-    found = reconcile(spark, job, print)
-    assert (found.result, {k: v for k, v in found.counts.items() if v}) == (Result.DIFFERENT, {"zombie": 1})
-    assert list(found.examples["zombie"]) == ["removed"]  # type: ignore[index]
-    mended = reconcile(spark, job, print, repair=True)
-    assert (mended.result, mended.repaired) == (Result.MENDED, 1)
+    actual = reconcile(spark, job, print)
+    assert (actual.result, {k: v for k, v in actual.counts.items() if v}) == (Result.DIFFERENT, {"zombie": 1})
+    assert list(actual.examples["zombie"]) == ["removed"]  # type: ignore[index]
+    repaired = reconcile(spark, job, print, repair=True)
+    assert (repaired.result, repaired.repaired) == (Result.MENDED, 1)
     assert set(rows(state)) == {"kept", "changed"}
     materialize(spark, job, print)
     assert rows(state) == {"kept": 0, "changed": 2, "filler": 0}
@@ -175,7 +174,7 @@ def test_detects_and_repairs_a_missed_tombstone(
 
 
 def make(admin: AdminClient, topic: str) -> Seen[bool]:
-    """A topic of a name that was just deleted can be made a moment later."""
+    """Create a topic again; Kafka deletes asynchronously, so retry for a moment."""
     try:
         admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
     except KafkaException as error:
@@ -185,7 +184,7 @@ def make(admin: AdminClient, topic: str) -> Seen[bool]:
 
 @pytest.fixture
 def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest) -> Iterator[MaterializeJob]:
-    """A topic of the test's own, and the job that makes a table of it."""
+    """A topic for this test, and a job that materializes it."""
     name = request.function.__name__.removeprefix("test_")
     topic = f"plain.{name}"
     client = AdminClient({"bootstrap.servers": state.kafka})
@@ -195,7 +194,7 @@ def plain(state: StackState, job: MaterializeJob, request: pytest.FixtureRequest
 
 
 def test_rejects_a_recreated_topic(spark: SparkSession, state: StackState, plain: MaterializeJob) -> None:
-    """Its offsets fit: only the id that the broker gave it tells."""
+    """The offsets are valid: only the topic id differs."""
     admin = AdminClient({"bootstrap.servers": state.kafka})
     sender = Sender(state, plain.topic)
     sender.send("before", 1)
@@ -226,11 +225,11 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
     admin.create_partitions([NewPartitions(plain.topic, 2)])[plain.topic].result()
 
     def grown() -> Seen[bool]:
-        found = describe(plain.kafka, plain.topic).latest
-        return Seen(True if set(found) == {0, 1} else None, f"{len(found)} partitions")
+        actual = describe(plain.kafka, plain.topic).latest
+        return Seen(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
     wait_for(f"two partitions of {plain.topic}", grown, seconds=30)
-    # Keys have moved: at a lower offset, in another partition, and what the old one gets again is older.
+    # Keys have moved: to a lower offset in another partition, while records that the old one still receives are older.
     sender = Sender(state, plain.topic)
     sender.send("moves", 4, partition=1, commit=4)
     sender.send("moves", 2, partition=0, commit=2)

@@ -72,7 +72,7 @@ FILTERED = QUERY + " where id %% 2 = 0".replace("%%", "%")
 
 @pytest.fixture(scope="module")
 def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
-    """One pipeline of many aggregate types, each with its own table of old items."""
+    """One pipeline of many aggregate types, each with its own table of existing items."""
     (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
     aggregates: dict[str, dict[str, Any]] = {}
     with psycopg.connect(source_dsn, autocommit=True) as connection:
@@ -88,8 +88,8 @@ def store(deploy_once: Deploy, project: Path, source_dsn: str) -> Deployment:
         make_items(connection, "store_tenanted", 3)
         tenant = QUERY.replace(" as payload", " as payload, 'north' as tenant")
         aggregates["tenanted"] = {"backfill": entry("store_tenanted", tenant), "partition_field": "tenant"}
-    each = {"schema": "schemas/item.avsc", "partitions": PARTITIONS}
-    return deploy_once("store", aggregates={name: {**each, **more} for name, more in aggregates.items()})
+    item = {"schema": "schemas/item.avsc", "partitions": PARTITIONS}
+    return deploy_once("store", aggregates={name: {**item, **more} for name, more in aggregates.items()})
 
 
 def outbox_rows(connection: Connection, aggregate_type: str) -> list[tuple[Any, ...]]:
@@ -129,9 +129,9 @@ def test_waits_for_a_locked_row_reports_it_and_resumes(
         assert f"pid {pid} (old-service, idle in transaction, " in caught.value.message
         assert len(outbox_rows(connection, "blocked")) == 10  # whole batches only
         other.commit()
-    said: list[str] = []
-    [done] = backfill(store, ["blocked"], said.append, options)
-    assert said == ["blocked: resume after 10 aggregates", "blocked: finished, 30 rows"]
+    messages: list[str] = []
+    [done] = backfill(store, ["blocked"], messages.append, options)
+    assert messages == ["blocked: resume after 10 aggregates", "blocked: finished, 30 rows"]
     assert (done.rows, done.rows_now) == (30, 20)
     rows = outbox_rows(connection, "blocked")
     assert Counter(row[0] for row in rows) == Counter({str(number): 1 for number in range(1, 31)})
@@ -159,15 +159,15 @@ def test_resumes_an_interrupted_backfill_without_duplicates(
 
 def test_does_not_repeat_a_finished_backfill_unless_requested(store: Deployment, connection: Connection) -> None:
     backfill(store, ["filtered"], silent)
-    said: list[str] = []
-    [again] = backfill(store, ["filtered"], said.append)
+    messages: list[str] = []
+    [again] = backfill(store, ["filtered"], messages.append)
     assert again.rows_now == 0
-    assert said[0].startswith("filtered: finished on ")
+    assert messages[0].startswith("filtered: finished on ")
     assert len(outbox_rows(connection, "filtered")) == 15
-    [restarted] = backfill(store, ["filtered"], said.append, Options(restart=True))
+    [restarted] = backfill(store, ["filtered"], messages.append, Options(restart=True))
     # The query leaves every second item out: they are counted, not lost from the count.
     assert (restarted.rows, restarted.skipped) == (15, 15)
-    assert said[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
+    assert messages[-1] == "filtered: finished, 15 rows, 15 skipped: the query omits them"
     assert len(outbox_rows(connection, "filtered")) == 30
 
 
@@ -181,8 +181,8 @@ def test_rows_can_be_deleted_in_the_inserting_transaction(store: Deployment, con
     ).fetchone()
     assert last is not None
     arrived(store, "store.swept", PARTITIONS, str(last[0]))
-    found = records(store, "store.swept", PARTITIONS)
-    assert {message.key() for message in found} == {str(number).encode() for number in range(1, 31)} | {b"last"}
+    actual = records(store, "store.swept", PARTITIONS)
+    assert {message.key() for message in actual} == {str(number).encode() for number in range(1, 31)} | {b"last"}
 
 
 def test_respects_the_rate_limit(store: Deployment) -> None:
@@ -197,7 +197,7 @@ def test_places_states_and_tombstones_by_partition_field(store: Deployment, conn
     assert republish(store, "tenanted", ["3", "1"], silent, tombstones=True) == 2
     rows = outbox_rows(connection, "tenanted")[3:]
     assert rows == [("1", "republish", {"id": "1", "version": 0}, "north"), ("3", "republish", None, "north")]
-    # Nobody knows the partition of what never had a row: no tombstone rather than one that misses.
+    # The partition of a key without a row is unknown: no tombstone rather than one in the wrong partition.
     with pytest.raises(RefusedError, match="1 of the keys have no row in public") as caught:
         republish(store, "tenanted", ["99"], silent, tombstones=True)
     assert "partition field" in caught.value.hint
@@ -219,7 +219,7 @@ def test_republishes_selected_keys(store: Deployment, connection: Connection) ->
 
 
 def test_tombstone_waits_for_concurrent_inserts(store: Deployment, connection: Connection, source_dsn: str) -> None:
-    """Its row cannot be locked, for there is none: so the table is, and what came back gets its state."""
+    """There is no row to lock, so the table is locked, and the recreated aggregate gets its state."""
     with psycopg.connect(source_dsn) as other:
         other.execute("insert into store_unmended (id, version) values (77, 5)")
         with pytest.raises(RejectedError, match=r"public\.store_unmended within .* s; it is kept by pid "):
@@ -257,18 +257,18 @@ def test_rejects_an_invalid_backfill(store: Deployment, change: dict[str, str], 
 def test_writes_nothing_without_a_slot(
     store: Deployment, deploy: Deploy, connection: Connection, tmp_path: Path
 ) -> None:
-    """Rows that the connector will never see would look like a backfill that worked."""
+    """Rows that the connector never reads would look like a successful backfill."""
     with pytest.raises(RefusedError, match="pipeline unready is not deployed to local"):
         backfill(deploy("unready", applied=False), ["book"], silent)
-    gone = with_slot(store, "unready_s", tmp_path)
+    removed = with_slot(store, "unready_s", tmp_path)
     written = connection.execute("select count(*) from store_event").fetchone()
     with pytest.raises(RefusedError, match="slot 'unready_s' does not exist"):
-        republish(gone, "mended", ["1"], silent)
+        republish(removed, "mended", ["1"], silent)
     assert connection.execute("select count(*) from store_event").fetchone() == written
 
 
 def with_slot(deployment: Deployment, name: str, lock_folder: Path) -> Deployment:
-    """As if the deployment had been made with another slot, which its database does not have."""
+    """Simulate a deployment with another slot, which the database does not have."""
     source = deployment.pipeline.source.model_copy(update={"slot": name})
     changed = replace(
         deployment,
@@ -287,11 +287,11 @@ def test_commands_and_grants_of_the_guide_work(
 ) -> None:
     monkeypatch.chdir(project)
     (project / "keys.txt").write_text("00000000-0000-0000-0000-00000000dead\n")
-    [shown] = re.findall(r"--key (\S+)", GUIDE)
+    [visible] = re.findall(r"--key (\S+)", GUIDE)
     with psycopg.connect(source_dsn) as connection:
         service.create(connection)
         author = service.add_author(connection, name="Ursula")
-        service.add_book(connection, book_id=UUID(shown), author_id=author, title="Lavinia", price=Decimal(1))
+        service.add_book(connection, book_id=UUID(visible), author_id=author, title="Lavinia", price=Decimal(1))
         for statement in re.findall(r"^grant .*?;", GUIDE, re.MULTILINE):
             connection.execute(statement)
     commands = re.findall(r"^outbox (.*?)(?: *#.*)?$", GUIDE, re.MULTILINE)
@@ -309,7 +309,7 @@ def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source
         assert book is not None
         connection.commit()
         done = outbox("backfill", "--restart", "--output", "json")
-        assert [(each["aggregate_type"], each["skipped"]) for each in json.loads(done.stdout)["aggregates"]] == [
+        assert [(item["aggregate_type"], item["skipped"]) for item in json.loads(done.stdout)["aggregates"]] == [
             ("author", 0),
             ("book", 0),
         ]
@@ -325,5 +325,5 @@ def test_backfill_writes_the_payloads_of_the_service(library: Deployment, source
             last = arrived(library, f"library.{aggregate_type}", 4, rows[-1][2])
             assert (first.key(), first.value(), first.partition()) == (last.key(), last.value(), last.partition())
     outbox("republish", "author", "--keys-from", "-", "--output", "json", code=2)
-    gone = outbox("republish", "author", "--key", "00000000-0000-0000-0000-000000000000", code=1)
-    assert "1 of the keys have no row in library.author" in gone.stderr
+    removed = outbox("republish", "author", "--key", "00000000-0000-0000-0000-000000000000", code=1)
+    assert "1 of the keys have no row in library.author" in removed.stderr

@@ -42,12 +42,12 @@ def write(connection: Connection, name: str, key: str, version: int | None) -> s
 def drained(deployment: Deployment, connection: Connection, name: str) -> list[Message]:
     """Every record of the topic, once all that is committed now is on it."""
     arrived(deployment, f"{name}.item", PARTITIONS, write(connection, name, "last", 0))
-    found = records(deployment, f"{name}.item", PARTITIONS)
-    return [message for message in found if message.key() != b"last"]
+    actual = records(deployment, f"{name}.item", PARTITIONS)
+    return [message for message in actual if message.key() != b"last"]
 
 
 def latest(deployment: Deployment, found: list[Message]) -> dict[str, int]:
-    """Version of each item by its newest record; those whose newest record is a tombstone are left out."""
+    """Return the version of each item by its newest record, without items whose newest record is a tombstone."""
     newest = {message.key().decode(): message for message in sorted(found, key=lambda each: each.offset())}  # type: ignore[union-attr]
     return {key: decode(deployment, "item", message)["version"] for key, message in newest.items() if message.value()}
 
@@ -72,8 +72,8 @@ class Service(threading.Thread):
 
     def _change(self, connection: Connection, key: int) -> None:
         if self._random.random() < 0.1:
-            gone = connection.execute(f"delete from {self._name}_item where id = %s", (key,)).rowcount
-            if gone:
+            removed = connection.execute(f"delete from {self._name}_item where id = %s", (key,)).rowcount
+            if removed:
                 write(connection, self._name, str(key), None)
             return
         row = connection.execute(
@@ -91,21 +91,21 @@ class Service(threading.Thread):
 def serving(dsn: str, name: str, keys: list[int], writers: int) -> Iterator[list[Service]]:
     """Services at work."""
     services = [Service(dsn, name, keys, seed) for seed in range(writers)]
-    for each in services:
-        each.start()
+    for item in services:
+        item.start()
     try:
         yield services
     finally:
-        for each in services:
-            each.stop.set()
-        for each in services:
-            each.join()
+        for item in services:
+            item.stop.set()
+        for item in services:
+            item.join()
 
 
 def test_topic_equals_the_table_after_a_backfill_under_load(
     deploy: Deploy, project: Path, connection: Connection, source_dsn: str
 ) -> None:
-    # The query dawdles between its snapshot and its commit: only the row locks keep newer events behind it.
+    # The query is slow between its snapshot and its commit: only the row locks keep newer events after it.
     slow = "with pause as materialized (select pg_sleep(0.03)) " + QUERY + " cross join pause"
     (project / "schemas" / "item.avsc").write_text(json.dumps(SCHEMA))
     make_items(connection, "underload_item", 300)
@@ -121,10 +121,10 @@ def test_topic_equals_the_table_after_a_backfill_under_load(
     assert sum(each.changes for each in services) > 50
     assert done.rows > 200
 
-    found = drained(deployment, connection, "underload")
+    actual = drained(deployment, connection, "underload")
     rows = connection.execute("select id::text, version from underload_item").fetchall()
-    assert latest(deployment, found) == {key: version for key, version in rows}
-    kinds = Counter(headers(message)["event_type"] for message in found)
+    assert latest(deployment, actual) == {key: version for key, version in rows}
+    kinds = Counter(headers(message)["event_type"] for message in actual)
     assert kinds["backfill"] == done.rows
-    behind = [message for message in found if headers(message)["event_type"] == "backfill"]
+    behind = [message for message in actual if headers(message)["event_type"] == "backfill"]
     assert max(Counter(message.key() for message in behind).values()) == 1

@@ -1,7 +1,7 @@
-"""docs/operations.md, the incidents: each is caused on the stack, and its commands are run as they stand there.
+"""Incidents of docs/operations.md: each is caused on the stack, and its commands are run verbatim.
 
-A line must end with the exit code that its comment names, else with 0. In the document the pipeline is called
-`library`; here it has a name of its own.
+A line must exit with the code that its comment names, else with 0. The document names the pipeline `library`; the
+test replaces the name.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class World:
     extra: dict[str, object] | None = None
 
     def write(self, key: str | None = None, payload: object = None, *, row: bool = True) -> tuple[str, str]:
-        """What the service does in one transaction: the business row and its event; key and event id."""
+        """Write business row and event in one transaction, as the service does; return key and event id."""
         key = key or str(uuid4())
-        # Whatever the key is called here, the schema's id is a UUID.
+        # Whatever the key's name is here, the schema's id is a UUID.
         state = {**book(str(uuid5(NAMESPACE_OID, key))), **(self.extra or {}), "price": "1.50"}
         with psycopg.connect(self.dsn) as connection:
             if row:
@@ -123,9 +123,9 @@ def world(stack: Stack, project: Path, make_pipeline: Callable[..., Path], sourc
     file = make_pipeline(NAME, source=source, aggregates=aggregates, connector=connector)
     with open_deployment(file, "local") as deployment:
         apply(deployment, silent)
-        found = World(file, source_dsn, deployment)
-        found.arrives(found.write()[1])
-        yield found
+        actual = World(file, source_dsn, deployment)
+        actual.arrives(actual.write()[1])
+        yield actual
 
 
 @pytest.fixture
@@ -138,12 +138,12 @@ def play(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calla
     def lines(incident: str) -> list[Finished]:
         done = []
         for line in BLOCKS[incident].splitlines():
-            words = shlex.split(line.replace("library", NAME), comments=True)
-            if not words:
+            message = shlex.split(line.replace("library", NAME), comments=True)
+            if not message:
                 continue
-            assert words[0] == "outbox", f"only commands of the kit are played: {line}"
+            assert message[0] == "outbox", f"only commands of the kit are played: {line}"
             code = EXIT_CODE.search(line)
-            done.append(in_process()(*words[1:], code=int(code[1]) if code else 0))
+            done.append(in_process()(*message[1:], code=int(code[1]) if code else 0))
         return done
 
     return lines
@@ -153,7 +153,7 @@ Play = Callable[[str], list[Finished]]
 
 
 def test_every_incident_has_a_test() -> None:
-    """A block that no test plays is a promise."""
+    """Every block of commands must be covered by a test."""
     played = set(re.findall(r'play\("([a-z-]+)"\)', Path(__file__).read_text(encoding="utf-8")))
     assert played == BLOCKS.keys()
 
@@ -189,7 +189,7 @@ def test_wal_filling(world: World, play: Play) -> None:
 
 
 def test_failover_and_restore(world: World, play: Play) -> None:
-    """The lock file's database is another one: the same to the kit as a server that was restored."""
+    """Change the database in the lock file: equivalent to a restored server."""
     _, before = world.write()
     world.arrives(before)
     world.stop()
@@ -213,7 +213,7 @@ def test_failover_and_restore(world: World, play: Play) -> None:
 def test_two_connectors_on_one_slot(world: World, play: Play) -> None:
     world.stop()
     lost, _ = world.write()
-    # What another reader does: it confirms what this connector never saw.
+    # A foreign reader confirms rows that this connector never received.
     world.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
     done = play("two-readers")
     assert "beyond the offset of connector" in done[0].stderr
@@ -250,7 +250,7 @@ def test_failed_task(world: World, play: Play) -> None:
 
 
 def test_stuck_aggregates(world: World, play: Play) -> None:
-    """A state that was never announced, and a record of what was deleted without a word."""
+    """A state without an event, and a record of an aggregate deleted without an event."""
     world.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
     _, event = world.write("ghost", row=False)
     world.arrives(event)

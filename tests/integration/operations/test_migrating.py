@@ -1,4 +1,4 @@
-"""docs/migrating.md: from a running EventRouter connector to the kit's own, under load, event by event."""
+"""docs/migrating.md: from a running EventRouter connector to outbox-kit, under load, event by event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.progress import Progress, silent
 from outbox_kit.waiting import Seen, wait_for
 
 GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
-# As EventRouter needs it, and no more; the guide adds what the contract has beyond that.
+# The minimum for EventRouter; the guide adds the rest of the contract.
 OUTBOX = """
 create table {} (
   id uuid primary key, aggregate_type varchar(255) not null, aggregate_id varchar(255) not null,
@@ -43,7 +43,7 @@ PARTITIONS = 4
 
 
 def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
-    """A connector as Debezium's tutorial has it: EventRouter, no heartbeat, its own slot and publication."""
+    """A connector as in Debezium's tutorial: EventRouter, no heartbeat, its own slot and publication."""
     source, place = deployment.pipeline.source, deployment.environment.source
     name = deployment.pipeline.name
     router = "transforms.outbox."
@@ -60,7 +60,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
         "publication.name": source.publication,
         "publication.autocreate.mode": "filtered",
         "table.include.list": source.table,
-        # Else the heartbeats of the run's other pipelines, in the same database, would become records.
+        # Otherwise heartbeats of the run's other pipelines, in the same database, would become records.
         "message.prefix.exclude.list": "outbox-heartbeat",
         "tombstones.on.delete": "false",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -77,7 +77,7 @@ def plain_connector(deployment: Deployment, **changes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Before:
-    """A pipeline file, and the running connector that it is to take over from."""
+    """A pipeline file, and the running connector to adopt."""
 
     deployment: Deployment
     old: str
@@ -87,7 +87,7 @@ class Before:
         return self.deployment.pipeline.name
 
     def wait_streaming(self, dsn: str) -> None:
-        """RUNNING says little: the snapshot comes first, and the slot before it."""
+        """Wait for the snapshot and the slot: RUNNING is reported before them."""
         with psycopg.connect(dsn, autocommit=True) as connection:
 
             def look() -> Seen[bool]:
@@ -102,17 +102,17 @@ class Before:
 
     def sent_by_old(self) -> list[str]:
         """Event ids on the old topic."""
-        found = records(self.deployment, f"old-{self.name}.book", PARTITIONS)
-        return [headers(message)["id"] for message in found]
+        actual = records(self.deployment, f"old-{self.name}.book", PARTITIONS)
+        return [headers(message)["id"] for message in actual]
 
     def sent_by_new(self) -> list[str]:
-        found = records(self.deployment, f"{self.name}.book", PARTITIONS)
-        return [headers(message)["event_id"] for message in found]
+        actual = records(self.deployment, f"{self.name}.book", PARTITIONS)
+        return [headers(message)["event_id"] for message in actual]
 
 
 @pytest.fixture(scope="module")
 def before(deploy_once: Deploy, source_dsn: str) -> Callable[..., Before]:
-    """Start an old connector on a table of its own."""
+    """Start an existing connector on a separate table."""
 
     def make(name: str, **changes: str) -> Before:
         deployment = deploy_once(name, applied=False)
@@ -173,8 +173,8 @@ def load(dsn: str, table: str) -> Iterator[Load]:
 
 def wait_for_records(what: str, count: Callable[[], int], least: int) -> None:
     def look() -> Seen[bool]:
-        found = count()
-        return Seen(True if found >= least else None, f"{found} records")
+        actual = count()
+        return Seen(True if actual >= least else None, f"{actual} records")
 
     wait_for(what, look, seconds=60)
 
@@ -190,7 +190,7 @@ def sql_of_the_guide(before: Before, heading: str) -> list[str]:
 
 
 def interrupted_at(words: str) -> Progress:
-    """Ctrl-C as soon as a step says so."""
+    """Interrupt (Ctrl-C) when a step reports this."""
 
     def progress(sentence: str) -> None:
         if sentence.startswith(words):
@@ -216,7 +216,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
         for step in ("create connector", "connector moved goes on", "wait for connector", "delete"):
             with pytest.raises(KeyboardInterrupt, match=step):
                 adopt(deployment, "old-moved", interrupted_at(step))
-        # Both are there, one of them runs: nothing but the same command goes on.
+        # Both exist, one of them runs: only the same command can continue.
         live = deployment.connect.config("moved")
         assert live is not None
         assert (live[PIPELINE_KEY], live["skipped.operations"], was_edited(live)) == ("moved", "u,d,t", False)
@@ -239,7 +239,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
 
 @pytest.fixture(scope="module")
 def shared(before: Callable[..., Before], source_dsn: str) -> Before:
-    """An old connector whose publication has other tables too. Its tests stand in order: the last takes it over."""
+    """An existing connector whose publication has more tables. The tests run in order: the last one adopts it."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table freed_other (id int primary key)")
     tables = "public.freed_event,public.freed_other"
@@ -282,7 +282,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, lib
 
 
 def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
-    """The kit gets one of its own, made while the old connector runs."""
+    """A separate publication is created while the old connector runs."""
     leave_position(shared.deployment, 10**15)
     with load(source_dsn, "public.freed_event") as service:
         wait_for_records("records on the old topic", lambda: len(shared.sent_by_old()), 50)
@@ -293,7 +293,7 @@ def test_keeps_a_shared_publication(shared: Before, source_dsn: str) -> None:
 
 
 def leave_position(deployment: Deployment, position: int) -> None:
-    """What Connect keeps of a connector of the new one's name that was deleted: from there, rows would be skipped."""
+    """Connect keeps offsets of a deleted connector with the new name: starting from them would skip rows."""
     client, name = deployment.connect, deployment.pipeline.connector.name
     client.create_stopped(name, plain_connector(deployment, **{"topic.prefix": deployment.pipeline.prefix}))
     connect_lifecycle.wait_stopped(client, name)

@@ -17,7 +17,7 @@ from tests.integration.transforms.test_records import book, send, send_within
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.postgres import slot_changes
+from outbox_kit.postgres import undelivered_events
 from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
@@ -26,7 +26,7 @@ NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 
 @pytest.fixture(scope="module")
 def operate(stack: Stack, deploy_once: Deploy) -> Deployment:
-    """A pipeline of this module's own."""
+    """A pipeline for this module."""
     del stack  # only has to be up
     return deploy_once(NAME)
 
@@ -49,9 +49,9 @@ def write(source_dsn: str) -> Callable[..., str]:
 
 
 def document(done: Finished) -> dict[str, Any]:
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
+    actual = json.loads(done.stdout)
+    assert isinstance(actual, dict)
+    return actual
 
 
 def server_position(dsn: str) -> int:
@@ -63,21 +63,21 @@ def server_position(dsn: str) -> int:
 
 def occurrences(deployment: Deployment, events: list[str]) -> list[int]:
     """How often each event is on the topic."""
-    found = [headers(message).get("event_id") for message in records(deployment, TOPIC, 4)]
-    return [found.count(event) for event in events]
+    actual = [headers(message).get("event_id") for message in records(deployment, TOPIC, 4)]
+    return [actual.count(event) for event in events]
 
 
 def test_status_of_a_running_pipeline(run: Run) -> None:
-    shown = run("status")
-    assert "RUNNING on " in shown.stdout
-    assert "active, WAL reserved" in shown.stdout
-    found = document(run("status", "--output", "json"))
-    assert found["running"] is True
-    assert found["connector"]["tasks"][0]["worker"]
-    assert found["slot"]["retained_bytes"] >= found["slot"]["lag_bytes"] >= 0
-    assert found["dead_letters_unacknowledged"] == 0
-    assert found["source_epoch"] == {"lock": 1, "connector": 1}
-    assert found["problems"] == []
+    visible = run("status")
+    assert "RUNNING on " in visible.stdout
+    assert "active, WAL reserved" in visible.stdout
+    actual = document(run("status", "--output", "json"))
+    assert actual["running"] is True
+    assert actual["connector"]["tasks"][0]["worker"]
+    assert actual["slot"]["retained_bytes"] >= actual["slot"]["lag_bytes"] >= 0
+    assert actual["dead_letters_unacknowledged"] == 0
+    assert actual["source_epoch"] == {"lock": 1, "connector": 1}
+    assert actual["problems"] == []
 
 
 def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, write: Callable[..., str]) -> None:
@@ -86,10 +86,10 @@ def test_stop_keeps_rows_and_can_be_repeated(run: Run, operate: Deployment, writ
     assert "`outbox apply` makes it running; set connector.state: stopped to keep it" in stopped.stderr
     assert document(run("stop", "--output", "json")) == {"connector": "STOPPED", "tasks": []}
     event = write()
-    found = document(run("status", "--output", "json", code=1))
-    assert (found["connector"]["state"], found["slot"]["active"]) == ("STOPPED", False)
-    assert found["slot"]["retained_bytes"] > 0
-    assert found["problems"] == [
+    actual = document(run("status", "--output", "json", code=1))
+    assert (actual["connector"]["state"], actual["slot"]["active"]) == ("STOPPED", False)
+    assert actual["slot"]["retained_bytes"] > 0
+    assert actual["problems"] == [
         "connector operate is STOPPED, tasks: none",
         "slot operate_s is not active",
     ]
@@ -123,10 +123,10 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
             return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
 
         wait_for("the task to fail", look, seconds=60)
-        found = document(run("status", "--output", "json", code=1))
-        assert found["connector"]["tasks"][0]["state"] == "FAILED"
-        assert "event_type" in found["connector"]["cause"]
-        assert "\n" not in found["connector"]["cause"]
+        actual = document(run("status", "--output", "json", code=1))
+        assert actual["connector"]["tasks"][0]["state"] == "FAILED"
+        assert "event_type" in actual["connector"]["cause"]
+        assert "\n" not in actual["connector"]["cause"]
         refused = run("resume", code=1)
         assert "FAILED: " in refused.stderr
         # The row of before the rename keeps its shape in the WAL: it is skipped, knowingly, by a reset below.
@@ -142,7 +142,7 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
 
 
 def beyond(deployment: Deployment, position: int, run: Run) -> Path:
-    """An export whose position was moved by hand."""
+    """An export whose offset was edited."""
     path = deployment.lock_file.with_name(f"export-{uuid4()}.json")
     run("offsets", "export", str(path))
     assert path.stat().st_mode & 0o777 == 0o600
@@ -153,24 +153,24 @@ def beyond(deployment: Deployment, position: int, run: Run) -> Path:
 
 
 def test_shows_offsets_in_both_notations(run: Run) -> None:
-    shown = run("offsets", "show")
-    assert "slot, confirmed_flush_lsn  0/" in shown.stdout
-    assert "are not yet read by the connector" in shown.stderr
-    found = document(run("offsets", "show", "--output", "json"))
-    assert found["offsets"][0]["partition"] == {"server": NAME}
-    high, low = found["connector"]["text"].split("/")
-    assert (int(high, 16) << 32) + int(low, 16) == found["connector"]["number"]
-    assert len(found["meaning"]) == 3
+    visible = run("offsets", "show")
+    assert "slot, confirmed_flush_lsn  0/" in visible.stdout
+    assert "are not yet read by the connector" in visible.stderr
+    actual = document(run("offsets", "show", "--output", "json"))
+    assert actual["offsets"][0]["partition"] == {"server": NAME}
+    high, low = actual["connector"]["text"].split("/")
+    assert (int(high, 16) << 32) + int(low, 16) == actual["connector"]["number"]
+    assert len(actual["meaning"]) == 3
 
 
 def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]) -> None:
-    """Rows of before, during and after: each at least once; what the connector had passed is sent again."""
+    """Write rows before, during and after: each is delivered at least once; rows already processed are sent again."""
     before = [write() for _ in range(5)]
     for event in before:
         arrived(operate, TOPIC, 4, event)
     run("stop")
     during = [write() for _ in range(3)]
-    # As if the connector had read them: so it stands ahead of its slot.
+    # Simulates processed rows: the connector is ahead of its slot.
     operate.connect.patch_offsets(NAME, {"server": NAME}, seed(server_position(source_dsn)))
     done = run("offsets", "reset", "--yes", "--output", "json")
     result = document(done)
@@ -187,7 +187,7 @@ def test_reset_loses_no_row(run: Run, operate: Deployment, source_dsn: str, writ
     for event in [*during, *after]:
         arrived(operate, TOPIC, 4, event)
     assert min(occurrences(operate, [*before, *during, *after])) >= 1
-    # The way back: as it was before the reset lies behind the slot by now, but for a moment it did not.
+    # Return to the state before the reset: now behind the slot, although not at that moment.
     assert (
         "is below the slot's confirmed position"
         in run("offsets", "reset", "--from", export_of(operate, result, run), "--yes", code=1).stderr
@@ -212,7 +212,7 @@ def test_resumes_a_running_connector_after_a_reset(run: Run, operate: Deployment
 def test_concurrent_transactions_are_not_reported_as_lost_rows(
     run: Run, operate: Deployment, source_dsn: str, write: Callable[..., str]
 ) -> None:
-    """A row that was written before another transaction's commit is sent after it: its own lsn is the older one."""
+    """A row written before another transaction's commit is sent after it: its own LSN is lower."""
     key = str(uuid4())
     with psycopg.connect(source_dsn) as connection:
         late = send_within(connection, "book", key, book(key), table=TABLE)
@@ -220,8 +220,8 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     for event in (soon, late):
         arrived(operate, TOPIC, 4, event)
     run("stop")
-    found = document(run("offsets", "show", "--output", "json"))
-    assert found["slot_confirmed_flush"]["number"] <= found["connector"]["number"]
+    actual = document(run("offsets", "show", "--output", "json"))
+    assert actual["slot_confirmed_flush"]["number"] <= actual["connector"]["number"]
     with psycopg.connect(source_dsn) as connection:
         behind = send_within(connection, "book", key, book(key), table=TABLE)
         write()
@@ -229,7 +229,7 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     source = operate.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert slot_changes.count_between(connection, source, **after) == 1, "by its commit, not by its own position"
+        assert undelivered_events.count_between(connection, source, **after) == 1, "by its commit, not by its own position"
     run("resume")
     arrived(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
@@ -279,8 +279,8 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
     assert '"s3cret"' not in listed.stdout
     table = run("dead-letter", "list")
     assert "2 dead letters not acknowledged" in table.stderr
-    shown = document(run("dead-letter", "show", letters[0]["place"]))
-    assert shown["row"]["payload"] == {"s3cret-field": "s3cret"}
+    visible = document(run("dead-letter", "show", letters[0]["place"]))
+    assert visible["row"]["payload"] == {"s3cret-field": "s3cret"}
     assert document(run("status", "--output", "json"))["dead_letters_unacknowledged"] == 2
 
     assert "1 dead letter acknowledged" in run("dead-letter", "acknowledge", "--to", letters[0]["place"]).stderr
@@ -296,7 +296,7 @@ def test_lists_dead_letters_without_payload_and_acknowledges_them(
 
 
 def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, source_dsn: str) -> None:
-    """A slot of the same name that was made anew, and a connector without a position."""
+    """A slot that was recreated with the same name, and a connector without an offset."""
     run("stop")
     before = operate.connect.offsets(NAME)
     with psycopg.connect(source_dsn, autocommit=True) as connection:

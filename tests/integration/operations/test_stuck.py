@@ -19,7 +19,7 @@ from outbox_kit.stack import Stack
 from outbox_kit.waiting import Seen, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
-# A parameter that the kit fills, a `%` that is none, and a comment that must not eat what follows.
+# A parameter that outbox-kit sets, a literal `%`, and a comment that must not swallow the next line.
 QUERY = "select id as aggregate_id, state as payload from stuck_book where id = any(:keys) and id not like 'x%' -- end"
 
 
@@ -42,7 +42,7 @@ Listed = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def listed(pipeline: Deployment) -> Listed:
-    """What the command lists, by key; exit code 1 when that is something."""
+    """Return what the command lists, by key; it must exit with 1 when it lists something."""
 
     def keys(code: int, older_than: str = "0.1") -> dict[str, str]:
         done = in_process(pipeline)("stuck", "--older-than", older_than, "--output", "json", code=code)
@@ -52,14 +52,14 @@ def listed(pipeline: Deployment) -> Listed:
 
 
 def stop(pipeline: Deployment) -> None:
-    """Nothing that is sent from now on arrives: Connect says STOPPED while the task still hands over its last rows."""
+    """Wait until nothing more is delivered: Connect reports STOPPED while the task is still sending its last rows."""
     connect_lifecycle.stop(pipeline.connect, NAME)
     with connected(pipeline.environment.source) as connection:
         wait_inactive(connection, pipeline.pipeline.source.slot)
 
 
 def wait_old_enough(pipeline: Deployment) -> None:
-    """Wait until each row is older than `listed` asks by default."""
+    """Wait until each row is older than the default age of `listed`."""
     query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
     with connected(pipeline.environment.source) as connection:
 
@@ -78,21 +78,21 @@ def keep(dsn: str, *keys: str) -> None:
 
 
 def test_lists_rows_until_they_are_delivered(pipeline: Deployment, listed: Listed, source_dsn: str) -> None:
-    old, new, gone, never = (str(uuid4()) for _ in range(4))
-    keep(source_dsn, old, new, gone)
-    for key in (old, gone):
+    old, new, removed, never = (str(uuid4()) for _ in range(4))
+    keep(source_dsn, old, new, removed)
+    for key in (old, removed):
         arrived(pipeline, TOPIC, 4, send(source_dsn, "book", key, book(key), table=TABLE))
     assert listed(1, "1") == {new: "missing"}
     stop(pipeline)
     send(source_dsn, "book", old, book(old, pages=2), table=TABLE)
     send(source_dsn, "book", new, book(new), table=TABLE)
-    send(source_dsn, "book", gone, None, table=TABLE)
+    send(source_dsn, "book", removed, None, table=TABLE)
     send(source_dsn, "book", never, None, table=TABLE)
     wait_old_enough(pipeline)
-    # `never` has no state anywhere: the topic says the same as the database.
-    assert listed(1) == {old: "stale", new: "missing", gone: "stale"}
-    # What the business table alone misses is waited for as long as that, so it misses nothing here.
-    keep(source_dsn, old, gone)
+    # `never` has no state anywhere: topic and database agree.
+    assert listed(1) == {old: "stale", new: "missing", removed: "stale"}
+    # The command waits for states missing in the business table, so none is missing here.
+    keep(source_dsn, old, removed)
     assert listed(0, "3600") == {}
     pipeline.connect.resume(NAME)
     connect_lifecycle.wait_for_state(pipeline.connect, NAME)
@@ -114,7 +114,7 @@ def test_compares_by_the_business_table_when_the_outbox_is_empty(
         dead = connection.execute("select aggregate_id from stuck_event where payload is null").fetchall()
         connection.execute("delete from stuck_event")
     others = {key for (key,) in live} - {key for (key,) in dead} - {ghost}
-    # The query leaves out what begins with x: it is no aggregate.
+    # The query excludes ids that start with x: not an aggregate.
     keep(source_dsn, *others, silent, "xyz")
     assert listed(1, "1") == {silent: "missing", ghost: "ghost"}
     keep(source_dsn, *others, ghost)
@@ -129,8 +129,8 @@ def test_reports_a_missing_business_table(pipeline: Deployment, source_dsn: str)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("alter table stuck_book rename to stuck_books")
         try:
-            told = in_process(pipeline)("stuck", "--older-than", "0.1", code=1).stderr
+            messages = in_process(pipeline)("stuck", "--older-than", "0.1", code=1).stderr
         finally:
             connection.execute("alter table stuck_books rename to stuck_book")
-    assert "error: the `backfill` of table public.stuck_book: relation" in told
-    assert "hint: correct table, key and query of that `backfill`" in told
+    assert "error: the `backfill` of table public.stuck_book: relation" in messages
+    assert "hint: correct table, key and query of that `backfill`" in messages

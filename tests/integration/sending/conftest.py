@@ -1,4 +1,4 @@
-"""A database of its own on the stack's server, with the outbox and the example's business tables."""
+"""A separate database on the stack's server, with the outbox and the example's business tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from outbox_kit.demo import library
 
-# The contract of docs/contract.md, written out: what services rely on must not follow the code.
+# The contract of docs/contract.md, repeated: what services rely on must not follow the code.
 OUTBOX = """
 create table public.outbox_event (
   id             uuid primary key default gen_random_uuid(),
@@ -30,7 +30,7 @@ create table public.outbox_event (
 
 @pytest.fixture(scope="session")
 def dsn(source_dsn: str) -> Iterator[str]:
-    """A DSN of a database that no other test uses."""
+    """Return the DSN of a database that no other test uses."""
     name = f"sending_{uuid4().hex[:12]}"
     with psycopg.connect(source_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {} template template0 encoding 'UTF8'").format(sql.Identifier(name)))
@@ -61,6 +61,6 @@ def connection(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 
 @pytest.fixture
 def other(clean_dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A second session: it sees what is committed, and nothing else."""
+    """Return a second session, which reads only committed rows."""
     with psycopg.connect(clean_dsn, autocommit=True) as connection:
         yield connection

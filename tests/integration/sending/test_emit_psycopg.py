@@ -1,4 +1,4 @@
-"""Events through psycopg: the caller's transaction, and nothing but the caller's transaction."""
+"""Events through psycopg: written in the caller's transaction and nowhere else."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_parses_the_json_that_was_meant(connection: Connection, payload: dict[str, Any]) -> None:
-    """Whatever passes the checks of the library, jsonb takes, and gives back with the same meaning."""
+    """Every value that the library accepts is stored by jsonb with the same meaning."""
     event_id = emit(connection, **{**EVENT, "payload": payload})
     row = connection.execute("select payload from outbox_event where id = %s", [event_id]).fetchone()
     connection.rollback()

@@ -1,4 +1,4 @@
-"""docs/sending.md: its code runs as it stands, and its claims about rights hold."""
+"""docs/sending.md: its code runs verbatim, and its privileges suffice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_snippets_run(clean_dsn: str, snippet: str) -> None:
 
 def test_service_needs_only_the_insert_privilege(connection: psycopg.Connection[Any]) -> None:
     role = sql.Identifier(f"service_{uuid4().hex[:8]}")
-    # Rolled back in the end: a role belongs to the whole server.
+    # Rolled back at the end: roles are global to the server.
     connection.execute(sql.SQL("create role {}").format(role))
     connection.execute(sql.SQL("grant insert on public.outbox_event to {}").format(role))
     connection.execute(sql.SQL("set local role {}").format(role))

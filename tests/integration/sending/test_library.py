@@ -81,7 +81,7 @@ def test_payload_equals_the_database_row(connection: Connection) -> None:
 
 
 def test_payloads_match_the_schemas(connection: Connection) -> None:
-    """With the JSON forms turned into what the Avro writer takes."""
+    """Convert JSON forms to the values of the Avro writer."""
     author, book = one_book(connection)
     library.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
     library.change_book(connection, book, published_on=date(1974, 5, 1), pages=341, tags=["a"], subtitle="x")
@@ -165,7 +165,7 @@ def test_calls_join_the_open_transaction(connection: Connection, other: Connecti
 
 
 def test_writes_both_rows_or_none(connection: Connection, other: Connection) -> None:
-    """When the outbox refuses its row, the business row goes too, also in autocommit mode."""
+    """When the outbox insert fails, the business row is rolled back too, also in autocommit mode."""
     other.execute("alter table outbox_event add constraint no_more check (event_type <> 'author_added') not valid")
     try:
         for session in (connection, other):

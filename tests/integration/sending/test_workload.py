@@ -1,4 +1,4 @@
-"""The demo's load: its counts are what is in the database, and the outbox ends where the tables end."""
+"""The demo's workload: its counts match the database, and the latest outbox states equal the tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def totals(connection: Connection) -> tuple[int, int, dict[str, int]]:
 
 
 def newest_states(connection: Connection, kind: str) -> list[dict[str, Any]]:
-    """The newest payload of each aggregate: what a compacted topic would keep. Prices as text."""
+    """Return the newest payload of each aggregate, as a compacted topic would. Prices as text."""
     rows = connection.execute(
         "select aggregate_id, payload, payload->>'price' from ("
         "  select distinct on (aggregate_id) * from outbox_event where aggregate_type = %s"
@@ -63,7 +63,7 @@ def counts(dsn: str) -> WorkloadCounts:
 
 
 class TestRun:
-    """One run; the tests read what it left."""
+    """One run, shared by the tests."""
 
     def test_counts_match_the_database(self, dsn: str, counts: WorkloadCounts) -> None:
         with psycopg.connect(dsn) as connection:
@@ -134,9 +134,9 @@ def test_writers_do_not_deadlock(clean_dsn: str) -> None:
 
 
 def test_progress_ends_at_the_total(clean_dsn: str) -> None:
-    words: list[str] = []
-    workload.run(clean_dsn, transactions=10, seed=1, writers=3, progress=words.append)
-    assert words[-1] == "10 of 10 transactions"
+    message: list[str] = []
+    workload.run(clean_dsn, transactions=10, seed=1, writers=3, progress=message.append)
+    assert message[-1] == "10 of 10 transactions"
 
 
 def test_accepts_a_connection_factory(clean_dsn: str) -> None:
@@ -168,7 +168,7 @@ def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
 
 
 def test_writer_continues_without_existing_aggregates(connection: Connection) -> None:
-    """A step that picked ids that are gone is taken back, and another one is drawn."""
+    """A step that selected deleted ids is rolled back, and another one is drawn."""
     ghosts = Shelf(Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]))
     writer = Writer(connection, Random(1), ghosts)  # noqa: S311
     done = [writer.transact() for _ in range(30)]

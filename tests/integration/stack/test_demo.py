@@ -27,7 +27,7 @@ TRANSACTIONS = 6000
 
 
 def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
-    """`outbox demo --keep` as a person runs it; Connect is killed as soon as the workload has begun."""
+    """Run `outbox demo --keep`; kill Connect as soon as the workload has begun."""
     command = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
     command += ["-p", str(project / "connectors" / "library.yaml"), "demo", "--keep"]
     command += ["--transactions", str(TRANSACTIONS)]
@@ -43,31 +43,31 @@ def run_demo(project: Path, stack: Stack) -> tuple[int, str]:
                 os.kill(pid, signal.SIGKILL)
                 killed = pid
         demo.wait(timeout=DEMO_SECONDS)
-    words = "".join(lines)
-    assert killed, words
+    message = "".join(lines)
+    assert killed, message
     assert stack.pid("connect") != killed
-    return demo.returncode, words
+    return demo.returncode, message
 
 
 @pytest.fixture(scope="module")
 def result(project: Path, stack: Stack) -> dict[str, Any]:
     """result.json of one run in which Connect was killed with SIGKILL during the workload."""
-    code, words = run_demo(project, stack)
-    assert code == 0, words
-    found = json.loads((project / "build" / "demo" / "result.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    code, message = run_demo(project, stack)
+    assert code == 0, message
+    actual = json.loads((project / "build" / "demo" / "result.json").read_text())
+    assert isinstance(actual, dict)
+    return actual
 
 
 def test_rows_of_both_targets_equal_the_source(result: dict[str, Any]) -> None:
     assert result["match"] is True
-    assert [(each["target"], each["aggregate"], each["match"]) for each in result["comparisons"]] == [
+    assert [(item["target"], item["aggregate"], item["match"]) for item in result["comparisons"]] == [
         ("warehouse", "author", True),
         ("warehouse", "book", True),
         ("lake", "author", True),
         ("lake", "book", True),
     ]
-    assert all(each["source_rows"] > 100 for each in result["comparisons"])
+    assert all(item["source_rows"] > 100 for item in result["comparisons"])
 
 
 def test_reports_the_counts(result: dict[str, Any]) -> None:
@@ -110,8 +110,8 @@ def test_detects_a_corrupted_target_row(
             connection.execute("insert into book table kept")
             connection.execute("drop table kept")
     assert report.match is False
-    found = next(each for each in report.comparisons if (each.target, each.aggregate) == ("warehouse", "book"))
-    assert getattr(found, f"{finding}_count") == 1
+    actual = next(item for item in report.comparisons if (item.target, item.aggregate) == ("warehouse", "book"))
+    assert getattr(actual, f"{finding}_count") == 1
     assert replace(report, comparisons=[]).match is False
 
 

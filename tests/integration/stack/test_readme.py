@@ -1,4 +1,4 @@
-"""The commands that README shows, as they stand there."""
+"""The commands of README, run verbatim."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_readme_shows_commands() -> None:
     assert all(command in SHOWN for command in NOT_HERE + IN_CONTAINERS)
 
 
-@pytest.mark.parametrize("command", [each for each in SHOWN if each not in NOT_HERE + IN_CONTAINERS], ids=" ".join)
+@pytest.mark.parametrize("command", [item for item in SHOWN if item not in NOT_HERE + IN_CONTAINERS], ids=" ".join)
 def test_commands_of_the_readme_succeed(outbox: Outbox, library: Deployment, command: list[str]) -> None:
     del library
     done = outbox(*command)
@@ -39,5 +39,5 @@ def test_readme_table_equals_the_printed_table() -> None:
     report = DemoReport()
     nothing = {"fields": []}
     report.comparisons.append(compare("book", "warehouse", schema=nothing, source=[], rows=[]))
-    table = next(each for each in report.tables() if each.title == "Source and targets")
+    table = next(item for item in report.tables() if item.title == "Source and targets")
     assert " ".join(table.heads) in re.sub(r" +", " ", README)

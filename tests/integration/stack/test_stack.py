@@ -1,4 +1,4 @@
-"""The stack's own life cycle, on a project of its own; mostly with PostgreSQL alone, which starts in a second."""
+"""Life cycle of the stack, in a separate project; mostly with PostgreSQL alone, which starts in a second."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ POSTGRES = ("postgres",)
 
 
 def processes_of(stack: Stack) -> list[str]:
-    """Return what runs out of the project's folders, without relying on the stack's own search."""
+    """Return processes of the project's folders, without relying on the stack's own search."""
     folders = (str(stack.layout.home), str(stack.layout.outside), stack.layout.stack_id)
     return [text for text in command_lines().values() if any(folder in text for folder in folders)]
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    """A stack of an empty project that shares what `make setup` resolved."""
+    """A stack of an empty project that shares the runtime of `make setup`."""
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "runtime").symlink_to(REPOSITORY / "build" / "runtime")
     stack = Stack(tmp_path)
@@ -120,7 +120,7 @@ def test_replaces_a_saved_port_that_is_busy(stack: Stack) -> None:
 
 
 def test_reports_an_exited_service_with_its_log_and_stops_the_rest(stack: Stack) -> None:
-    """What breaks is the data: PostgreSQL ends with a reason in its log."""
+    """Corrupt the data: PostgreSQL exits with a reason in its log."""
     home = stack.up(services=POSTGRES).postgres_home
     stack.down()
     (home / "data" / "global" / "pg_control").unlink()
@@ -190,12 +190,12 @@ def test_interrupted_up_leaves_no_processes(stack: Stack) -> None:
 def test_rejects_data_without_passwords(stack: Stack) -> None:
     stack.up(services=POSTGRES)
     stack.down()
-    kept = stack.layout.state_file.read_bytes()
+    retained = stack.layout.state_file.read_bytes()
     stack.layout.state_file.unlink()
     with pytest.raises(StackError, match="passwords is gone") as caught:
         stack.up(services=POSTGRES)
     assert "--purge" in caught.value.hint
-    stack.layout.state_file.write_bytes(kept)
+    stack.layout.state_file.write_bytes(retained)
 
 
 def test_reports_a_missing_runtime_before_any_start(stack: Stack) -> None:

@@ -23,7 +23,7 @@ BODIES = "public.bodies_event"
 
 @pytest.fixture(scope="module")
 def bodies(deploy_once: Deploy, project: Path) -> Deployment:
-    """Authors and books have one schema version, loans two, of which each reads the other's bytes."""
+    """Authors and books have one schema version, loans two, each of which can read the other's bytes."""
     schema = project / "schemas" / "bodies_loan.avsc"
     schema.write_text(json.dumps(LOAN_1))
     source = {"table": BODIES, "publication": "bodies_p", "slot": "bodies_s", "schema_version_column": "schema_version"}
@@ -39,7 +39,7 @@ def bodies(deploy_once: Deploy, project: Path) -> Deployment:
 
 
 def author_body(deployment: Deployment, key: str) -> bytes:
-    """An Avro body as a service would write it."""
+    """Encode an Avro body as a service would."""
     lock = deployment.lock()
     assert lock is not None
     body = io.BytesIO()
@@ -62,16 +62,16 @@ def test_frames_an_avro_body_unless_framed(bodies: Deployment, source_dsn: str) 
     key = str(uuid4())
     body, framed = author_body(bodies, key), frame(ids_by_version(bodies, "book")[1]) + book_body(bodies, key)
     author = insert(source_dsn, BODIES, "author", key, body)
-    kept = insert(source_dsn, BODIES, "book", key, framed)
+    retained = insert(source_dsn, BODIES, "book", key, framed)
     message = arrived(bodies, "bodies.author", 4, author)
     assert message.value() == frame(ids_by_version(bodies, "author")[1]) + body
     assert decode(bodies, "author", message)["name"] == "Umberto Eco"
-    message = arrived(bodies, "bodies.book", 4, kept)
+    message = arrived(bodies, "bodies.book", 4, retained)
     assert message.value() == framed
     assert str(decode(bodies, "book", message)["id"]) == key
     for kind in ("author", "book"):
-        gone = arrived(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
-        assert gone.value() is None
+        removed = arrived(bodies, f"bodies.{kind}", 4, insert(source_dsn, BODIES, kind, key, None))
+        assert removed.value() is None
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_uses_the_schema_version_that_the_row_names(
 def test_dead_letter_for_an_ambiguous_schema_version(bodies: Deployment, source_dsn: str) -> None:
     """Of one version alone it is that one: see the authors."""
     event = insert(source_dsn, BODIES, "loan", "x", b"\x02x\x02y")
-    found, row = letter(bodies, event)
-    assert found["dead_letter_reason"] == "schema-version-unknown"
+    actual, row = letter(bodies, event)
+    assert actual["dead_letter_reason"] == "schema-version-unknown"
     assert row["schema_version"] is None
 
 
@@ -110,18 +110,18 @@ def test_dead_letter_for_unreadable_bodies(bodies: Deployment, source_dsn: str) 
         "another schema's id": ("book", frame(ids_by_version(bodies, "author")[1]) + book_body(bodies, key)),
         "frame and half a body": ("book", frame(known) + book_body(bodies, key)[:9]),
     }
-    events = {why: insert(source_dsn, BODIES, kind, key, payload) for why, (kind, payload) in broken.items()}
+    events = {reason: insert(source_dsn, BODIES, kind, key, payload) for reason, (kind, payload) in broken.items()}
     last = insert(source_dsn, BODIES, "author", key, author_body(bodies, key))
     arrived(bodies, "bodies.author", 4, last)
-    reasons = {why: letter(bodies, event)[0]["dead_letter_reason"] for why, event in events.items()}
+    reasons = {reason: letter(bodies, event)[0]["dead_letter_reason"] for reason, event in events.items()}
     assert reasons == dict.fromkeys(broken, "payload-invalid")
     assert state_of(bodies) == RUNNING
 
 
 def test_sends_an_avro_canary_to_a_bytea_column(bodies: Deployment) -> None:
-    found = verify(bodies, silent)
+    actual = verify(bodies, silent)
     # Whether another test has left dead letters is not its business.
-    wrong = {check.id for check in found if check.status in (Status.FAIL, Status.WARN)}
+    wrong = {check.id for check in actual if check.status in (Status.FAIL, Status.WARN)}
     assert wrong <= {"kafka.dead-letters"}
-    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    canary = {check.id: check.status for check in actual if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary

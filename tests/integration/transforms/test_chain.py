@@ -1,4 +1,4 @@
-"""The classic chain of transforms with an Avro converter, in the live worker: docs/contract.md, "The chain"."""
+"""The transform chain with an Avro converter, in the live worker: docs/contract.md, "The chain"."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_kit.waiting import Seen, wait_for
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"
 TABLE = "public.chain_event"
-# What Connect has no type for, and what converters lose: optional enums and records, maps, micro- and nanoseconds.
+# Types that Connect lacks and converters lose: optional enums and records, maps, micro- and nanoseconds.
 LOAN = {
     "type": "record",
     "name": "Loan",
@@ -105,34 +105,34 @@ def test_produces_the_records_of_the_chain(chain: Deployment, source_dsn: str) -
     payload = {"id": author, "name": "Umberto Eco", "updated_at": "2026-11-20T18:31:38.123456Z"}
     other = arrived(chain, "chain.author", 4, send(source_dsn, "author", author, payload, table=TABLE))
     changed = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, book(key, pages=1), table=TABLE))
-    gone = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
+    removed = arrived(chain, "chain.book", 4, send(source_dsn, "book", key, None, table=TABLE))
     assert key_text(first) == key
     assert key_text(other) == author
-    assert first.key() == changed.key() == gone.key()
-    assert first.partition() == changed.partition() == gone.partition() == murmur2_partition(key.encode(), 4)
+    assert first.key() == changed.key() == removed.key()
+    assert first.partition() == changed.partition() == removed.partition() == murmur2_partition(key.encode(), 4)
     decoded = decode(chain, "book", first)
     assert decoded["title"] == "Il nome della rosa — “1”"
     assert decoded["price"] == Decimal("9999999999.99")
     assert decoded["updated_at"] == datetime(2026, 11, 20, 18, 31, 38, 123456, UTC)
     assert decode(chain, "author", other)["pen_names"] == []
     assert decode(chain, "book", changed)["pages"] == 1
-    assert gone.value() is None
-    assert headers(gone).keys() == {"event_id", "event_type", "aggregate_type", "event_time"}
+    assert removed.value() is None
+    assert headers(removed).keys() == {"event_id", "event_type", "aggregate_type", "event_time"}
 
 
 def test_verify_passes(chain: Deployment) -> None:
-    found = verify(chain, silent)
-    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
-    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    actual = verify(chain, silent)
+    assert [check for check in actual if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in actual if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 
 def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: StackState, source_dsn: str) -> None:
-    """Keys without their frame, the newest by offset, deleted ones gone."""
-    kept, removed = str(uuid4()), str(uuid4())
-    for key in (kept, removed):
+    """Return keys without their frame, the newest record by offset, without deleted ones."""
+    retained, removed = str(uuid4()), str(uuid4())
+    for key in (retained, removed):
         send(source_dsn, "book", key, book(key), table=TABLE)
-    send(source_dsn, "book", kept, book(kept, title="changed"), table=TABLE)
+    send(source_dsn, "book", retained, book(retained, title="changed"), table=TABLE)
     arrived(chain, "chain.book", 4, send(source_dsn, "book", removed, None, table=TABLE))
     done = subprocess.run(
         [sys.executable, "-m", "outbox_spark", "-p", "connectors/chain.yaml", "--output", "json"],
@@ -147,7 +147,7 @@ def test_spark_job_reads_the_records(chain: Deployment, project: Path, state: St
     assert json.loads(done.stdout)["materializations"][0]["quarantined"] == 0
     with psycopg.connect(state.target) as connection:
         query = "select aggregate_id, title from chain_book where aggregate_id = any(%s)"
-        assert connection.execute(query, ([kept, removed],)).fetchall() == [(kept, "changed")]
+        assert connection.execute(query, ([retained, removed],)).fetchall() == [(retained, "changed")]
 
 
 @pytest.mark.parametrize("changes", [{}, {"state": None, "reader": None, "back_at": None, "fee": None}], ids=str)
@@ -168,7 +168,7 @@ def test_delivers_every_type_as_declared(chain: Deployment, source_dsn: str, cha
 def test_delivers_a_backlog_of_the_old_schema_after_an_upgrade(
     chain: Deployment, loan_schema: Path, source_dsn: str
 ) -> None:
-    """Guards a trap: written by the newest version whatever the payload was, fields change places in silence."""
+    """Without this, the newest version would be used for any payload, and fields would silently be swapped."""
     before = arrived(chain, "chain.loan", 6, send(source_dsn, "loan", str(uuid4()), loan(), table=TABLE))
     newer = [{"name": "branch", "type": "string", "default": "main"}, *LOAN["fields"][:-1]]
     loan_schema.write_text(json.dumps({**LOAN, "fields": newer}))
@@ -222,7 +222,7 @@ def test_stops_the_task_with_a_reason_for_an_invalid_row(deploy: Deploy, source_
 
 
 def described(message: Message) -> dict[str, Any]:
-    """A record as its golden file has it: ids of schemas and what differs from run to run are masked."""
+    """Return a record in the form of its golden file: schema ids and values that differ between runs are masked."""
     key, value = message.key(), message.value()
     assert isinstance(key, bytes)
     assert isinstance(value, bytes)
@@ -238,7 +238,7 @@ def described(message: Message) -> dict[str, Any]:
 
 @pytest.fixture
 def router(deploy: Deploy) -> Deployment:
-    """The same by OutboxRouter; not the library's own, whose topics the demo holds against its tables."""
+    """The same by OutboxRouter, in a separate pipeline: the demo compares the library's topics with its tables."""
     return deploy("router")
 
 
@@ -256,12 +256,12 @@ def test_golden_records(template: str, request: pytest.FixtureRequest, source_ds
             "'2026-11-20 18:31:38.1+00')",
             (event, key, payload),
         )
-    found = described(arrived(deployment, f"{name}.book", 4, event))
+    actual = described(arrived(deployment, f"{name}.book", 4, event))
     path = GOLDEN / f"{template}.json"
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    assert found == json.loads(path.read_text(encoding="utf-8")), "meant? then UPDATE_GOLDEN=1, and read the diff"
+        path.write_text(json.dumps(actual, indent=2) + "\n", encoding="utf-8")
+    assert actual == json.loads(path.read_text(encoding="utf-8")), "meant? then UPDATE_GOLDEN=1, and read the diff"
 
 
 def test_both_contracts_have_the_same_payload() -> None:

@@ -1,4 +1,4 @@
-"""The template outbox-postgres-eventrouter: Debezium's own router under the kit's settings, in a real worker."""
+"""Template outbox-postgres-eventrouter: Debezium's EventRouter with outbox-kit's settings, in a real worker."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_produces_json_text_with_the_raw_key(routed: Deployment, source_dsn: str
     with psycopg.connect(source_dsn) as connection:
         row = connection.execute(f"select payload::text from {TABLE} where aggregate_id = %s", (key,)).fetchone()
     assert row is not None
-    # Nothing is expanded: nulls and every digit are there.
+    # Nothing is expanded: nulls and every digit are retained.
     assert json.loads(value) == json.loads(row[0]) == json.loads(json.dumps(payload))
-    found = headers(message)
-    assert (found["event_type"], found["aggregate_type"]) == ("book_changed", "book")
-    assert found["id"] == found["event_id"]
-    assert found["event_time"].endswith("Z")
-    assert "source_sequence" not in found
+    actual = headers(message)
+    assert (actual["event_type"], actual["aggregate_type"]) == ("book_changed", "book")
+    assert actual["id"] == actual["event_id"]
+    assert actual["event_time"].endswith("Z")
+    assert "source_sequence" not in actual
 
 
 def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn: str) -> None:
@@ -55,7 +55,7 @@ def test_produces_a_tombstone_for_a_null_payload(routed: Deployment, source_dsn:
 
 
 def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, source_dsn: str) -> None:
-    """EventRouter passes on what is no row; were they lost, WAL would be retained for ever."""
+    """EventRouter passes messages other than rows; if they were lost, WAL would be retained without limit."""
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
         assert row is not None
@@ -74,9 +74,9 @@ def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, sourc
 
 
 def test_verify_passes(routed: Deployment) -> None:
-    found = verify(routed, silent)
-    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
-    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    actual = verify(routed, silent)
+    assert [check for check in actual if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in actual if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 

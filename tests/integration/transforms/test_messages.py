@@ -60,24 +60,24 @@ def test_produces_the_record_of_the_contract_for_a_message(messages: Deployment,
     with psycopg.connect(source_dsn) as connection:
         assert connection.execute("select to_regclass('public.messages_event')").fetchone() == (None,)
         event = emit(connection, key, book(key))
-        gone = emit(connection, key, None)
+        removed = emit(connection, key, None)
     message = arrived(messages, "messages.book", 4, event)
-    tombstone = arrived(messages, "messages.book", 4, gone)
+    tombstone = arrived(messages, "messages.book", 4, removed)
     assert message.key() == key.encode()
     assert message.partition() == tombstone.partition() == murmur2_partition(key.encode(), 4)
     assert decode(messages, "book", message)["title"] == book(key)["title"]
     assert tombstone.value() is None
-    found = headers(message)
-    assert found["traceparent"] == "00-1-2-01"
-    assert found["event_time"].endswith("Z")
-    assert len(found["source_sequence"]) == 38
-    assert found["source_sequence"] < headers(tombstone)["source_sequence"]
+    actual = headers(message)
+    assert actual["traceparent"] == "00-1-2-01"
+    assert actual["event_time"].endswith("Z")
+    assert len(actual["source_sequence"]) == 38
+    assert actual["source_sequence"] < headers(tombstone)["source_sequence"]
 
 
 def test_verify_passes(messages: Deployment) -> None:
-    found = verify(messages, silent)
-    assert [check for check in found if check.status in (Status.FAIL, Status.WARN)] == []
-    canary = {check.id: check.status for check in found if check.id.startswith("canary.")}
+    actual = verify(messages, silent)
+    assert [check for check in actual if check.status in (Status.FAIL, Status.WARN)] == []
+    canary = {check.id: check.status for check in actual if check.id.startswith("canary.")}
     assert set(canary.values()) == {Status.PASS}, canary
 
 
@@ -92,13 +92,13 @@ def test_does_not_deliver_a_rolled_back_message(messages: Deployment, source_dsn
 
 
 def test_dead_letter_for_invalid_messages_and_continues(messages: Deployment, source_dsn: str) -> None:
-    good = str(uuid4())
+    valid = str(uuid4())
     with psycopg.connect(source_dsn, autocommit=True) as connection:
-        outside = emit(connection, good, book(good), transactional=False)
+        outside = emit(connection, valid, book(valid), transactional=False)
         connection.execute(EMIT, (True, "outbox", "no json"))
-        unknown = emit(connection, good, {}, aggregate_type="magazine")
+        unknown = emit(connection, valid, {}, aggregate_type="magazine")
         connection.execute(EMIT, (True, "another-prefix", "nobody's"))
-        last = emit(connection, good, book(good))
+        last = emit(connection, valid, book(valid))
     arrived(messages, "messages.book", 4, last)
     letters = records(messages, "messages.dead-letter", 1)
     reasons = [headers(letter)["dead_letter_reason"] for letter in letters]
@@ -129,7 +129,7 @@ def test_heartbeats_advance_the_slot_without_records(messages: Deployment, sourc
 
 
 def test_loses_nothing_over_a_restart(messages: Deployment, source_dsn: str) -> None:
-    """Messages have no row to send again from: the position must be that of what Kafka has."""
+    """Messages have no row to send again from: the confirmed offset must be what Kafka has."""
     keys = [str(uuid4()) for _ in range(20)]
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         for key in keys[:10]:
@@ -138,5 +138,5 @@ def test_loses_nothing_over_a_restart(messages: Deployment, source_dsn: str) -> 
         for key in keys[10:]:
             last = emit(connection, key, book(key))
     arrived(messages, "messages.book", 4, last)
-    found = [message.key() for message in records(messages, "messages.book", 4)]
-    assert [found.count(key.encode()) for key in keys] == [1] * len(keys)
+    actual = [message.key() for message in records(messages, "messages.book", 4)]
+    assert [actual.count(key.encode()) for key in keys] == [1] * len(keys)

@@ -1,4 +1,4 @@
-"""JSON and text in one column, a version column, header columns, CloudEvents: each as a consumer sees it."""
+"""JSON and text in one column, a version column, header columns, CloudEvents: each as received by a consumer."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def typed(deploy_once: Deploy, project: Path, source_dsn: str) -> Typed:
 def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, source_dsn: str) -> None:
     after = insert(source_dsn, TYPED, "loan", "after", '{"id": "after", "branch": "west"}')
     newest = arrived(typed.deployment, "typed.loan", 1, after)
-    found = records(typed.deployment, "typed.loan", 1)
-    assert [headers(message)["event_id"] for message in found][: len(typed.backlog)] == typed.backlog
-    old = found[: len(typed.backlog)]
+    actual = records(typed.deployment, "typed.loan", 1)
+    assert [headers(message)["event_id"] for message in actual][: len(typed.backlog)] == typed.backlog
+    old = actual[: len(typed.backlog)]
     ids = ids_by_version(typed.deployment, "loan")
     assert {schema_id(message) for message in old} == {ids[1]}
     assert [decode(typed.deployment, "loan", message) for message in old] == [
@@ -87,7 +87,7 @@ def test_delivers_a_backlog_of_version_1_with_version_2_deployed(typed: Typed, s
 def test_version_column_selects_the_schema(
     typed: Typed, source_dsn: str, named: str | None, version: int, decoded: dict[str, str]
 ) -> None:
-    """Of a payload that fits both versions; without a word the newest takes it."""
+    """A payload that matches both versions gets the newest when no version is named."""
     event = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version=named)
     message = arrived(typed.deployment, "typed.loan", 1, event)
     assert schema_id(message) == ids_by_version(typed.deployment, "loan")[version]
@@ -98,9 +98,9 @@ def test_dead_letter_for_a_missing_or_mismatched_version(typed: Typed, source_ds
     unknown = insert(source_dsn, TYPED, "loan", "x", '{"id": "x"}', schema_version="9")
     unfit = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "branch": "secret"}', schema_version="1")
     assert letter(typed.deployment, unknown)[0]["dead_letter_reason"] == "schema-version-unknown"
-    found, row = letter(typed.deployment, unfit)
-    assert found["dead_letter_reason"] == "payload-invalid"
-    assert "secret" not in found["dead_letter_message"]
+    actual, row = letter(typed.deployment, unfit)
+    assert actual["dead_letter_reason"] == "payload-invalid"
+    assert "secret" not in actual["dead_letter_message"]
     assert row["schema_version"] == "1"
 
 
@@ -113,9 +113,9 @@ def test_drops_unknown_fields_only_where_configured(typed: Typed, source_dsn: st
     refused = insert(source_dsn, TYPED, "loan", "x", '{"id": "x", "colour": "blue"}')
     first, second = (arrived(typed.deployment, "typed.book", 4, event) for event in (known, more))
     assert second.value() == first.value()
-    found, _ = letter(typed.deployment, refused)
-    assert found["dead_letter_reason"] == "payload-invalid"
-    assert "colour" in found["dead_letter_message"]
+    actual, _ = letter(typed.deployment, refused)
+    assert actual["dead_letter_reason"] == "payload-invalid"
+    assert "colour" in actual["dead_letter_message"]
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ def test_configured_event_types_are_tombstones_for_any_payload(
 
 
 def test_oversized_row_is_a_dead_letter_with_coordinates_and_hash(typed: Typed, source_dsn: str) -> None:
-    """Under exactly-once a record that the broker refuses surfaces at commit only, and ends the task each time."""
+    """Under exactly-once a record that the broker rejects fails only at commit, and ends the task each time."""
     deployment = typed.deployment
     key, text = str(uuid4()), "secret" * 200_000
     payload = to_json(book(key, title=text))
     event = insert(source_dsn, TYPED, "book", key, payload)
     after = insert(source_dsn, TYPED, "book", key, to_json(book(key)))
     arrived(deployment, "typed.book", 4, after)
-    found, row = letter(deployment, event)
-    assert found["dead_letter_reason"] == "record-too-large"
+    actual, row = letter(deployment, event)
+    assert actual["dead_letter_reason"] == "record-too-large"
     assert row["payload_sha256"] == hashlib.sha256(payload.encode()).hexdigest()
     assert row["payload_bytes"] == len(payload.encode())
     assert (row["id"], row["aggregate_type"], row["aggregate_id"]) == (event, "book", key)
-    assert "secret" not in json.dumps([found, row])
+    assert "secret" not in json.dumps([actual, row])
     live = deployment.connect.config("typed")
     assert live is not None
     assert live["exactly.once.support"] == "required"
@@ -193,16 +193,16 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
     message = arrived(typed.deployment, "typed.book", 4, event)
     raw = message.headers()
     assert isinstance(raw, list)
-    found = headers(message)
-    assert len(raw) == len(found), "each once"
+    actual = headers(message)
+    assert len(raw) == len(actual), "each once"
     lock = typed.deployment.lock()
     assert lock is not None
-    sequence = re.fullmatch(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})", found.pop("source_sequence"))
+    sequence = re.fullmatch(r"([0-9a-f]{4})_([0-9a-f]{16})-([0-9a-f]{16})", actual.pop("source_sequence"))
     assert sequence is not None
     assert int(sequence[1], 16) == lock.source_epoch
     assert before[0] <= int(sequence[3], 16) < after[0]
     assert 0 < int(sequence[2], 16) <= int(sequence[3], 16)
-    assert found == {
+    assert actual == {
         "event_id": event,
         "event_type": "BookLent",
         "aggregate_type": "book",
@@ -222,6 +222,6 @@ def test_headers_as_received_by_a_consumer(typed: Typed, source_dsn: str) -> Non
 
 
 def test_tombstone_has_no_content_type_and_null_columns_no_header(typed: Typed, source_dsn: str) -> None:
-    found = headers(arrived(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
-    assert found["ce_subject"] == "gone"
-    assert found.keys().isdisjoint({"content-type", "x-tenant"})
+    actual = headers(arrived(typed.deployment, "typed.book", 4, insert(source_dsn, TYPED, "book", "gone", None)))
+    assert actual["ce_subject"] == "gone"
+    assert actual.keys().isdisjoint({"content-type", "x-tenant"})

@@ -1,4 +1,4 @@
-"""What arrives on the topics: docs/contract.md, in the live worker."""
+"""Records on the topics: docs/contract.md, in the live worker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def book(key: str, **changes: object) -> dict[str, object]:
 
 
 def send(dsn: str, kind: str, key: str, payload: object, *, table: str = "public.outbox_event") -> str:
-    """One event in a transaction of its own."""
+    """Write one event in its own transaction."""
     with psycopg.connect(dsn) as connection:
         return send_within(connection, kind, key, payload, table=table)
 
@@ -81,12 +81,12 @@ def test_produces_the_record_of_the_contract(library: Deployment, source_dsn: st
     assert message.key() == key.encode()
     assert message.partition() == murmur2_partition(key.encode(), 4)
     assert before.timestamp() * 1000 < message.timestamp()[1] < datetime.now(UTC).timestamp() * 1000 + 5000
-    found = headers(message)
-    assert found["aggregate_type"] == "book"
-    assert found["event_type"] == "book_changed"
-    assert found["traceparent"] == "00-1-2-01"
-    assert len(found["source_sequence"]) == 38
-    assert found["event_time"].endswith("Z")
+    actual = headers(message)
+    assert actual["aggregate_type"] == "book"
+    assert actual["event_type"] == "book_changed"
+    assert actual["traceparent"] == "00-1-2-01"
+    assert len(actual["source_sequence"]) == 38
+    assert actual["event_time"].endswith("Z")
     decoded = decode(library, "book", message)
     assert decoded["title"] == "Il nome della rosa — “1”"
     assert decoded["price"] == Decimal("9999999999.99")
@@ -98,10 +98,10 @@ def test_produces_the_record_of_the_contract(library: Deployment, source_dsn: st
 def test_keeps_the_partition_for_a_tombstone(library: Deployment, source_dsn: str) -> None:
     key = str(uuid4())
     first = arrived(library, "library.book", 4, send(source_dsn, "book", key, book(key)))
-    gone = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
-    assert gone.value() is None
-    assert (gone.key(), gone.partition()) == (first.key(), first.partition())
-    assert headers(gone)["source_sequence"] > headers(first)["source_sequence"]
+    removed = arrived(library, "library.book", 4, send(source_dsn, "book", key, None))
+    assert removed.value() is None
+    assert (removed.key(), removed.partition()) == (first.key(), first.partition())
+    assert headers(removed)["source_sequence"] > headers(first)["source_sequence"]
 
 
 def test_does_not_deliver_a_rolled_back_row(library: Deployment, source_dsn: str) -> None:
@@ -115,19 +115,19 @@ def test_does_not_deliver_a_rolled_back_row(library: Deployment, source_dsn: str
 
 
 def test_dead_letter_for_rows_without_a_route_and_continues(library: Deployment, source_dsn: str) -> None:
-    broken, unknown, good = str(uuid4()), str(uuid4()), str(uuid4())
+    broken, unknown, valid = str(uuid4()), str(uuid4()), str(uuid4())
     events = {
         send(source_dsn, "book", broken, book(broken, pages="many")): "payload-invalid",
         send(source_dsn, "magazine", unknown, {"id": unknown}): "unknown-aggregate-type",
     }
-    arrived(library, "library.book", 4, send(source_dsn, "book", good, book(good)))
+    arrived(library, "library.book", 4, send(source_dsn, "book", valid, book(valid)))
     letters: dict[str, Message] = {
         headers(message)["event_id"]: message for message in records(library, "library.dead-letter", 1)
     }
     for event, reason in events.items():
-        found = headers(letters[event])
-        assert found["dead_letter_reason"] == reason
-        assert "many" not in found["dead_letter_message"]
+        actual = headers(letters[event])
+        assert actual["dead_letter_reason"] == reason
+        assert "many" not in actual["dead_letter_message"]
         row = json.loads(letters[event].value() or b"")
         assert {
             "id",
@@ -178,7 +178,7 @@ def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: De
     """
     deployment = deploy("seeded", applied=False)
     name = deployment.pipeline.connector.name
-    # Everything but the start, as an apply that dies there leaves it.
+    # All steps but the start: the state after an apply that crashed there.
     lock = prepare(deployment, make_plan(deployment), silent)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i")

@@ -21,7 +21,7 @@ from outbox_kit.waiting import Seen, wait_for
 
 
 def failure(deployment: Deployment) -> str:
-    """Wait until the task has failed; what it says."""
+    """Wait until the task has failed; return its error."""
     name = deployment.pipeline.connector.name
 
     def look() -> Seen[ConnectorStatus]:
@@ -43,7 +43,7 @@ def allow(project: Path, name: str, **policies: str) -> None:
 
 
 def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, project: Path, source_dsn: str) -> None:
-    """With a publication that lets everything through. Each row before, between and after arrives, once."""
+    """The publication includes updates and deletes. Each row before, between and after is delivered once."""
     deployment = deploy("mended")
     table = "public.mended_event"
 
@@ -64,8 +64,8 @@ def test_updated_and_deleted_rows_stop_the_task_unless_allowed(deploy: Deploy, p
         words = failure(deployment)
         assert f"{table} with op=u" in words
         assert "table.op.invalid.behavior=warn" in words
-        found = {headers(message)["event_id"] for message in records(deployment, "mended.book", 4)}
-        assert found == set(sent[:2])
+        actual = {headers(message)["event_id"] for message in records(deployment, "mended.book", 4)}
+        assert actual == set(sent[:2])
 
         allow(project, "mended", updated_rows="warn")
         arrived(deployment, "mended.book", 4, sent[2])

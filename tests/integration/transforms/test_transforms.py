@@ -1,4 +1,4 @@
-"""The transforms beyond OutboxRouter in the live worker, and that every one is in a template and found."""
+"""The transforms other than OutboxRouter in the live worker; every one is in a template and discoverable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox_kit.sending.values import to_json
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.layout import Layout
 
-# --- SetPartition behind Debezium's EventRouter
+# --- SetPartition after Debezium's EventRouter
 
 PLACED = """\
 {%- extends "outbox-postgres-eventrouter.json.j2" -%}
@@ -52,11 +52,11 @@ def test_set_partition_works_after_event_router(deploy: Deploy, project: Path, s
                 connection.execute(f"{statement} {rows}", (kind, payload, keys))
             arrived(deployment, f"placed.{kind}", 4, insert(source_dsn, "public.placed_event", kind, keys[0], None))
     for kind, count in (("book", 4), ("author", 2)):
-        found = records(deployment, f"placed.{kind}", 4)
-        placed = {(message.key(), message.partition(), message.value() is None) for message in found}
-        wanted = {(key.encode(), murmur2_partition(key.encode(), count)) for key in keys}
-        assert placed == {(key, partition, gone) for key, partition in wanted for gone in (False, True)}
-    # Or the half would be the whole.
+        actual = records(deployment, f"placed.{kind}", 4)
+        placed = {(message.key(), message.partition(), message.value() is None) for message in actual}
+        expected = {(key.encode(), murmur2_partition(key.encode(), count)) for key in keys}
+        assert placed == {(key, partition, removed) for key, partition in expected for removed in (False, True)}
+    # Otherwise the half would be all partitions.
     assert any(murmur2_partition(key.encode(), 4) > 1 for key in keys)
     assert state_of(deployment) == RUNNING
 
@@ -73,9 +73,9 @@ def test_chain_supports_header_columns_and_tombstone_event_types(deploy: Deploy,
     deployment = deploy("chainmore", source=source, aggregates=aggregates, connector=connector)
     key = str(uuid4())
     here = insert(source_dsn, table, "book", key, to_json(book(key)), tenant="north")
-    gone = insert(source_dsn, table, "book", key, '{"fits": "nothing"}', event_type="BookRemoved")
+    removed = insert(source_dsn, table, "book", key, '{"fits": "nothing"}', event_type="BookRemoved")
     after = insert(source_dsn, table, "book", key, to_json(book(key)), event_type="BookAdded")
-    first, second, third = (arrived(deployment, "chainmore.book", 1, event) for event in (here, gone, after))
+    first, second, third = (arrived(deployment, "chainmore.book", 1, event) for event in (here, removed, after))
     assert headers(first)["x-tenant"] == "north"
     assert str(decode(deployment, "book", first)["id"]) == key
     assert second.value() is None
@@ -97,7 +97,7 @@ TEMPLATES = {
 
 
 def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) -> None:
-    """What a template has is asked of its rendering, so that this table cannot go stale."""
+    """Read from the rendered template, so that this table stays up to date."""
     del stack  # the local environment has its addresses
     folder = project / "connectors"
     pipeline, environment = load_files(folder / "library.yaml", "local")
@@ -113,11 +113,11 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
             }
         )
         config = render_connector(changed, environment, None, folder / "templates")
-        found = [step.kind for step in transforms(config) if step.kind.startswith(OURS)]
-        assert list(dict.fromkeys(found)) == [f"{OURS}{name}" for name in expected]
+        actual = [step.kind for step in transforms(config) if step.kind.startswith(OURS)]
+        assert list(dict.fromkeys(actual)) == [f"{OURS}{name}" for name in expected]
         text = (Path(__file__).parent / module).read_text(encoding="utf-8")
         assert template == "outbox-postgres" or f'"{template}"' in text
-        used |= set(found)
+        used |= set(actual)
     assert used == set(declared(project))
 
 
@@ -131,7 +131,7 @@ def declared(project: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Plugin:
-    """What a worker says of a plugin."""
+    """Return the worker's description of a plugin."""
 
     kind: str
     version: str
@@ -144,9 +144,9 @@ def test_lists_our_transforms_with_manifest_discovery(project: Path, stack: Stac
     assert re.search(r"^plugin\.discovery ?= ?service_load$", settings, re.MULTILINE)
     listing = requests.get(f"{state.connect}/connector-plugins", params={"connectorsOnly": "false"}, timeout=30)
     listing.raise_for_status()
-    found = {entry["class"]: Plugin(entry["type"], entry.get("version", "")) for entry in listing.json()}
+    actual = {entry["class"]: Plugin(entry["type"], entry.get("version", "")) for entry in listing.json()}
     version = re.search(r"<version>([^<]+)</version>", (Path(__file__).parents[3] / "smt" / "pom.xml").read_text())
     assert version is not None
     names = declared(project)
     assert len(names) == len(set(names)) >= 5
-    assert {name: found.get(name) for name in names} == dict.fromkeys(names, Plugin("transformation", version[1]))
+    assert {name: actual.get(name) for name in names} == dict.fromkeys(names, Plugin("transformation", version[1]))

@@ -1,4 +1,4 @@
-"""A deployed pipeline to break and to mend: the handles that breakages use."""
+"""Bench: a deployed pipeline that breakages break and repair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = 60
 
 @dataclass
 class Bench:
-    """One deployment, and what a breakage holds open until it is mended."""
+    """One deployment, and what a breakage holds open until it is repaired."""
 
     deployment: Deployment
     dsn: str
@@ -56,7 +56,7 @@ class Bench:
         return self.deployment.pipeline.topic_of(aggregate)
 
     def named(self, deployment: Deployment, canary_seconds: float | None, progress: Any) -> dict[str, Check]:  # noqa: ANN401
-        """What verify does not find well."""
+        """Return the checks that do not pass."""
         checks = verify(deployment, progress, canary_seconds=canary_seconds)
         return {check.id: check for check in checks if check.status in (Status.FAIL, Status.WARN)}
 
@@ -93,7 +93,7 @@ class Bench:
         self.deployment.write_lock(Lock.model_validate(data))
 
     def remember_lock(self) -> None:
-        """Put the lock file back when mending."""
+        """Restore the lock file on repair."""
         before = self.deployment.lock()
         assert before is not None
         self.held.callback(self.deployment.write_lock, before)
@@ -101,7 +101,7 @@ class Bench:
     # --- the connector
 
     def live(self, **changes: str) -> None:
-        """Change the live config outside outbox-kit, and wait until the task runs under it."""
+        """Change the live config outside outbox-kit, and wait until the task runs with it."""
         config = self.deployment.connect.config(self.name)
         assert config is not None
         self.update({**config, **changes})
@@ -131,21 +131,21 @@ class Bench:
         self.wait_running()
 
     def wait_running(self, before: int | None = None) -> None:
-        """RUNNING, reading the slot through another server process than `before`, and committing."""
+        """Wait until RUNNING, reading the slot through another server process than `before`, and committing."""
         status = self.deployment.connect.status
 
         def look() -> Seen[bool]:
-            found = status(self.name)
-            if found and connect_lifecycle.has_failed(found):
+            actual = status(self.name)
+            if actual and connect_lifecycle.has_failed(actual):
                 self.deployment.connect.restart(self.name)
-            good = connect_lifecycle.is_running(found) and self.reader() not in (None, before)
-            return Seen(True if good else None, f"{found}, reader {self.reader()}")
+            valid = connect_lifecycle.is_running(actual) and self.reader() not in (None, before)
+            return Seen(True if valid else None, f"{actual}, reader {self.reader()}")
 
         wait_for("the connector to read its slot", look, seconds=SECONDS)
         self.wait_moving()
 
     def wait_moving(self) -> None:
-        """Until the first transaction after a seed nothing moves; this one makes no record."""
+        """After a seed nothing advances until the first transaction; this one creates no record."""
         self.sql("select pg_logical_emit_message(true, 'outbox-heartbeat', '')")
         before = self.confirmed()
         wait_for(
@@ -168,7 +168,7 @@ class Bench:
         )
 
     def seek(self, lsn: int | None = None) -> None:
-        """Give the stopped connector another position; the slot's own by default."""
+        """Set another offset of the stopped connector; by default that of the slot."""
         lsn = self.confirmed() if lsn is None else lsn
         offset = seed(lsn)
         self.deployment.connect.patch_offsets(self.name, {"server": self.deployment.pipeline.prefix}, offset)
@@ -187,10 +187,10 @@ class Bench:
         self._wait_topic(topic, there=False)
 
     def create_topic(self, topic: str) -> None:
-        """As apply makes it."""
+        """Return the object as apply creates it."""
         topics = kafka_state.desired_topics(self.deployment.pipeline, self.deployment.environment)
-        wanted = next(each for each in topics if each.name == topic)
-        new = NewTopic(topic, num_partitions=wanted.partitions, replication_factor=1, config=wanted.config)
+        expected = next(item for item in topics if item.name == topic)
+        new = NewTopic(topic, num_partitions=expected.partitions, replication_factor=1, config=expected.config)
         self.admin.create_topics([new])[topic].result(SECONDS)
         self._wait_topic(topic, there=True)
 
@@ -208,8 +208,8 @@ class Bench:
 
     def restore_settings(self, topic: str) -> None:
         topics = kafka_state.desired_topics(self.deployment.pipeline, self.deployment.environment)
-        wanted = next(each for each in topics if each.name == topic)
-        self.deployment.kafka.set_config(topic, wanted.config)
+        expected = next(item for item in topics if item.name == topic)
+        self.deployment.kafka.set_config(topic, expected.config)
 
     def acknowledge(self) -> None:
         """Commit the end of the dead letter topic, as an operator's acknowledgement does."""

@@ -1,4 +1,4 @@
-"""How the world is broken, once per check, and how it is mended."""
+"""Breakages: one per check, and its repair."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nothing(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Breakage:
-    """`id` must be named, and nothing else but what `follows`. `view` is what verify is given."""
+    """`id` must be reported, and nothing else but `follows`. `view` is passed to verify."""
 
     id: str
     break_: Callable[[Bench, pytest.MonkeyPatch], object] = nothing
@@ -53,7 +53,7 @@ class Breakage:
 
 
 def sql(identifier: str, statement: str, mend: str, follows: tuple[str, ...] = (), note: str = "") -> Breakage:
-    """Broken and mended by one statement each; {table}, {slot}, {publication} are filled in."""
+    """Broken and repaired by one statement each; {table}, {slot}, {publication} are substituted."""
 
     def run(bench: Bench, text: str) -> None:
         bench.sql(text.format(table=bench.table, slot=bench.slot, publication=bench.publication))
@@ -73,7 +73,7 @@ def lock(identifier: str, change: Callable[[dict[str, object]], object], follows
 
 
 def live(identifier: str, changes: dict[str, str], canary: float | None = None) -> Breakage:
-    """Broken by a change of the live connector config; that it differs from the files follows."""
+    """Broken by a change of the live connector config; the drift check fails too."""
     follows = ("connect.config",) if identifier != "connect.config" else ()
     return Breakage(identifier, lambda b, _: b.live(**changes), lambda b: b.restore_config(), follows, canary=canary)
 
@@ -88,12 +88,12 @@ def topic(identifier: str, key: str, value: str, aggregate: str = "author") -> B
 
 
 def environment(identifier: str, section: str, follows: tuple[str, ...] = (), **changes: object) -> Breakage:
-    """Broken by an environment file that says something else."""
+    """Broken by an environment file with other values."""
 
     def view(bench: Bench) -> Deployment:
-        found = bench.deployment.environment
-        update = {section: getattr(found, section).model_copy(update=changes)}
-        return replace(bench.deployment, environment=found.model_copy(update=update))
+        actual = bench.deployment.environment
+        update = {section: getattr(actual, section).model_copy(update=changes)}
+        return replace(bench.deployment, environment=actual.model_copy(update=update))
 
     return Breakage(identifier, follows=follows, view=view)
 
@@ -164,7 +164,7 @@ def recover(bench: Bench) -> None:
 
 
 def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The running task keeps its connection: only its next start would show it."""
+    """The running task keeps its connection: only its next start would fail."""
     user = bench.deployment.environment.source.connector.user
     before = bench.sql(f"select rolpassword from pg_authid where rolname = '{user}'")[0][0]
     bench.held.callback(bench.sql, f"alter role {user} password '{before}'")
@@ -175,7 +175,7 @@ def wrong_password(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def no_topic_and_a_row(bench: Bench, _: pytest.MonkeyPatch) -> None:
-    """The first silent wedge: the producer waits for the topic, and the state says RUNNING."""
+    """The first silent stall: the producer waits for the topic, and the state is RUNNING."""
     bench.delete_topic(bench.topic("author"))
     bench.row("author")
     wait_stuck(bench)
@@ -192,7 +192,7 @@ def partition_too_high(bench: Bench, _: pytest.MonkeyPatch) -> None:
 
 
 def wait_stuck(bench: Bench) -> None:
-    """The row is on its way a moment before nothing moves any more; the state says RUNNING."""
+    """The row is sent just before progress stops; the state is RUNNING."""
     last, still = 0, 0
 
     def look() -> Seen[bool]:
@@ -284,7 +284,7 @@ def missing_transform(bench: Bench) -> Deployment:
 
 
 def restart(bench: Bench, said: str) -> None:
-    """Between the two looks."""
+    """Between the two polls."""
     if said.startswith("look again"):
         bench.restart()
 

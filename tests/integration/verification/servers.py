@@ -1,4 +1,4 @@
-"""Bare PostgreSQL servers of several versions, for tests that may break them."""
+"""PostgreSQL servers of several versions for tests that modify them."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ START_SECONDS = 60
 
 
 def archive(version: str) -> Path:
-    """The binaries of a major version: the stack's own, or what `make older-postgres` resolved."""
+    """Return the binaries of a major version: those of the stack, or of `make older-postgres`."""
     folders = [BUILD / "runtime", *sorted((BUILD / "postgres").glob(f"{version}.*"))]
     folder = folders[-1] if version != "18" else folders[0]
-    found = [path for path in sorted((folder / "postgres").glob("*.txz")) if fits_machine(path.name)]
-    if len(found) != 1 or (version != "18" and len(folders) == 1):
+    actual = [path for path in sorted((folder / "postgres").glob("*.txz")) if fits_machine(path.name)]
+    if len(actual) != 1 or (version != "18" and len(folders) == 1):
         pytest.fail(f"no binaries of PostgreSQL {version}: run `make older-postgres`")
-    return found[0]
+    return actual[0]
 
 
 @contextmanager
 def running(version: str) -> Iterator[int]:
-    """A server on a free port of this machine, trusted by everybody on it; gone at the end. Yields its port."""
+    """Run a server on a free port with trust authentication; stop and delete it at the end. Yields its port."""
     user = postgres_user()
-    # Not under pytest's own folder, which the server's unprivileged user cannot enter.
+    # Not under pytest's folder, which the server's unprivileged user cannot enter.
     home = Path(tempfile.mkdtemp(prefix="outbox-kit-test-", dir="/var/tmp"))
     home.chmod(0o755)
     try:
@@ -86,7 +86,7 @@ def process(program: Path, data: Path, user: str | None) -> Iterator[None]:
 
 @contextmanager
 def reading(dsn: str, slot: str, publication: str) -> Iterator[None]:
-    """A client that reads a slot and acknowledges nothing."""
+    """Read a slot without acknowledging."""
     connection = pq.PGconn.connect(f"{dsn} replication=database".encode())
     try:
         assert connection.status == pq.ConnStatus.OK, connection.get_error_message()

@@ -1,4 +1,4 @@
-"""The world is broken once per check, and verify names exactly that."""
+"""Each check is broken once, and verify reports exactly that check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERIFY_SECONDS = 3
 FOR_EVER = str(2**63 - 1)
 PREFIX = "transforms.outbox.aggregate."
 
-# The order matters only for what a case leaves behind: nothing.
+# The order is arbitrary: each case restores the state.
 BREAKAGES = [
     # the source database
     environment("postgres.reachable", "source", ("connect.config",), port=1),
@@ -186,14 +186,14 @@ def bench(make_pipeline: Callable[..., Path], project: Path, source_dsn: str) ->
         apply(deployment, silent)
         connect = deployment.environment.connect
         connect = connect.model_copy(update={"workers": [connect.url]})
-        found = replace(deployment, environment=deployment.environment.model_copy(update={"connect": connect}))
-        made = Bench(found, source_dsn)
-        made.wait_running()
-        yield made
+        actual = replace(deployment, environment=deployment.environment.model_copy(update={"connect": connect}))
+        created = Bench(actual, source_dsn)
+        created.wait_running()
+        yield created
 
 
 def test_every_check_has_a_breakage_or_a_reason() -> None:
-    named = [each.id for each in BREAKAGES] + [each for row in BREAKAGES for each in row.follows]
+    named = [item.id for item in BREAKAGES] + [item for row in BREAKAGES for item in row.follows]
     assert set(IDS) - set(named) == set(NOT_BROKEN_HERE)
     assert set(named) <= set(IDS)
     assert not set(NOT_BROKEN_HERE) & set(named)
@@ -208,7 +208,7 @@ def test_passes_within_seconds(bench: Bench) -> None:
     assert [check.id for check in checks] == IDS
     unknown = {check.id for check in checks if check.status is Status.UNKNOWN}
     unset = {"kafka.cluster"} if not (bench.deployment.lock() or pytest.fail("no lock")).cluster_id else set()
-    assert unknown == {*unset, *(each for each in IDS if each.startswith("canary."))}
+    assert unknown == {*unset, *(item for item in IDS if item.startswith("canary."))}
     assert {check.id for check in checks if check.status in (Status.FAIL, Status.WARN)} == set()
     assert min(seconds) < VERIFY_SECONDS
 
@@ -219,16 +219,16 @@ def test_reports_exactly_what_is_broken(bench: Bench, case: Breakage, monkeypatc
         b.impatient(bench, monkeypatch)
     try:
         case.break_(bench, monkeypatch)
-        found = bench.named(case.view(bench), case.canary, lambda said: case.during(bench, said))
+        actual = bench.named(case.view(bench), case.canary, lambda said: case.during(bench, said))
     finally:
         monkeypatch.undo()
         bench.held.close()
         case.mend(bench)
-    assert set(found) == {case.id, *case.follows}, "\n".join(f"{c.id}: {c.seen}" for c in found.values())
-    assert all(check.seen and check.expected and check.remedy for check in found.values())
+    assert set(actual) == {case.id, *case.follows}, "\n".join(f"{c.id}: {c.seen}" for c in actual.values())
+    assert all(check.seen and check.expected and check.remedy for check in actual.values())
     assert len(IDS) == len(set(IDS))
 
 
 def test_passes_after_the_repair(bench: Bench) -> None:
-    """Everything above was mended; and the canary arrives."""
+    """All breakages were repaired; the canary is delivered."""
     assert bench.named(bench.deployment, 60, silent) == {}

@@ -1,4 +1,4 @@
-"""The checks of the database on PostgreSQL 14, 16 and 18, each on a server of its own."""
+"""Database checks on PostgreSQL 14, 16 and 18, each on a separate server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.integration.verification.servers import ADMIN, reading, running
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, ddl, slot_changes, state, verify_queries
+from outbox_kit.postgres import client, ddl, state, verify_queries
+from outbox_kit.postgres import undelivered_events
 from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.replication_slot import read_slot
@@ -30,7 +31,7 @@ ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000
 
 @dataclass
 class Database:
-    """A deployed source database that nobody else uses."""
+    """A deployed source database used by this test only."""
 
     version: int
     pipeline: Pipeline
@@ -70,7 +71,7 @@ class Database:
 
 @pytest.fixture(scope="module", params=["14", "16", "18"])
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The library pipeline's database part, applied."""
+    """Apply the database changes of the library pipeline."""
     with running(request.param) as port:
         address = {"host": "127.0.0.1", "port": port, "user": ADMIN}
         with psycopg.connect(**address, dbname="postgres", autocommit=True) as connection:
@@ -166,13 +167,13 @@ def test_reports_a_publication_filter_where_supported(database: Database) -> Non
             database.sql("alter publication library_outbox set table outbox_event where (event_type <> 'x')")
         assert database.checks()["postgres.publication-filter"].status is Status.PASS
         return
-    for broken, seen in (
+    for broken, observed in (
         ("outbox_event where (event_type <> 'x')", "some rows only"),
         ("outbox_event (id, event_type)", "without aggregate_id, aggregate_type, created_at, headers, payload"),
     ):
         database.sql(f"alter publication library_outbox set table {broken}")
         assert database.named() == {"postgres.publication-filter", "postgres.slot-active"}
-        assert database.checks()["postgres.publication-filter"].seen == seen
+        assert database.checks()["postgres.publication-filter"].seen == observed
     database.sql("alter publication library_outbox set table outbox_event")
 
 
@@ -180,9 +181,9 @@ def test_reports_a_slot_without_failover_where_supported(database: Database) -> 
     slot = database.pipeline.source.slot
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=False)
-    found = database.checks()["postgres.slot-failover"]
-    assert found.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
-    assert found.seen == ("no failover" if database.version >= FAILOVER else f"PostgreSQL {database.version} has none")
+    actual = database.checks()["postgres.slot-failover"]
+    assert actual.status is (Status.WARN if database.version >= FAILOVER else Status.PASS)
+    assert actual.seen == ("no failover" if database.version >= FAILOVER else f"PostgreSQL {database.version} has none")
     database.sql(f"select pg_drop_replication_slot('{slot}')")
     client.create_slot(database.connection, slot, failover=database.version >= FAILOVER)
     assert database.named() == {"postgres.slot-active"}
@@ -203,7 +204,7 @@ def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
 
 
 def test_counts_undelivered_messages_without_heartbeats(database: Database) -> None:
-    """Whoever drops or passes the slot loses them: a message is in no table."""
+    """Dropping or advancing the slot loses them: a message is in no table."""
     source = database.pipeline.source.model_copy(
         update={"slot": "sent_s", "publication": "sent_p", "message_prefix": "outbox"}
     )
@@ -225,14 +226,14 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
         "rollback",
     )
     end = client.read_server(connection)["wal_position"]
-    nothing, everything = slot_changes.Delivered(), slot_changes.Delivered(commit=end)
+    nothing, everything = undelivered_events.Delivered(), undelivered_events.Delivered(commit=end)
     try:
-        assert slot_changes.count_undelivered(connection, source, nothing) == 2
-        assert slot_changes.count_undelivered(connection, source, everything) == 0
-        assert slot_changes.count_between(connection, source, after=start, upto=end) == 2
-        assert slot_changes.count_between(connection, source, after=end, upto=end) == 0
+        assert undelivered_events.count_undelivered(connection, source, nothing) == 2
+        assert undelivered_events.count_undelivered(connection, source, everything) == 0
+        assert undelivered_events.count_between(connection, source, after=start, upto=end) == 2
+        assert undelivered_events.count_between(connection, source, after=end, upto=end) == 0
         rows = source.model_copy(update={"message_prefix": None})
-        assert slot_changes.count_undelivered(connection, rows, nothing) == 0
+        assert undelivered_events.count_undelivered(connection, rows, nothing) == 0
     finally:
         client.drop_slot(connection, source.slot)
         client.drop_publication(connection, source.publication)
@@ -240,17 +241,17 @@ def test_counts_undelivered_messages_without_heartbeats(database: Database) -> N
 
 def test_counts_undelivered_rows(database: Database) -> None:
     source, connection = database.pipeline.source, database.connection
-    before = slot_changes.count_undelivered(connection, source, slot_changes.Delivered())
+    before = undelivered_events.count_undelivered(connection, source, undelivered_events.Delivered())
     database.sql(
         "insert into outbox_event (aggregate_type, aggregate_id, event_type) "
         "select 'book', '1', 'x' from generate_series(1, 2)",
         "select pg_logical_emit_message(true, 'outbox', 'of others')",
     )
-    assert slot_changes.count_undelivered(connection, source, slot_changes.Delivered()) == before + 2
+    assert undelivered_events.count_undelivered(connection, source, undelivered_events.Delivered()) == before + 2
 
 
 def test_partition_field_applies_to_one_aggregate_only(database: Database) -> None:
-    """The canary, and a backfill of another aggregate, know no column beyond the contract's."""
+    """The canary, and a backfill of another aggregate, fill no column beyond the contract's."""
     book = database.pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     source = database.pipeline.source.model_copy(update={"table": "public.tenanted"})
     pipeline = database.pipeline.model_copy(
@@ -280,7 +281,7 @@ def test_accepts_replication_by_role_membership(database: Database) -> None:
 
 
 def test_reports_an_unreadable_identity_with_its_grant(database: Database) -> None:
-    """All else can be told, also of the other checks."""
+    """All other facts are readable, also those of other checks."""
     database.sql("revoke execute on function pg_control_system(), pg_control_checkpoint() from public")
     database.sql("set role reader")
     try:
@@ -309,8 +310,8 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
     )
 
     def sampled() -> tuple[dict[str, int] | None, str]:
-        found = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
-        return found.moved_keys, found.unsampled
+        actual = verify_queries.read_details(database.connection, pipeline, database.environment, role=False)
+        return actual.moved_keys, actual.unsampled
 
     try:
         assert sampled() == ({"book": 2}, "")
@@ -326,22 +327,22 @@ def test_samples_the_newest_rows_of_partitions(database: Database, monkeypatch: 
 
 
 def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_changes, "PEEK_TIMEOUT_MS", 1)
-    monkeypatch.setattr(slot_changes, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
+    monkeypatch.setattr(undelivered_events, "PEEK_TIMEOUT_MS", 1)
+    monkeypatch.setattr(undelivered_events, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
     with pytest.raises(RejectedError, match="took longer than") as caught:
-        slot_changes.count_undelivered(database.connection, database.pipeline.source, slot_changes.Delivered())
+        undelivered_events.count_undelivered(database.connection, database.pipeline.source, undelivered_events.Delivered())
     assert "--drop-slot" in caught.value.hint
 
 
 def test_reports_a_lost_slot(database: Database) -> None:
-    """The last test of a server: the slot does not come back."""
+    """Last test of a server: the slot is not recreated."""
     database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
     database.sql("create table filler (text text)")
 
     def look() -> Seen[bool]:
         database.sql(ADD_ROWS, "select pg_switch_wal()", "checkpoint")
-        found = database.checks()["postgres.slot-wal"]
-        return Seen(True if found.seen.startswith("lost") else None, found.seen)
+        actual = database.checks()["postgres.slot-wal"]
+        return Seen(True if actual.seen.startswith("lost") else None, actual.seen)
 
     wait_for("the slot to be lost", look, seconds=60, every=0)
     assert database.named() == {"postgres.slot-wal", "postgres.slot-active"}

@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout and stderr, and the exit codes."""
+"""Command line: stdout, stderr and exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Attempt = Callable[[MaterializeJob, Progress], Outcome]
 
 @pytest.fixture
 def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Attempt], None]:
-    """The command with a run of a table that is made up."""
+    """Run the command with a fake run of a table."""
 
     def use(attempt: Attempt) -> None:
         def materialize(_: SparkSession, job: MaterializeJob, tell: Progress, *__: object, **___: object) -> Outcome:
@@ -112,7 +112,7 @@ def test_continues_after_an_unexpected_error(
 ) -> None:
     def attempt(job: MaterializeJob, _: Progress) -> Outcome:
         if job.aggregate == "author":
-            json.loads("<html>")  # as a proxy in front of the registry answers
+            json.loads("<html>")  # as a proxy in front of the registry responds
         return OUTCOME
 
     attempting(attempt)

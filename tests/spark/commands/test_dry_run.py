@@ -1,4 +1,4 @@
-"""A dry run: what would be read, without a lock, a write, or Spark where it is not needed."""
+"""Dry run: what would be read, without a lock, a write, or Spark where it is not required."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from outbox_spark.jobs.model import (
     Ordering,
     PostgresTarget,
 )
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 from outbox_spark.runs import materialize_table
 from outbox_spark.sinks import open_table
 
@@ -113,7 +113,7 @@ def test_rejects_a_table_that_the_job_did_not_create(
 
 
 def test_preview_connection_is_read_only(warehouse: MaterializeJob, topic: pytest.MonkeyPatch) -> None:
-    """Whatever the query were: the server refuses."""
+    """The connection is read-only: the server rejects any write."""
 
     def write(connection: psycopg.Connection[object], *_: object) -> None:
         connection.execute("create table dry.written ()")
@@ -150,11 +150,11 @@ def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, 
 
     actual = dry_run([job, structs.replace(job, table="other")], start, lambda _: None)
     assert started == stopped == [spark]
-    assert [each.committed for each in actual] == [None, None]
+    assert [item.committed for item in actual] == [None, None]
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what is told; no target is asked
+# --- output; no target is queried
 
 
 def seen(
@@ -188,7 +188,7 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
 
 
 def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch) -> None:
-    """Layout 1 stored none: the next run compares once, also when the topic has nothing new."""
+    """Layout 1 stored none: the next run compares once, also when the topic has no new records."""
     unknown = replace(COMMITTED, committed_at=None)
     actual = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert actual.offsets == 0
@@ -240,7 +240,7 @@ def test_as_json(topic: pytest.MonkeyPatch) -> None:
 
 
 def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
-    """The dry run has a query of its own: it must not fall behind the sink."""
+    """The dry run has its own query: it must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
     actual = module._committed(postgres_target.job, no_spark)

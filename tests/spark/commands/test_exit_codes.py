@@ -1,4 +1,4 @@
-"""Ctrl-C: one line, exit code 130, and no traceback of what it met."""
+"""Ctrl-C: one line, exit code 130, and no traceback."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_prints_one_line_for_an_interrupted_spark_job(spark: SparkSession, capfd
     try:
         code = run_command(body, debug=False)
     finally:
-        # The command stops Spark; here it goes on, and the job with it.
+        # The command stops Spark; here Spark and the job continue.
         spark.sparkContext.cancelAllJobs()
         thread.join()
     assert code == Exit.INTERRUPTED == 130
-    words = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("WARNING: Using incubator")]
-    assert len(words) == 1
-    assert words[0].startswith("interrupted: ")
-    # The session goes on, as a notebook's would.
+    message = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert len(message) == 1
+    assert message[0].startswith("interrupted: ")
+    # The session continues, as in a notebook.
     assert spark.range(3).count() == 3
 
 
@@ -66,7 +66,7 @@ def test_replaces_the_signal_handler_of_spark_for_every_command(monkeypatch: pyt
 
 
 def interrupted_on_the_way_out() -> int:
-    """As Py4J does it: what it asks Java after Ctrl-C gets no answer."""
+    """As in Py4J: its requests to Java after Ctrl-C get no response."""
     try:
         raise KeyboardInterrupt
     finally:

@@ -1,4 +1,4 @@
-"""Round after round: what ends it, what does not, and with which exit code."""
+"""Rounds of --interval: what ends them, and with which exit code."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome
 
 
 class Script:
-    """Runs that end as told; when nothing is left to tell, the process is asked to stop."""
+    """Return scripted outcomes; request a stop when the script is exhausted."""
 
     def __init__(self, **errors: list[OutboxKitError | None]) -> None:
         self.stop = Stop()
         self.messages: list[str] = []
         self.ran: list[str] = []
-        self._left: dict[str, Iterator[OutboxKitError | None]] = {name: iter(each) for name, each in errors.items()}
+        self._left: dict[str, Iterator[OutboxKitError | None]] = {name: iter(item) for name, item in errors.items()}
 
     def attempt(self, job: MaterializeJob) -> Outcome:
         try:
@@ -113,7 +113,7 @@ def test_exits_when_no_table_remains() -> None:
 
 
 def test_exits_when_the_spark_session_is_lost() -> None:
-    """Every further round would fail in the same way, and only a new process has a new driver."""
+    """Every further round would fail in the same way; only a new process has a new driver."""
     script = Script(a=[WRONG], b=[None])
     assert script.rounds(alive=lambda: False).run() == Exit.FAILED
     assert script.ran == ["a"]
@@ -153,7 +153,7 @@ def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None
 
 @pytest.fixture
 def heeded() -> Iterator[None]:
-    """Python's own handler: a run that a shell put into the background ignores SIGINT, and Spark has one of its own."""
+    """Python's own handler: a background process of a shell ignores SIGINT, and Spark installs its own."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -163,7 +163,7 @@ def heeded() -> Iterator[None]:
 def test_second_signal_exits_immediately() -> None:
     stop = Stop()
     with stopping_on_signals(stop, lambda _: None):
-        # To this thread: of a process the system may choose another of its threads, and kill() does not wait for it.
+        # To this thread: the system may choose any thread of a process, and kill() does not wait.
         signal.raise_signal(signal.SIGINT)
         assert stop.requested
         with pytest.raises(KeyboardInterrupt):
@@ -194,7 +194,7 @@ def batch(left: int) -> tuple[MaterializeJob, Applied, ReadRange, int]:
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
-    """One that is asked to stop while its table's batch runs; `left` offsets would follow."""
+    """Receives a stop request while the batch of its table runs; `left` offsets remain."""
     stop = Stop()
 
     def materialize(

@@ -72,7 +72,7 @@ def test_next_run_continues_after_maintenance(request: pytest.FixtureRequest, na
     assert before is not None
     assert after is not None
     assert (after.offsets, after.committed_at) == (before.offsets, before.committed_at)
-    put(log, "b", 1)  # the ledger still knows that it was deleted
+    put(log, "b", 1)  # the ledger still has its deletion
     put(log, "c", 6)
     assert target.run(log, SCHEMAS).upserts == 1
     assert target.state("n") == {"a": {"n": 3}, "c": {"n": 6}}
@@ -91,7 +91,7 @@ def files(target: Target) -> int:
     with target.open() as table:
         assert isinstance(table, DeltaTable | IcebergTable)
         if isinstance(table, IcebergTable):
-            # Only the commit of the progress and what came after it are left.
+            # Only the commit of the progress and later ones remain.
             assert sum(1 for _ in table._storage.load().snapshots()) == 2
             return target.spark.table(f"{table._storage.sql_name()}.data_files").count()
         assert next(table._storage.commits())["operation"] == "WRITE"  # the progress, after what was rewritten

@@ -1,4 +1,4 @@
-"""Metrics: the lines that the job writes, and what Spark's own tools get to see."""
+"""Metrics: the lines that the job writes, and what Spark's own tools receive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outbox_spark.commands.report import failed_outcome
 from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 from outbox_spark.runs import materialize_table
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, StageMetrics
 
@@ -76,7 +76,7 @@ class Listener:
 
 @contextmanager
 def listening(spark: SparkSession) -> Iterator[Listener]:
-    """Spark tells the listener of every query."""
+    """Spark calls the listener for every query."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     listener, manager = Listener(), spark._jsparkSession.listenerManager()
@@ -89,7 +89,7 @@ def listening(spark: SparkSession) -> Iterator[Listener]:
 
 @dataclass
 class Ran:
-    """A run in two batches: its lines, and what a listener saw of it."""
+    """Run two batches: the metrics lines, and what a listener received."""
 
     job: MaterializeJob
     lines: list[dict[str, Any]]
@@ -106,7 +106,7 @@ def ran(spark: SparkSession, postgres: psycopg.conninfo.ConninfoDict) -> Ran:
         metrics.attach(spark)
         metrics.begin()
         metrics.run(job, materialize_table.materialize(spark, job, lambda _: None, 5, on_batch=metrics.batch))
-        # Listeners are told a moment after the query has ended.
+        # Listeners are called shortly after the query has ended.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(5_000)
     return Ran(job, lines(stream), listener.seen)
 
@@ -241,7 +241,7 @@ def test_reports_a_full_disk_once_and_continues() -> None:
     assert messages == ["warning: metrics cannot be written: No space left on device"]
 
 
-# --- what Spark's own tools see
+# --- what Spark's own tools receive
 
 
 def test_query_listener_receives_counts_of_every_batch_once(ran: Ran) -> None:

@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: readers see the old content or the new, and views and grants stay."""
+"""Command `outbox-rebuild`: readers get the old content or the new; views and grants remain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def history() -> Log:
 
 def rebuilt(target: Target, live: LiveTopic, restart: bool = False, max_records: int = 100) -> Outcome:
     messages: list[str] = []
-    # The log's records are older than what a ledger remembers by default.
+    # The log's records are older than the default retention of the ledger.
     job = structs.replace(target.job, options=structs.replace(target.job.options, tombstone_ttl=3650 * 86400))
     return rebuild(target.spark, job, messages.append, max_records, restart=restart, topic=live.topic())
 
@@ -89,7 +89,7 @@ def test_rebuilds_a_table_with_ledger_quarantine_and_progress(spark: SparkSessio
     committed = target.committed()
     assert committed is not None
     assert (committed.topic_id, committed.offsets) == ("topic-1", log.end())
-    # The ledger came along: the deleted key does not come back, and the next run goes on.
+    # The ledger was copied: the deleted key is not recreated, and the next run continues.
     put(log, "gone", 4)
     put(log, "a", 8)
     assert target.run(log, SCHEMAS).upserts == 1
@@ -266,7 +266,7 @@ def test_replaces_a_locked_table_later(spark: SparkSession, postgres_target: Tar
 def test_keeps_a_run_committed_during_the_last_step(
     spark: SparkSession, iceberg_target: Target, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
-    """Without `type: hadoop` the catalog may be anything, so that there is no folder for a lease file."""
+    """Without `type: hadoop` the catalog type is unknown, so there is no folder for a lease file."""
     iceberg = iceberg_target.job.target
     assert isinstance(iceberg, IcebergTarget)
     catalog = {**iceberg.catalog, "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}

@@ -1,4 +1,4 @@
-"""A table against its topic while both live: what counts as a difference, what does not, and how it is mended."""
+"""A live table compared with its live topic: differences, non-differences and repair."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def compared(target: Target, live: LiveTopic) -> Comparison:
 
 
 def mended(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
-    """What was found, what was written, and what is still as it was."""
+    """Differences, written rows, and unchanged rows."""
     with target.open() as table, ExitStack() as stack:
         actual = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
         return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
@@ -89,7 +89,7 @@ def test_repairs_every_kind_of_difference_without_moving_offsets(spark: SparkSes
 
 
 def test_deletes_a_row_older_than_its_deletion_record(spark: SparkSession, target: Target) -> None:
-    """The tombstone is compacted away, and the ledger's entry is newer than the one that the repair makes up."""
+    """The tombstone is compacted, and the ledger's entry is newer than the one that the repair creates."""
     live = filled(spark, target)
     live.compact("gone")
     damage(target, "c", aggregate_id="gone", _offset=0)
@@ -103,7 +103,7 @@ def test_deletes_a_row_older_than_its_deletion_record(spark: SparkSession, targe
 
 
 def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Target) -> None:
-    """The tombstone came and was compacted away between two runs."""
+    """The tombstone was written and compacted between two runs."""
     live = filled(spark, target)
     delete(live.log, "a", 8)
     put(live.log, "f", 9)
@@ -118,7 +118,7 @@ def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Targe
 
 
 def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres_target: Target) -> None:
-    """Without a sequence the offset alone decides, and the tombstone that is made up must leave room."""
+    """Without a sequence only the offset decides, and the created tombstone must leave room."""
     log = Log("test.thing", partitions=1)
     for n, key in enumerate("abc"):
         put(log, key, 0, n, header=False)
@@ -135,7 +135,7 @@ def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres
 
 
 def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target) -> None:
-    """Trap: the record is replaced after the scan began, and compacted away before the scan comes by."""
+    """The record is replaced after the scan began, and compacted before the scan reaches it."""
     live = filled(spark, postgres_target)
     moves = {"a": [1, 2, 3], "b": [1]}
 
@@ -150,7 +150,7 @@ def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target
     live.before_read = move
     actual = compared(postgres_target, live)
     assert keys(actual) == {}
-    # The first hop comes by `b`, the third by `a`, which was moved twice more; then no candidate is left.
+    # The first hop passes `b`, the third passes `a`, which was moved twice more; then no candidate is left.
     assert actual.hops == 3
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
@@ -167,7 +167,7 @@ def test_no_result_for_a_topic_that_keeps_changing(
     actual = compared(postgres_target, live)
     assert keys(actual) == {"unproven": ["a"]}
     assert actual.scan.startswith("hop 2 still had ")
-    # The cleaner leaves alone what is younger than the lag, so the first hop proves it.
+    # The cleaner does not touch records younger than the lag, so the first hop proves it.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     actual = compared(postgres_target, live)
@@ -176,7 +176,7 @@ def test_no_result_for_a_topic_that_keeps_changing(
 
 
 def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:
-    """DeleteRecords and retention take live records too: the whole table would look deleted."""
+    """DeleteRecords and retention remove live records too: the whole table would look deleted."""
     live = filled(spark, postgres_target)
     live.start = 2
     live.log.records = [record for record in live.log.records if record.offset >= 2]
@@ -195,7 +195,7 @@ def test_unread_records_are_not_differences(spark: SparkSession, postgres_target
 def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_target: Target) -> None:
     live = filled(spark, postgres_target)
     live.log.append("a", b"poison", sequence(8))
-    live.log.append("new", framed(THING, 77, {"n": 9}), sequence(9))  # a schema that nobody knows
+    live.log.append("new", framed(THING, 77, {"n": 9}), sequence(9))  # an unknown schema
     live.log.append(None, b"no key", sequence(10))
     put(live.log, "e", 11)
     postgres_target.run(live.log, SCHEMAS)
@@ -203,7 +203,7 @@ def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_targ
 
 
 def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
-    """The old partition keeps the live record for ever; the tombstone went to a new one, and from there away."""
+    """The old partition keeps the live record forever; the tombstone went to a new one, and was removed there."""
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)
     put(log, "b", 2)
@@ -217,7 +217,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
         read = replace(log.range_from(None), start={0: 2, 1: 0}, partition_epoch=1)
         postgres_target.apply(table, committed, read, log, SCHEMAS)
     live.compact("a")
-    put(log, "a", 1)  # what the old partition still shows
+    put(log, "a", 1)  # what the old partition still has
     log.records[-1] = replace(log.records[-1], partition=0, offset=0)
     assert mended(postgres_target, live)[:2] == ({"unsure": ["a"]}, Written())
 

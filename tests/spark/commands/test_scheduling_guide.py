@@ -72,10 +72,10 @@ def guide_commands() -> list[list[str]]:
     actual = []
     for block in re.findall(r"```sh\n(.*?)```", GUIDE, flags=re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            for index, word in enumerate(words):
+            message = shlex.split(line, comments=True)
+            for index, word in enumerate(message):
                 if word == "outbox-materialize" or word.endswith("/materialize.py"):
-                    actual.append(words[index + 1 :])
+                    actual.append(message[index + 1 :])
     return actual
 
 
@@ -92,7 +92,7 @@ def crontab_words(command: str) -> list[str]:
 
 
 def example_commands() -> list[list[str]]:
-    words = [
+    message = [
         crontab_words("outbox-materialize"),
         *(
             shlex.split(unit(name)["Service"]["ExecStart"])[1:]
@@ -102,8 +102,8 @@ def example_commands() -> list[list[str]]:
         manifest("spark_application.yaml")["spec"]["template"]["arguments"],
         [*airflow()["COMMAND"][1:], "--aggregate", airflow()["TABLES"][0]],
     ]
-    assert len(words) == len(FILES) - 1, "a timer has no command; every other example has one"
-    return words
+    assert len(message) == len(FILES) - 1, "a timer has no command; every other example has one"
+    return message
 
 
 @pytest.mark.parametrize("words", [*guide_commands(), *example_commands()], ids=" ".join)
@@ -120,8 +120,8 @@ def test_accepts_the_maintenance_lines(command: str, parser: argparse.ArgumentPa
 
 
 def test_guide_covers_every_scheduler() -> None:
-    shown = {word for words in guide_commands() for word in words if word.startswith("--")}
-    assert shown >= {"--job", "--write-job", "--dry-run", "--interval", "--max-failures", "--metrics", "--output"}
+    visible = {word for message in guide_commands() for word in message if word.startswith("--")}
+    assert visible >= {"--job", "--write-job", "--dry-run", "--interval", "--max-failures", "--metrics", "--output"}
 
 
 def test_every_documented_option_exists() -> None:
@@ -146,13 +146,13 @@ def test_guide_links_every_example() -> None:
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
-    """The DAG's own, with a job file whose target is not there."""
+    """Run the DAG with a job file whose target does not exist."""
     down = job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"), aggregate=airflow()["TABLES"][0])
     path = tmp_path / "job.json"
     path.write_text(as_text([down]))
-    words = [str(path) if word.endswith("job.json") else word for word in example_commands()[-1]]
-    words = [str(tmp_path / "m.jsonl") if word.endswith(".jsonl") else word for word in words]
-    command = [sys.executable, "-m", "outbox_spark", *words, "--dry-run"]
+    message = [str(path) if word.endswith("job.json") else word for word in example_commands()[-1]]
+    message = [str(tmp_path / "m.jsonl") if word.endswith(".jsonl") else word for word in message]
+    command = [sys.executable, "-m", "outbox_spark", *message, "--dry-run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.FAILED
     assert "would fail" in done.stdout
@@ -160,7 +160,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
     assert (helped.returncode, helped.stderr) == (0, "")
 
 
-# --- what schedulers make of exit codes
+# --- how schedulers handle exit codes
 
 
 def test_examples_do_not_retry_permanent_errors() -> None:
@@ -180,11 +180,11 @@ def test_examples_do_not_retry_permanent_errors() -> None:
 @pytest.mark.parametrize("code", list(Exit))
 def test_cron_mails_permanent_errors(tmp_path: Path, code: Exit) -> None:
     line = crontab("outbox-materialize").partition("; ")[2]  # behind time, user and `set -a`
-    words = re.sub(
+    message = re.sub(
         r"\S+/outbox-materialize", f"sh -c 'exit {code:d}'", line.replace("/etc/outbox/secrets.env", "/dev/null")
     )
-    words = words.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
-    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60, check=False)
+    message = message.replace("/run/lock/outbox", str(tmp_path / "lock")).replace("/var/log/outbox", str(tmp_path))
+    done = subprocess.run(["sh", "-c", message], capture_output=True, text=True, timeout=60, check=False)
     assert ("not retryable" in done.stdout, done.stderr) == (code not in (Exit.DONE, Exit.FAILED), "")
 
 
@@ -203,7 +203,7 @@ def test_systemd_does_not_count_successful_runs_as_retries() -> None:
 
 def test_examples_that_start_spark_name_their_jars() -> None:
     container = pod()["template"]["spec"]["containers"][0]
-    assert spark_session.JARS_VARIABLE in [each["name"] for each in container["env"]]
+    assert spark_session.JARS_VARIABLE in [item["name"] for item in container["env"]]
     assert spark_session.JARS_VARIABLE in airflow()["ENVIRONMENT"]
     for name in ("crontab", "outbox-materialize.service", "outbox-materialize-continuous.service"):
         assert re.search(
@@ -233,7 +233,7 @@ def test_manifests_name_the_built_files() -> None:
     assert mounted == [volume["name"] for volume in pod()["template"]["spec"]["volumes"]]
 
 
-# --- what the guide says of codes, versions, metrics
+# --- codes, versions and metrics in the guide
 
 
 def test_table_of_exit_codes_is_complete() -> None:
@@ -246,8 +246,8 @@ def test_documented_versions_equal_the_checked_versions() -> None:
 
 
 def test_documented_metrics_line_has_the_written_keys() -> None:
-    shown = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
-    assert set(metrics._KEYS) == set(shown) - {"time", "event", "aggregate", "topic", "target", "table"}
-    assert list(shown["spark"]) == list(FIGURES)
+    visible = json.loads(re.findall(r"```json\n(.*?)```", GUIDE, flags=re.DOTALL)[0])
+    assert set(metrics._KEYS) == set(visible) - {"time", "event", "aggregate", "topic", "target", "table"}
+    assert list(visible["spark"]) == list(FIGURES)
     assert f"`{OBSERVATION}`" in GUIDE
     assert f"`{GROUP_PREFIX}<topic>" in GUIDE

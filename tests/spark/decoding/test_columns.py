@@ -1,4 +1,4 @@
-"""Every Avro type arrives exactly, in both targets; what a newer schema adds is added."""
+"""Every Avro type is stored exactly in each target; columns of a newer schema are added."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_adds_columns_of_a_newer_schema_with_their_default(target: Target) -> No
     assert target.state("n", "note", "tags", "price", "dropped") == {
         "untouched": {"n": 0, **default},
         "replayed": {"n": 2, **default},
-        # A field that the newest schema no longer has says nothing about a row written under it.
+        # A field missing in the latest schema does not affect rows written under it.
         "changed": {"n": 5, "note": "", "tags": [], "price": Decimal("2.00"), "dropped": None},
     }
 

@@ -1,4 +1,4 @@
-"""Logical types that a writer and the newest schema do not share: told, never read as another value."""
+"""Logical types that differ between writer and latest schema: reported, never read as another value."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_rejects_an_unreadable_version(writer: object, reader: object, message: 
     with pytest.raises(SchemaError, match=message) as caught:
         check(writer, reader)
     assert "schema_version" in caught.value.hint
-    # A record of another name is somebody's mistake: the record is set apart, and the run goes on.
+    # A record of another name was written by mistake: the record is quarantined, and the run continues.
     check_writer(json.dumps(record(writer, "Other")), json.dumps(record(reader)), "schema 7")
 
 
@@ -150,20 +150,20 @@ def test_rejects_a_missing_required_field() -> None:
 
 def names(schema: str) -> list[str]:
     """Full names of types, and of fields, in the order of the text."""
-    found: list[str] = []
+    actual: list[str] = []
 
     def walk(node: Any) -> None:  # noqa: ANN401 - any part of a schema
         if isinstance(node, list):
             for part in node:
                 walk(part)
         elif isinstance(node, dict):
-            found.extend([node["name"]] if "name" in node else [])
+            actual.extend([node["name"]] if "name" in node else [])
             for part in ("type", "fields", "items", "values"):
                 if not isinstance(node.get(part), str):
                     walk(node.get(part))
 
     walk(json.loads(schema))
-    return found
+    return actual
 
 
 def test_writer_schema_gets_the_names_of_the_reader() -> None:

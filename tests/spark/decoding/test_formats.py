@@ -52,7 +52,7 @@ def test_decodes_ids_in_prefix_and_headers_in_one_topic(spark: SparkSession) -> 
     append(log, "header-old", old, value_id=id_header(1)["__value_schema_id"])
     append(log, "guid", new, value_id=guid_bytes())
     append(log, "guid-prefix", guid_bytes() + new)
-    # The header goes first, also where the body happens to look framed.
+    # The header takes precedence, also where the body looks framed.
     zero = body(NEWER, {"n": 0, "s": "\x00\x00\x01"})
     append(log, "looks-framed", zero, value_id=id_header(2)["__value_schema_id"])
     append(log, "tombstone", new, value_id=guid_bytes())
@@ -106,7 +106,7 @@ def test_raw_framed_and_unframed_key_are_one_key(spark: SparkSession) -> None:
         append(log, key, value)
         append(log, b"\x00\x00\x00\x00\x07" + body("string", key), value)
         append(log, body("string", key), framed(THING, 1, {"n": number, "s": "bare"}), key_id=guid_bytes())
-    # What is no Avro string stays as it is, with the header too.
+    # A value that is not an Avro string stays unchanged, with the header too.
     append(log, b"plain", framed(THING, 1, {"n": 9, "s": ""}), key_id=guid_bytes())
     table = MemoryTable()
     applied = run(spark, table, log, Schemas({1: THING}, newest=1))
@@ -141,8 +141,8 @@ def test_decodes_keys_of_the_json_converter(spark: SparkSession, key_format: For
     table = MemoryTable()
     run(spark, table, log, Schemas({1: THING}, newest=1), Options(key_format=key_format))
     assert table.state("n") == {text: number for number, (_, text) in enumerate(JSON_KEYS)}
-    found = [(row["_key"] and bytes(row["_key"]), row["_reason"], row["aggregate_id"]) for row in table.quarantine]
-    assert sorted(found, key=str) == sorted(
+    actual = [(row["_key"] and bytes(row["_key"]), row["_reason"], row["aggregate_id"]) for row in table.quarantine]
+    assert sorted(actual, key=str) == sorted(
         [(k, "key-unreadable", None) for k in bad] + [(None, "no-key", None)], key=str
     )
 
@@ -164,9 +164,9 @@ def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format:
     append(log, "text", written(json.dumps(state)))
     append(log, "more", written({**state, "unknown": {"a": 1}}))
     append(log, "default", written({"n": 1}))
-    for name, gone in (("null", None), ("text-null", "null")):
+    for name, removed in (("null", None), ("text-null", "null")):
         append(log, name, written(state))
-        append(log, name, written(gone))
+        append(log, name, written(removed))
     append(log, "tombstone", written(state))
     append(log, "tombstone", None)
     bad = {
@@ -189,14 +189,14 @@ def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format:
         append(log, name, value)
     table = MemoryTable()
     run(spark, table, log, Schemas({1: OLD, 2: NEWER}, newest=2), Options(value_format=value_format))
-    good = {"object": (1, "x"), "text": (1, "x"), "more": (1, "x"), "default": (1, "new")}
-    assert table.state("n", "s") == good
+    valid = {"object": (1, "x"), "text": (1, "x"), "more": (1, "x"), "default": (1, "new")}
+    assert table.state("n", "s") == valid
     assert set(table.deleted) == {"null", "text-null", "tombstone"}
     assert table.reasons() == {name.encode(): reason for name, (_, reason) in bad.items()}
 
 
 def test_decodes_an_expanded_payload_of_the_avro_converter(spark: SparkSession) -> None:
-    """Connect names the record after nothing that is in the registry's newest schema, and the types inside too."""
+    """Connect gives the record, and types inside it, names that are not in the registry's latest schema."""
     kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
     code = {"type": "fixed", "name": "Code", "size": 2}
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "kind", "type": kind}]}

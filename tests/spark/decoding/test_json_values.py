@@ -179,10 +179,10 @@ def results(spark: SparkSession) -> dict[tuple[str, str], tuple[str | None, Any]
     rows = [(name, text, f'{{"{name}": {text}}}'.encode()) for name, text in cases]
     rows += [("", text, text.encode()) for text in BROKEN]
     frame = spark.createDataFrame(rows, "name string, text string, value binary")
-    found = with_records(frame, json.dumps(SCHEMA), with_schema=False)
+    actual = with_records(frame, json.dumps(SCHEMA), with_schema=False)
     return {
         (row["name"], row["text"]): (row["problem"], row["record"] and simple(row["record"][row["name"]], row["name"]))
-        for row in found.collect()
+        for row in actual.collect()
     }
 
 
@@ -220,11 +220,11 @@ def test_rejects_json_that_is_not_an_object(results: dict[tuple[str, str], tuple
 
 
 def test_columns_have_avro_types(spark: SparkSession) -> None:
-    """Else a table could not change from one format to the other, nor a target compare types before it writes."""
+    """Otherwise a table could not change between formats, nor a target compare types before it writes."""
     nothing = spark.createDataFrame([], "value binary")
-    found = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")
+    actual = with_records(nothing, json.dumps(SCHEMA), with_schema=False).select("record.*")
     avro = spark.range(1).select(from_avro(F.lit(None).cast("binary"), json.dumps(SCHEMA)).alias("record"))
-    wanted = avro.select("record.*").schema
-    assert {f.name: f.dataType.simpleString() for f in found.schema} == {
-        f.name: f.dataType.simpleString() for f in wanted
+    expected = avro.select("record.*").schema
+    assert {f.name: f.dataType.simpleString() for f in actual.schema} == {
+        f.name: f.dataType.simpleString() for f in expected
     }

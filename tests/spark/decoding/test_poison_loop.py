@@ -1,4 +1,4 @@
-"""Of a key whose newest record cannot be read the newest readable one is shown, wherever batches are cut."""
+"""When the newest record of a key is unreadable, the newest readable one is shown, for any batch boundaries."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from outbox_spark.session.persisted import Counts
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
-BAD = b"\x00\x00\x00\x00\x01"  # a frame, and nothing in it
+BAD = b"\x00\x00\x00\x00\x01"  # a frame without a value
 
 
 def log_of(keys: dict[str, list[int | str | None]], *, headers: bool = True) -> Log:
-    """One partition: a number is a state, None a tombstone, text is poison. Keys take turns."""
+    """One partition: a number is a state, None a tombstone, text is poison. Keys alternate."""
     log = Log("test.thing", partitions=1)
     for turn in range(max(len(states) for states in keys.values())):
         for key, states in keys.items():
@@ -38,16 +38,16 @@ def add(log: Log, key: str, state: int | str | None, *, headers: bool = True) ->
 
 
 def expected(log: Log) -> tuple[dict[str, int], set[str]]:
-    """The oracle: the newest readable record per key, and the rows that something unreadable is newer than."""
-    good: dict[str, Record] = {}
+    """The oracle: the newest readable record per key, and the rows with a newer unreadable record."""
+    valid: dict[str, Record] = {}
     last: dict[str, Record] = {}
     for record in sorted(log.records, key=lambda record: (record.sequence or "", record.offset)):
         assert record.key is not None
         key = record.key.decode()
         last[key] = record
         if record.state is not POISON:
-            good[key] = record
-    rows = {key: record.state for key, record in good.items() if isinstance(record.state, int)}
+            valid[key] = record
+    rows = {key: record.state for key, record in valid.items() if isinstance(record.state, int)}
     return rows, {key for key in rows if last[key].state is POISON}
 
 
@@ -74,9 +74,9 @@ def test_keeps_the_newest_readable_record_for_poison_anywhere(spark: SparkSessio
     assert stale == {"last", "row", "between"}
     assert (table.state("n"), table.stale()) == (rows, stale)
     assert "gone" in table.deleted
-    # What is newer than the row is in quarantine, all of it; what was superseded is not looked at.
-    found = sorted(row["aggregate_id"] for row in table.quarantine)
-    assert found == ["between", "gone", "last", "never", "never", "row", "row", "row"]
+    # The quarantine has all records newer than the row; superseded ones are not read.
+    actual = sorted(row["aggregate_id"] for row in table.quarantine)
+    assert actual == ["between", "gone", "last", "never", "never", "row", "row", "row"]
     assert applied.written.quarantined == 8
 
 
@@ -111,7 +111,7 @@ def test_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
 def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
     read = log.range_from(None)
-    # Newer records came behind the range, and compaction took the last three of it.
+    # Newer records came after the range, and compaction removed the last three of it.
     less = replace(log, records=log.records[:4])
     live, table = LiveTopic(spark, log, SCHEMAS), MemoryTable()
 
@@ -121,7 +121,7 @@ def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> 
     live.before_read = compact
     apply(JOB, table, None, read, live.topic(), SCHEMAS)  # type: ignore[arg-type]
     assert live.reads == [read, read]
-    # The poison that only the first read saw is kept, and flags what is left: the newer records will heal it.
+    # The poison of the first read is retained and marks the remaining row as stale; newer records clear the flag.
     assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
 
@@ -140,7 +140,7 @@ def test_stops_without_writes_above_the_quarantine_limit(spark: SparkSession) ->
 
 
 def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSession) -> None:
-    """Only the second read meets its schema id; nothing is written yet."""
+    """Only the second read decodes its schema id; nothing is written yet."""
     older = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "string"}]}
     log = Log("test.thing", partitions=1)
     log.append("k", framed(older, 2, {"n": "x"}), sequence(1))
@@ -149,7 +149,7 @@ def test_stops_for_a_required_record_of_an_incompatible_version(spark: SparkSess
     with pytest.raises(SchemaError, match=r"field n: schema 2 .* writes string; the newest schema reads int"):
         run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.progress is None
-    # Superseded by a good one it is not needed: nobody decodes it.
+    # Superseded by a valid one, it is not decoded.
     add(log, "k", 3)
     run(spark, table, log, Schemas({1: THING, 2: older}, newest=1))
     assert table.state("n") == {"k": 3}

@@ -1,4 +1,4 @@
-"""What cannot be read is set apart with its bytes, told, and does not stop the rest."""
+"""Unreadable records are quarantined with their bytes, reported, and do not stop the run."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_quarantines_each_kind_of_poison_with_its_reason(target: Target) -> None
     for number, (key, raw, _) in enumerate(bad):
         log.append(key, raw, sequence(10 + number))
     outcome = target.run(log, SCHEMAS)
-    kept = target.rows("__quarantine")
+    retained = target.rows("__quarantine")
     expected = {(record.partition, record.offset): record for record in log.records[2:]}
-    reasons = {(row["_partition"], row["_offset"]): row["reason"] for row in kept}
+    reasons = {(row["_partition"], row["_offset"]): row["reason"] for row in retained}
     assert reasons == {place: bad[list(expected).index(place)][2] for place in expected}
-    for row in kept:
+    for row in retained:
         record = expected[row["_partition"], row["_offset"]]
         assert (row["key"], row["value"], row["_sequence"]) == (record.key, record.value, record.sequence)
-    # Of a key whose newest record cannot be read, the newest that can is shown.
+    # When the newest record of a key is unreadable, the newest readable one is shown.
     assert target.state("note") == {"fine": {"note": "ok"}, "twice": {"note": "old"}}
     assert (outcome.quarantined, outcome.upserts, outcome.records) == (len(bad), 2, len(bad) + 2)
 

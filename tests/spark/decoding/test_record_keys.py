@@ -27,7 +27,7 @@ def framed_key(text: str, schema_id: int = 7) -> bytes:
 
 @pytest.fixture(scope="module")
 def unframed(spark: SparkSession) -> dict[bytes | None, bytes | None]:
-    """What becomes of each key below, found in one query."""
+    """Return the result of each key below, from one query."""
     texts = ["", "a", "é" * 10, "x" * 63, "x" * 64, "x" * 127, "x" * 128, "x" * 8191, "x" * 8192, "x" * 20_000]
     keys: list[bytes | None] = [framed_key(text, 2**31 - 1) for text in texts]
     keys += [text.encode() for text in texts]

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from tests.unit.common.tls import make_authority
 
 from outbox_kit.pipeline import HttpService
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, RejectedError, SchemaError, UnreachableError
 from outbox_spark.jobs.from_pipeline import to_struct
 from outbox_spark.jobs.model import Registry
@@ -31,7 +31,7 @@ ANSWERS: dict[str, object] = {
 
 @dataclass
 class Server:
-    """Answers what is in ANSWERS to requests that carry `wanted` as Authorization."""
+    """Respond with ANSWERS to requests that have `wanted` as Authorization."""
 
     wanted: str | None = None
     status: int = 401
@@ -63,11 +63,11 @@ class Answering(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         state = self.server_state
         state.asked.append(self.path)
-        found = ANSWERS.get(self.path)
-        status = 200 if found is not None else state.missing
+        actual = ANSWERS.get(self.path)
+        status = 200 if actual is not None else state.missing
         if state.wanted is not None and self.headers.get("Authorization") != state.wanted:
             status = state.status
-        body = (state.text if state.text is not None else json.dumps(found)).encode()
+        body = (state.text if state.text is not None else json.dumps(actual)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -1,4 +1,4 @@
-"""What a newer schema does to records that an older one wrote, and what a body may hold."""
+"""Effect of a newer schema on records that an older one wrote, and the content of bodies."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_widens_types_by_the_rules_of_avro(spark: SparkSession) -> None:
     table = MemoryTable()
     run(spark, table, log, Schemas({1: writer, 2: reader}, newest=2))
     row = table.rows["k"]
-    found = [row[f"f{i}"] for i in range(len(wide))]
-    assert found == [-(2**31), 2**24, 2**31 - 1, 2**24, 2**53, 0.5, "é".encode(), "é", Decimal("1.50"), 7]
-    assert [type(value).__name__ for value in found[:6]] == ["int", "float", "float", "float", "float", "float"]
+    actual = [row[f"f{i}"] for i in range(len(wide))]
+    assert actual == [-(2**31), 2**24, 2**31 - 1, 2**24, 2**53, 0.5, "é".encode(), "é", Decimal("1.50"), 7]
+    assert [type(value).__name__ for value in actual[:6]] == ["int", "float", "float", "float", "float", "float"]
 
 
 def test_quarantines_a_decimal_too_large_for_the_latest_schema(spark: SparkSession) -> None:
@@ -74,14 +74,14 @@ def test_unknown_enum_symbol_uses_the_default_or_is_quarantined(spark: SparkSess
         return {"type": "enum", "name": "E", "symbols": list(symbols), **more}
 
     writer = thing(field("a", enum("NEW", "OLD")))
-    for reader, gone in ((enum("NEW"), None), (enum("NEW", "UNKNOWN", default="UNKNOWN"), "UNKNOWN")):
+    for reader, removed in ((enum("NEW"), None), (enum("NEW", "UNKNOWN", default="UNKNOWN"), "UNKNOWN")):
         log = Log("test.thing", partitions=1)
         log.append("new", framed(writer, 1, {"a": "NEW"}), sequence(1))
         log.append("old", framed(writer, 1, {"a": "OLD"}), sequence(2))
         table = MemoryTable()
         run(spark, table, log, Schemas({1: writer, 2: thing(field("a", reader))}, newest=2))
-        assert table.state("a") == ({"new": "NEW"} if gone is None else {"new": "NEW", "old": gone})
-        assert table.reasons() == ({b"old": "undecodable"} if gone is None else {})
+        assert table.state("a") == ({"new": "NEW"} if removed is None else {"new": "NEW", "old": removed})
+        assert table.reasons() == ({b"old": "undecodable"} if removed is None else {})
 
 
 def test_quarantines_invalid_utf8_and_trailing_bytes(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import Registry
 
@@ -41,7 +41,7 @@ ANSWERS = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers like a registry; 500 for what is not in ANSWERS and not an id."""
+    """Respond like a registry; 500 for what is neither in ANSWERS nor an id."""
 
     asked: list[str]
 

@@ -178,7 +178,7 @@ def test_replaces_a_literal_secret_by_its_override_variable(
     environ = {**names, "REGISTRY_PASSWORD": "r3gistry"}
     read = read_jobs(written(tmp_path, actual), environ)
     assert read == load_jobs(pipeline, "testing")
-    for name, value in names.items():  # they are names that the pipeline's own loading knows
+    for name, value in names.items():  # names that loading the pipeline resolves
         monkeypatch.setenv(name, value)
     assert load_jobs(pipeline, "testing") == read
 
@@ -188,7 +188,7 @@ def test_command_writes_the_file_and_lists_requirements(
 ) -> None:
     path = tmp_path / "job.json"
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", str(path)]) == Exit.DONE
-    assert [each.aggregate for each in read_jobs(path)] == ["author", "book"]
+    assert [item.aggregate for item in read_jobs(path)] == ["author", "book"]
     messages = "2 jobs written; environment variables that they require: REGISTRY_PASSWORD\n"
     assert capsys.readouterr() == ("", messages)
     assert main(["-p", str(pipeline), "-e", "testing", "--target", "lake", "--write-job", "-"]) == Exit.DONE
@@ -225,7 +225,7 @@ def without_deploy_tool(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_reads_a_job_file_without_the_deploy_tool(tmp_path: Path) -> None:
-    """Everything is imported; then the target, which is not there, is what fails."""
+    """Everything is imported; then the missing target fails."""
     path = written(tmp_path, as_text([job(PostgresTarget("127.0.0.1", 1, "d", "u", "p"))]))
     done = without_deploy_tool("--job", str(path), "--dry-run")
     assert "error: library.book -> lake.book: PostgreSQL at 127.0.0.1:1/d" in done.stderr

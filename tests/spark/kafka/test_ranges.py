@@ -1,4 +1,4 @@
-"""What is read next, and every way in which committed offsets can stop meaning what they meant."""
+"""Ranges to read next, and all ways in which committed offsets can become invalid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, Ordering, ReadRange
-from outbox_spark.kafka.ranges import TopicState, resolve
+from outbox_spark.kafka.offset_ranges import TopicState, resolve
 
 
 def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-1") -> TopicState:

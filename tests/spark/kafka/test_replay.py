@@ -1,4 +1,4 @@
-"""Reading again: nothing changes, nothing comes back, and what could bring rows back is refused."""
+"""Replay: changes nothing, resurrects nothing; a replay that could resurrect rows is rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedel
 def test_accepts_a_replay_within_the_ledger_retention_only(
     spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tombstone is gone from the topic, an older record of the key was sent again behind it."""
+    """The tombstone was compacted; an older record of the key was sent again after it."""
     clock = START + timedelta(minutes=1)
     for module in (retention, materialize_table):
         monkeypatch.setattr(module, "now", lambda: clock)
@@ -56,7 +56,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
     assert after is not None
     assert after.offsets == committed.offsets
     assert replay(target, live, (START + timedelta(seconds=3)).isoformat()).records == 1
-    # Records 0 and 1 are older than what the ledger remembers now.
+    # Records 0 and 1 are now older than the retention of the ledger.
     clock = START + timedelta(hours=2)
     put(log, "d", 5)
     replay(target, live, clock.isoformat(), ttl=timedelta(hours=2) - timedelta(seconds=2))
@@ -84,7 +84,7 @@ def test_does_not_replay_records_whose_deletions_expired() -> None:
         match="reads partition 0 from offset 3, but the ledger has no deletions before 2026-01-01T00:00:00Z",
     ):
         replay_range(READ, COMMITTED, {0: 3, 1: 4}, {0: 5, 1: 0}, "beginning")
-    # Nothing is older than what is remembered, or nothing is read again.
+    # Nothing is older than the retention, or nothing is replayed.
     assert replay_range(READ, COMMITTED, {0: 5, 1: 0}, {0: 5, 1: 0}, "x").start == {0: 5, 1: 0}
     assert replay_range(READ, COMMITTED, {0: 8, 1: 9}, {0: 9, 1: 9}, "x") == READ
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.kafka.ranges import describe
+from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.kafka.settings import java_settings
 
 
 def test_reports_an_unreachable_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_spark.kafka.ranges.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_spark.kafka.offset_ranges.REQUEST_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match=r"Kafka at 127\.0\.0\.1:1: topic t: "):
         describe({"bootstrap.servers": "127.0.0.1:1"}, "t")
 

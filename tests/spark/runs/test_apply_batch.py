@@ -23,7 +23,7 @@ OTHER = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "st
 
 
 class Expecting(Schemas):
-    """A registry whose subject has every schema among its newest versions."""
+    """A registry whose subject has every schema among its latest versions."""
 
     def recent(self, subject: str) -> dict[int | str, str]:
         assert subject == "test.thing-value"
@@ -65,7 +65,7 @@ def test_quarantines_an_unknown_id_and_reads_the_rest(spark: SparkSession) -> No
 
 
 def test_second_read_does_not_use_results_of_the_first(spark: SparkSession) -> None:
-    """Between the two the cleaner removes the record that made the second one necessary."""
+    """Between the two reads the cleaner removes the record that made the second one necessary."""
     schemas, log = Schemas({1: OLD, 2: NEW}, newest=2), log_of(1, 2)
     live, table = LiveTopic(spark, log, schemas), MemoryTable()
     live.before_read = lambda _: live.compact("k0") if len(live.reads) == 2 else None
@@ -78,8 +78,8 @@ BAD = -1
 
 
 def poisoned(*schema_ids: int) -> Log:
-    """Records of these schemas; the value of a BAD one has the frame of a schema and nothing behind it."""
-    log = log_of(*[max(each, 1) for each in schema_ids])
+    """Return records of these schemas; the value of a BAD one has the frame of a schema and no body."""
+    log = log_of(*[max(item, 1) for item in schema_ids])
     log.records[:] = [
         replace(record, value=record.value[:5]) if record.value and schema_id == BAD else record
         for record, schema_id in zip(log.records, schema_ids, strict=True)
@@ -100,14 +100,14 @@ def poisoned(*schema_ids: int) -> Log:
 def test_stages_postgres_rows_while_reading(
     postgres_target: Target, spark: SparkSession, known: type[Schemas], schema_ids: tuple[int, ...], reads: int
 ) -> None:
-    """Unless a record cannot be read or has another schema: what was staged goes, and the batch is read anew."""
+    """Unless a record is unreadable or has another schema: then staging is dropped, and the batch is read again."""
     schemas, log = known({1: OLD, 2: NEW}, newest=2), poisoned(*schema_ids)
     live = LiveTopic(spark, log, schemas)
     with postgres_target.open() as table:
         applied = apply(postgres_target.job, table, None, log.range_from(None), live.topic(), schemas)  # type: ignore[arg-type]
         assert staging_tables(postgres_target) == []
     assert (applied.records, len(live.reads)) == (2, reads)
-    expected = {f"k{number}": {"n": number} for number, each in enumerate(schema_ids) if each in (1, 2)}
+    expected = {f"k{number}": {"n": number} for number, item in enumerate(schema_ids) if item in (1, 2)}
     assert postgres_target.state("n") == expected
     assert len(postgres_target.rows("__quarantine")) == 2 - len(expected)
 
@@ -129,12 +129,12 @@ def test_does_not_stage_during_reading_after_poison(
         log.append("k7", framed(NEW, 2, {"n": 7, "m": 7}), sequence(7))
         read = log.range_from(first.committed)
         apply(postgres_target.job, table, first.committed, read, live.topic(), schemas)  # type: ignore[arg-type]
-    assert [each is None for each in sent] == [False, True]
+    assert [item is None for item in sent] == [False, True]
     assert postgres_target.state("n") == {"k1": {"n": 1}, "k7": {"n": 7}}
 
 
 def test_removes_staging_of_a_rejected_batch(postgres_target: Target, spark: SparkSession) -> None:
-    """Records with and without a sequence: known when the rows have been staged."""
+    """Records with and without a sequence: detected after the rows were staged."""
     schemas, log = Expecting({1: OLD, 2: NEW}, newest=2), log_of(2)
     log.append("k1", framed(NEW, 2, {"n": 1, "m": 1}), None)
     live = LiveTopic(spark, log, schemas)

@@ -1,4 +1,4 @@
-"""How a range is cut into batches: each bounded, together the range, whatever the density."""
+"""Division of a range into batches: each bounded, together the range, for any density."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox_spark.jobs.model import ReadRange
-from outbox_spark.runs.batch_ranges import Batches
+from outbox_spark.runs.batches import Batches
 
 
 def range_of(ends: list[int], starts: list[int] | None = None) -> ReadRange:
@@ -49,7 +49,7 @@ def test_batches_without_gaps_respect_the_limit() -> None:
 
 
 def test_uses_larger_batches_for_a_compacted_topic() -> None:
-    """Where one record in fifty is left, batches grow until they hold what they may."""
+    """Where one record in fifty remains, batches grow to their limit."""
     batches = Batches(range_of([1_000_000]), 1000)
     held = []
     while (batch := batches.next_batch()) is not None:

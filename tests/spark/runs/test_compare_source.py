@@ -1,4 +1,4 @@
-"""A table against the source table of its aggregates: what is on its way is no difference."""
+"""A table compared with the source table of its aggregates: pending changes are not differences."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pipeline:
         self.target, self._dsn, self.log, self._commit = target, dsn, Log("test.thing"), 0
 
     def change(self, statement: str, key: int | None = None, *, n: int | None = None) -> None:
-        """Change the source; `key` is what the log is told of it, None: nothing."""
+        """Change the source; `key` is written to the log, None writes nothing."""
         with psycopg.connect(**self._dsn) as connection:
             connection.execute(statement)  # type: ignore[call-overload]
         if key is not None:
@@ -80,12 +80,12 @@ def test_pending_changes_are_not_differences(
     pipeline.run()
     pipeline.insert(10, published=False)  # never published
     pipeline.delete(1, published=False)  # nor this
-    pipeline.insert(11)  # on its way
-    pipeline.delete(2)  # on its way
+    pipeline.insert(11)  # pending
+    pipeline.delete(2)  # pending
     pipeline.insert(12, published=False)
 
     def meanwhile() -> None:
-        # Each of these differs at the second look, and none is the difference that the first look saw.
+        # Each of these differs at the second check, but not in the way of the first check.
         pipeline.delete(12, published=False)
         pipeline.insert(12, published=False)
         pipeline.insert(13)

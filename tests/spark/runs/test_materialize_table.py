@@ -1,4 +1,4 @@
-"""Whatever the log holds, and however it is cut into runs, the table is the log's newest state."""
+"""For any log and any division into runs, the table is the newest state of the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("n", "note", "size")
 
 
 def thing(n: int, note: object = None, size: object = None) -> tuple[bytes, dict[str, Any]]:
-    """A value under schema 1, or under schema 2 when it has a size; and what it means to a reader of 2."""
+    """Return a value under schema 1, or under schema 2 when it has a size; and its meaning to a reader of 2."""
     if size is None:
         return framed(THING_1, 1, {"n": n, "note": note}), {"n": n, "note": note, "size": 7}
     state = {"n": n, "note": note, "size": size}
@@ -132,11 +132,11 @@ def test_tombstone_of_an_unknown_key_prevents_resurrection(target: Target) -> No
 def test_new_source_epoch_wins_over_higher_positions(target: Target) -> None:
     """After a restore of the source its log positions are lower than those that were sent before."""
     log = Log("test.thing")
-    for commit, epoch, shown in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):
+    for commit, epoch, visible in ((9, 0, 1), (1, 1, 2), (10, 0, 2)):
         value, state = thing(len(log.records) + 1)
         log.append("a", value, sequence(commit, epoch=epoch), state)
         target.run(log, SCHEMAS)
-        assert target.state("n", "_sequence") == {"a": {"n": shown, "_sequence": log.records[shown - 1].sequence}}
+        assert target.state("n", "_sequence") == {"a": {"n": visible, "_sequence": log.records[visible - 1].sequence}}
 
 
 def test_topics_without_the_header_are_ordered_by_offset(postgres_target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Missed tombstones and the ledger's end: what a run owes its table when time has passed."""
+"""Missed tombstones and ledger expiry: what a run must do after a long pause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from things import SCHEMAS, delete, put
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 from outbox_spark.runs import materialize_table, retention
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.retention import Retention
@@ -50,8 +50,8 @@ def run(
     target: Target, live: LiveTopic, said: list[str] | None = None, max_records: int = 100, **options: object
 ) -> Outcome:
     job = structs.replace(target.job, options=Options(**options))  # type: ignore[arg-type]
-    words = said if said is not None else []
-    return materialize(target.spark, job, words.append, max_records, topic=live.topic())
+    message = said if said is not None else []
+    return materialize(target.spark, job, message.append, max_records, topic=live.topic())
 
 
 def lose_tombstone(live: LiveTopic) -> None:
@@ -62,20 +62,20 @@ def lose_tombstone(live: LiveTopic) -> None:
 
 
 def test_late_run_deletes_rows_with_missed_tombstones(spark: SparkSession, target: Target, later: Clock) -> None:
-    live, said = two_rows(spark), list[str]()
+    live, messages = two_rows(spark), list[str]()
     run(target, live)
     lose_tombstone(live)
     later(DAY * 4)
-    outcome = run(target, live, said)
+    outcome = run(target, live, messages)
     assert set(target.state()) == {"b", "c"}
     assert (outcome.upserts, outcome.deletes) == (1, 1)
-    assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in said)
-    assert any("1 rows whose tombstones were missed, 1 of them removed" in line for line in said)
-    # The duty is done: the next run compares nothing.
+    assert any("last up to date 4 days ago" in line and "24.0 h (delete.retention.ms)" in line for line in messages)
+    assert any("1 rows whose tombstones were missed, 1 of them removed" in line for line in messages)
+    # Done: the next run compares nothing.
     put(live.log, "d", 5)
-    said.clear()
-    run(target, live, said)
-    assert not any("tombstones" in line for line in said)
+    messages.clear()
+    run(target, live, messages)
+    assert not any("tombstones" in line for line in messages)
 
 
 def test_next_run_compares_after_a_crash(
@@ -127,7 +127,7 @@ def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target
     assert committed.ledger_since == START + timedelta(minutes=1) + DAY / 4
 
 
-# What decides: pure, no Spark.
+# Decision logic: pure, no Spark.
 
 STATE = TopicState("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))

@@ -1,6 +1,6 @@
-"""Random histories of a topic, runs that are cut and crash anywhere, and after every commit the table is the oracle's.
+"""Random histories of a topic with runs that stop and crash anywhere; after every commit the table equals the oracle's.
 
-Small in `make test`; `make fuzz` goes on for as long as it is told. A failure prints the rules that lead to it.
+Small in `make test`; `make fuzz` runs for OUTBOX_FUZZ_SECONDS. A failure prints the rules that lead to it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 from tables import Target, job_for
 
 from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, ReadRange
-from outbox_spark.kafka.ranges import TopicState, resolve
+from outbox_spark.kafka.offset_ranges import TopicState, resolve
 from outbox_spark.sinks import DeltaTable, PostgresTable
 from outbox_spark.sinks.delta.storage import DeltaStorage
-from outbox_spark.sinks.lake.ledger import LEDGER_ID, Ledger
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.table import LakeTable
 
@@ -53,7 +53,7 @@ commits: Counter[str] = Counter()
 
 
 class CrashError(Exception):
-    """Stands for the death of the driver."""
+    """Simulates a crash of the driver."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def crash(sinks: Sequence[type], call: int, *, after: bool) -> Iterator[None]:
 
 
 class Machine(RuleBasedStateMachine):
-    """A topic, and one table that is made of it."""
+    """A topic and its table."""
 
     def __init__(self, target: Target, *sinks: type) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         self.versions: dict[str, oracle.Version] = {}
         self.fields: list[str] = []
 
-    # What happens to the topic.
+    # Changes of the topic.
 
     @initialize(events=changes)
     def begin(self, events: list[tuple[str, str]]) -> None:
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(events=changes, writer=st.integers(0, MOST_FIELDS))
     def produce(self, events: list[tuple[str, str]], writer: int) -> None:
-        """Change, delete, or write what cannot be read; under the newest schema, or one of before."""
+        """Change, delete, or write an unreadable value, under the latest or an earlier schema."""
         self.finish_replay()
         for key, kind in events:
             commit = next(self.commits)
@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, REPLAYED), now=st.integers(1, REPLAYED))
     def replay(self, back: int, now: int) -> None:
-        """The connector starts again from an earlier position, and has not come to its end yet."""
+        """The connector starts again from an earlier WAL position, and has not caught up yet."""
         self.to_replay = self.originals[-back:]
         self.send_again(now)
 
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
         fields = [*schema["fields"], {"name": f"f{number}", "type": "int", "default": -number}]
         self.schemas = Schemas({**self.schemas.by_number, number + 1: {**schema, "fields": fields}}, number + 1)
 
-    # What the job does.
+    # Actions of the job.
 
     @rule(upto=shares)
     def run_to_a_cut(self, upto: list[float]) -> None:
@@ -226,8 +226,8 @@ class Machine(RuleBasedStateMachine):
         self.reads += batch
         self.set_apart |= oracle.quarantined(batch)
         self.least_end = {}
-        read_now = {each.place for each in self.reads}
-        self.ahead = [each for each in self.ahead if each.place not in read_now]
+        read_now = {item.place for item in self.reads}
+        self.ahead = [item for item in self.ahead if item.place not in read_now]
         self.fields = [field["name"] for field in self.schemas.by_number[self.schemas.newest]["fields"]]
         run = 1 if self.committed is None else self.committed.run + 1
         self.committed = self.target.committed()
@@ -237,10 +237,10 @@ class Machine(RuleBasedStateMachine):
         assert self.committed.partition_epoch == read.partition_epoch
         self.check()
 
-    # What must hold.
+    # Invariants.
 
     def check(self) -> None:
-        """The table is what the oracle makes of the records that were read."""
+        """The table equals the oracle's result for the records that were read."""
         if self.committed is None:
             return
         expected = oracle.expected(self.reads)
@@ -249,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         for key in KEYS:
             allowed = [self.shown(expected, key)]
             if any(read.record.key == key.encode() for read in self.ahead):
-                # What a run that died has entered into the ledger counts already against what is older.
+                # Ledger entries of a crashed run already apply to older records.
                 allowed += [self.shown(ahead, key), *self.marked(expected, key)]
             actual = rows.get(key)
             assert (actual and ({n: actual[n] for n in self.fields}, version_of(actual), actual["_stale"])) in allowed
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
         return [] if row is None else [(*row[:2], not row[2])]
 
     def check_versions(self, rows: dict[str, dict[str, Any]]) -> None:
-        """No key ever goes back, not even over its deletion."""
+        """No key returns to an older version, not even after its deletion."""
         for key, row in rows.items():
             version = version_of(row)
             assert version >= self.versions.get(key, version)
@@ -288,13 +288,13 @@ class Machine(RuleBasedStateMachine):
             assert places <= {read.place for read in [*self.reads, *self.ahead] if read.is_poison}
 
     def ledger(self) -> dict[str, oracle.Version]:
-        """The newest entry of each key."""
+        """Return the newest entry of each key."""
         rows = self.target.rows("__tombstones")
         with self.target.open() as table:
             if not isinstance(table, LakeTable):
                 assert len(rows) == len({row["aggregate_id"] for row in rows})
                 return {row["aggregate_id"]: version_of(row) for row in rows}
-            # Only added to, so there are older entries too; and those of first runs that died, which count for nothing.
+            # Append-only, so there are older entries too, and those of crashed first runs, which do not count.
             table.committed()
             own = [row for row in rows if row[LEDGER_ID] == table._ledger.id]
         newest: dict[str, oracle.Version] = {}
@@ -304,14 +304,14 @@ class Machine(RuleBasedStateMachine):
         return newest
 
     def teardown(self) -> None:
-        """To the end of the topic: then it does not matter what the cleaner took on the way."""
+        """Read to the end of the topic: then compaction before it does not matter."""
         self.finish_replay()
         self.run_to_the_end()
         whole = oracle.expected(oracle.Read(record) for record in self.originals)
         newest = {record.key.decode(): record for record in self.originals if record.key is not None}
         rows = {row["aggregate_id"]: row for row in self.target.rows()}
         for key, record in newest.items():
-            # A value that cannot be read takes the place of the good one before it, for the cleaner.
+            # For the cleaner an unreadable value replaces the valid one before it.
             if record.state is not POISON:
                 assert (key in rows) == (key in whole.rows)
                 assert key not in rows or rows[key]["_sequence"] == whole.rows[key].version[0]

@@ -1,4 +1,4 @@
-"""What is said of errors that nobody foresaw: enough to act on, nothing of a record."""
+"""Text of unexpected errors: enough to act on, nothing of a record."""
 
 from __future__ import annotations
 

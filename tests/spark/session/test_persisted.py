@@ -1,4 +1,4 @@
-"""What a batch has read is not read again by its later steps: the topic may have been compacted since."""
+"""Later steps do not read a batch again: the topic may have been compacted since."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_of(*commits: int) -> Log:
 
 
 def lost(_: ExitStack, frame: DataFrame) -> DataFrame:
-    """Stands for rows that went with their executor: Spark would make them again."""
+    """Simulate rows lost with their executor: Spark would recompute them."""
     return frame
 
 

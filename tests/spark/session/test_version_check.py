@@ -1,4 +1,4 @@
-"""Which versions the jobs accept, and what they say of others."""
+"""Versions that the jobs accept, and errors for others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_java(version: str, fits: bool) -> None:
 
 
 def test_reports_java_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark itself says only that the gateway exited."""
+    """Spark reports only that the gateway exited."""
     java = tmp_path / "bin/java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")

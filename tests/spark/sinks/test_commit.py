@@ -184,7 +184,7 @@ def test_concurrent_runs_of_a_postgres_table_are_rejected(postgres_target: Targe
 
 
 def test_superseded_run_does_not_commit(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds when a lock does not: a pooled connection, a lease that ended under a run that stood still."""
+    """Guarantees without a lock: a pooled connection, a lease that expired during a paused run."""
     monkeypatch.setattr(PostgresTable, "_lock", lambda _: None)
     monkeypatch.setattr(Lease, "acquire", lambda _: None)
     log, first = two_part_log()
@@ -268,7 +268,7 @@ def test_rejects_a_table_name_without_room_for_suffixes() -> None:
 
 
 def execute(target: Target, statement: str) -> None:
-    """Run a statement in which {} stands for the target's schema."""
+    """Run a statement in which {} is replaced by the target's schema."""
     assert isinstance(target.job.target, PostgresTarget)
     assert target.dsn is not None
     with psycopg.connect(**target.dsn) as connection:

@@ -163,9 +163,9 @@ def test_redacts_catalog_credentials_in_spark(spark: SparkSession) -> None:
     catalog = use_catalog(spark, IcebergTarget("n", {"type": "rest", "uri": "http://127.0.0.1:1", **secrets}))
     prefix = f"spark.sql.catalog.{catalog}"
     try:
-        shown = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-        assert shown[f"{prefix}.uri"] == "http://127.0.0.1:1"
-        assert {name: shown[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
+        visible = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+        assert visible[f"{prefix}.uri"] == "http://127.0.0.1:1"
+        assert {name: visible[f"{prefix}.{name}"] for name in secrets} == dict.fromkeys(secrets, "*********(redacted)")
         assert spark.conf.get(f"{prefix}.credential") == "hush"
         assert logged(spark, f"{prefix}.credential") == "*********(redacted)"
     finally:

@@ -99,7 +99,7 @@ def _utc(value: object) -> object:
 
 
 class Versions:
-    """The oracle: of each version of a key the first copy that a run has seen, the last of those in one run."""
+    """The oracle: of each version of a key the first copy that a run has read, the last of those in one run."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[bytes, str], Record] = {}

@@ -1,4 +1,4 @@
-"""Leases: who holds one, renewal, and taking over the lease of a run that has ended."""
+"""Leases: acquisition, renewal, and takeover of the lease of an ended run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, host: str = "elsewhere", pid: int = 7, **more: int) -> None:
-    """A lease as another run has left it."""
+    """Write a lease as another run would."""
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"token": "other", "host": host, "pid": pid, "until": time.time() + 50, **more}))
 

@@ -37,7 +37,7 @@ SCHEMAS = Schemas({1: NARROW, 2: WIDE}, newest=1)
 
 
 def execute(target: Target, statement: str) -> list[tuple[Any, ...]]:
-    """Run SQL in which SCHEMA stands for the target's schema."""
+    """Run SQL in which SCHEMA is replaced by the target's schema."""
     assert isinstance(target.job.target, PostgresTarget)
     assert target.dsn is not None
     with psycopg.connect(**target.dsn) as connection:
@@ -107,7 +107,7 @@ def test_rejects_a_mode_change(postgres_target: Target, mode: Mode) -> None:
 
 
 def test_materializes_each_mode(postgres_target: Target) -> None:
-    """What test_postgres_modes shows of the statements, once through the whole job."""
+    """The modes of test_postgres_modes, once through the whole job."""
     schema = record({"name": "n", "type": "int"})
     schemas = Schemas({1: schema}, newest=1)
     log = Log("test.thing")

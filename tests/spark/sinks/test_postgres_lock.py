@@ -46,15 +46,15 @@ def test_reports_the_pid_of_an_invisible_lock_holder(
         connection.execute("create role stranger login")
         try:
             with thing() as holder:
-                stranger = thing()
+                foreign = thing()
                 monkeypatch.setattr(
-                    stranger,
+                    foreign,
                     "_target",
                     PostgresTarget(
                         holder._target.host, holder._target.port, holder._target.database, "stranger", "", "lock"
                     ),
                 )
-                with pytest.raises(OverlapError) as caught, stranger:
+                with pytest.raises(OverlapError) as caught, foreign:
                     pass
                 assert caught.value.message.endswith(f"lock.thing: pid {holder._connection.info.backend_pid}")
         finally:
@@ -62,7 +62,7 @@ def test_reports_the_pid_of_an_invisible_lock_holder(
 
 
 def test_releases_the_lock_of_a_dead_client(thing: Open) -> None:
-    """With the server's defaults a machine that died would hold its table for two hours."""
+    """With the server's defaults the table of a crashed machine would stay locked for two hours."""
     with thing() as table:
         settings = {
             name: table._connection.execute(SQL("select current_setting({})").format(name)).fetchone()

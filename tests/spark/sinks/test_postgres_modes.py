@@ -49,14 +49,14 @@ def random_log(rng: random.Random, *, sequences: bool = True) -> list[Change]:
 
 
 def batches(log: Sequence[Change], rng: random.Random) -> Iterator[tuple[Sequence[Change], Sequence[Change]]]:
-    """The log cut into some batches: what was read up to here, and the batch."""
+    """Divide the log into batches: what was read up to here, and the batch."""
     cuts = sorted(rng.sample(range(1, len(log)), 4))
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         yield log[:end], log[start:end]
 
 
 def reduced(batch: Sequence[Change]) -> list[Change]:
-    """Per key the newest that can be read, and what is newer and cannot."""
+    """Return per key the newest readable record, and newer unreadable ones."""
     reduced_batch: list[Change] = []
     for key in {change.key for change in batch}:
         ours = [change for change in batch if change.key == key]
@@ -90,16 +90,16 @@ def test_hard_deletes_equal_the_oracle_after_every_batch(make: MakeTable, seed: 
 @pytest.mark.parametrize("seed", range(8))
 def test_soft_deletes_equal_the_model_after_every_batch(make: MakeTable, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311
-    table, shown = make(Mode.SOFT_DELETE), {}
+    table, visible = make(Mode.SOFT_DELETE), {}
     for read, batch in batches(random_log(rng, sequences=seed % 4 != 0), rng):
         table.apply(reduced(batch))
         for key, change in newest(read).items():
             if change.kind == GOOD:
-                shown[key] = change.n
+                visible[key] = change.n
         expected = {
-            key: (shown[key], c.offset, is_stale(c, read), None if c.kind == GOOD else c.at)
+            key: (visible[key], c.offset, is_stale(c, read), None if c.kind == GOOD else c.at)
             for key, c in newest(read).items()
-            if key in shown
+            if key in visible
         }
         assert table.state("n", "_offset", "_stale", "_deleted_at") == expected
         assert {row["aggregate_id"] for row in table.rows("__tombstones")}.isdisjoint(expected)

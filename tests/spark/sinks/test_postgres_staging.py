@@ -82,7 +82,7 @@ def test_each_task_copies_in_its_own_transaction(
 
 
 def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """The first try of a task committed and was lost on its way back; the second staged the rows again."""
+    """The first attempt of a task committed and its result was lost; the second staged the rows again."""
     with fresh_schema(postgres, "tries") as connection, psycopg.connect(**postgres) as other:
         table = Table(connection, "tries")
         changes = [Change("a", GOOD, sequence(1), 1, 1), Change("b", TOMBSTONE, sequence(2), 2)]

@@ -1,4 +1,4 @@
-"""Retried tasks, in a session of their own: local[*] does not retry."""
+"""Retried tasks, in a separate session: local[*] does not retry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox_spark.jobs.model import PostgresTarget
 
 
 def test_counts_rows_of_a_retried_task_once(postgres_target: Target, postgres: psycopg.conninfo.ConninfoDict) -> None:
-    """The sums are what a batch is committed by: they must be of the tries that count, as the rows are."""
+    """A batch is committed by the sums: they must be of the successful attempts, like the rows."""
     target = postgres_target.job.target
     assert isinstance(target, PostgresTarget)
     with fresh_schema(postgres, "retries") as connection:

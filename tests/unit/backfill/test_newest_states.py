@@ -32,8 +32,8 @@ def test_inserts_the_query_unchanged_except_its_keys(query: str, text: str) -> N
 
 
 def test_accepts_key_types_with_brackets() -> None:
-    found = states("select 1 where id = any(:keys)", key_type="character varying(20)")._query().as_string()
-    assert "::text[]::character varying(20)[]" in found
+    actual = states("select 1 where id = any(:keys)", key_type="character varying(20)")._query().as_string()
+    assert "::text[]::character varying(20)[]" in actual
 
 
 def test_inserts_rows_with_the_column_names_of_the_pipeline() -> None:
@@ -51,9 +51,9 @@ def test_inserts_rows_with_the_column_names_of_the_pipeline() -> None:
             return []
 
     recorder = Recorder()
-    found = states("select 1", partition_field="Tenant")
-    found._insert(recorder, found._states(), {})  # type: ignore[arg-type]
-    found._insert(recorder, found._tombstones(), {})  # type: ignore[arg-type]
+    actual = states("select 1", partition_field="Tenant")
+    actual._insert(recorder, actual._states(), {})  # type: ignore[arg-type]
+    actual._insert(recorder, actual._tombstones(), {})  # type: ignore[arg-type]
     inserted, tombstones = recorder.statements
     names = '"Shop"."outbox" ("event", "aggregate_type", "key", "event_type", "Body", "Tenant")'
     assert inserted.startswith(f"insert into {names} select gen_random_uuid(), ")

@@ -1,4 +1,4 @@
-"""The parts of the materialization's benchmark that can be wrong unnoticed: its events, its arithmetic."""
+"""Events and arithmetic of the materialization benchmark, whose errors would go unnoticed."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_markers_use_separate_books() -> None:
 
 @pytest.fixture
 def results() -> Results:
-    found = Results({"cpus": 2}, events=1000, rounds=3)
+    actual = Results({"cpus": 2}, events=1000, rounds=3)
     for seconds in (1.0, 9.0, 2.0):
-        found.add("read", Sample(seconds, 0.5))
+        actual.add("read", Sample(seconds, 0.5))
     for seconds in (4.0, 4.0, 40.0):
-        found.add("postgres", Sample(seconds, 1.0))
-    return found
+        actual.add("postgres", Sample(seconds, 1.0))
+    return actual
 
 
 def test_ratios_compare_rates_of_the_median_run(results: Results) -> None:

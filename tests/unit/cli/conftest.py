@@ -15,7 +15,7 @@ from outbox_kit.deployment import Plan
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Callable[..., list[str]]:
-    """A deployment whose plan is known; returns the list of what was really applied."""
+    """A deployment with a known plan; returns the list of the applied changes."""
 
     def known(changes: list[Change]) -> list[str]:
         applied: list[str] = []

@@ -1,4 +1,4 @@
-"""What commands of the production example ask of the environment, and a plan."""
+"""Variables that the production example requires, and a plan."""
 
 from outbox_kit.changes import Change
 

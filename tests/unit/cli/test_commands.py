@@ -1,4 +1,4 @@
-"""The command line: exit codes, what goes to stdout, what goes to stderr."""
+"""Command line: exit codes, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Outbox = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def outbox(workspace: Path) -> Outbox:
-    """The command as a process of its own, in the workspace."""
+    """Run the command as a separate process, in the workspace."""
 
     def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOX_")}
@@ -112,7 +112,7 @@ def test_render_requires_no_secret(called: Callable[..., tuple[int, str, str]]) 
 def test_render_requires_the_variables_it_prints(
     called: Callable[..., tuple[int, str, str]], workspace: Path, old: str, new: str
 ) -> None:
-    """An unset variable must not become an empty host name in a config that somebody will deploy."""
+    """An unset variable must not become an empty host name in a config that may be deployed."""
     folder = workspace / "connectors" / "environments"
     example = (folder / "production.example.yaml").read_text(encoding="utf-8")
     assert old in example
@@ -145,10 +145,10 @@ def test_reports_that_the_stack_is_not_running(called: Callable[..., tuple[int, 
 
 
 def test_sigterm_exits_like_sigint(workspace: Path) -> None:
-    """The command waits for a pipeline file that is a pipe nobody writes to."""
+    """The command waits for a pipeline file that is a pipe without a writer."""
     waiting = {sent: waiting_command(workspace, sent.name) for sent in (signal.SIGTERM, signal.SIGINT)}
     for sent, process in waiting.items():
-        # Opens once the command has opened its end; the command then waits for what is never written.
+        # Returns once the command has opened its end; the command then waits for data that is never written.
         writer = os.open(workspace / "connectors" / f"{sent.name}.yaml", os.O_WRONLY)
         try:
             await_sleep(process.pid)
@@ -162,7 +162,7 @@ def test_sigterm_exits_like_sigint(workspace: Path) -> None:
 
 
 def await_sleep(pid: int) -> None:
-    """A signal that comes between Python's last look for signals and the read itself does not end the read."""
+    """A signal between Python's last check for signals and the read itself does not end the read."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         pytest.skip("needs /proc to see that the command waits")
@@ -173,7 +173,7 @@ def await_sleep(pid: int) -> None:
         nonlocal asleep
         state = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         asleep = asleep + 1 if state == "S" else 0
-        # Several looks in a row: in the read, not on a lock on the way to it.
+        # Several checks in a row: in the read, not on a lock before it.
         return Seen(True if asleep >= 4 else None, f"state {state}")
 
     wait_for(f"process {pid} to sleep", look, seconds=20, every=0.05)
@@ -182,7 +182,7 @@ def await_sleep(pid: int) -> None:
 def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:
     pipe = workspace / "connectors" / f"{name}.yaml"
     os.mkfifo(pipe)
-    # What starts the tests in the background hands down that Ctrl-C is ignored, and Python then leaves it so.
+    # A background start of the tests passes on that Ctrl-C is ignored, and Python keeps it so.
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     return subprocess.Popen(
         [sys.executable, "-c", heeding + RUN[-1], "render", "-p", str(pipe)],

@@ -1,4 +1,4 @@
-"""Words to stderr, data to stdout, both as they are."""
+"""Messages to stderr, data to stdout, both unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kit.errors import OutboxKitError
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run in a process of its own: the consoles bind to the streams of their process."""
+    """Run in a separate process: the consoles bind to the streams of their process."""
     return subprocess.run(
         [sys.executable, "-c", f"from outbox_kit.cli.console import *\n{code}"],
         capture_output=True,

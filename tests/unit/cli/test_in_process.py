@@ -1,4 +1,4 @@
-"""Commands in this process: what they do with what they get."""
+"""Commands in this process, with given results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_kit import __version__, verification
 from outbox_kit.cli.app import app
 from outbox_kit.rules import Check, Status
 
-# --- in this process: what commands do with what they get
+# --- in this process, with given results
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401

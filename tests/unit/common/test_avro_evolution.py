@@ -72,15 +72,15 @@ def test_accepts_changes_that_keep_the_meaning(writer: str, reader: str) -> None
     ],
 )
 def test_reports_unreadable_fields(writer: str, reader: str, field: str, words: tuple[str, str | None]) -> None:
-    (found,) = differences(writer, reader)
-    assert (found.field, found.readable) == (field, False)
-    assert found.written == words[0]
-    assert found.expected == (words[1] or found.expected)
+    (actual,) = differences(writer, reader)
+    assert (actual.field, actual.readable) == (field, False)
+    assert actual.written == words[0]
+    assert actual.expected == (words[1] or actual.expected)
 
 
 def test_reports_changed_meaning_as_readable() -> None:
-    (found,) = differences(one({"type": "int", "logicalType": "date"}), one("int"))
-    assert (found.field, found.written, found.expected, found.readable) == ("f", "date", "int", True)
+    (actual,) = differences(one({"type": "int", "logicalType": "date"}), one("int"))
+    assert (actual.field, actual.written, actual.expected, actual.readable) == ("f", "date", "int", True)
 
 
 def test_terminates_for_a_recursive_type() -> None:

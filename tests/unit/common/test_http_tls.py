@@ -1,4 +1,4 @@
-"""Credentials and TLS, against a real HTTPS server: what is sent, and what is said when it is not accepted."""
+"""Credentials and TLS, against a real HTTPS server: what is sent, and the errors when it is rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Secure = Callable[..., SecureServer]
 
 @dataclass(frozen=True)
 class Keys:
-    """Everything that servers and clients of these tests hold."""
+    """Keys and certificates of servers and clients in these tests."""
 
     ours: Authority
     other: Authority
@@ -88,7 +88,7 @@ def test_sends_credentials(
     server = secure(keys.server, clients=keys.ours.file if mutual else None, authorization=authorization)
     certificate = {"certificate_file": keys.client, "key_file": keys.client.with_suffix(".key")} if mutual else {}
     assert ask(HttpService(url=server.url, ca_file=keys.ours.file, **credentials, **certificate)) == []
-    assert [seen for _, seen in server.seen] == [authorization]
+    assert [observed for _, observed in server.seen] == [authorization]
 
 
 @ASK
@@ -132,7 +132,7 @@ def test_reports_a_missing_or_rejected_client_certificate(keys: Keys, secure: Se
     files = {"certificate_file": keys.stranger, "key_file": keys.stranger.with_suffix(".key")}
     with pytest.raises(UnreachableError) as caught:
         ask(HttpService(url=server.url, ca_file=keys.ours.file, **(files if sent == "stranger" else {})))
-    # Which of the two is seen is up to the server's timing: its alert, or that it has hung up.
+    # Which of the two is received depends on the server's timing: its alert, or the closed connection.
     alert = "TLS: the server requires a client certificate that it trusts" in caught.value.message
     cut = "the connection was closed without a response" in caught.value.message
     assert alert or cut, caught.value.message
@@ -166,7 +166,7 @@ def test_reports_rejected_credentials(keys: Keys, secure: Secure, ask: Ask, cred
 
 
 def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
-    """Settings that no request can be made with, and what is said of them."""
+    """Settings that no request can be made with, and their errors."""
     no_pem = folder / "no.pem"
     no_pem.write_text("s3cret", encoding="utf-8")
     locked = keys.ours.issue("locked", password=b"s3cret")
@@ -191,8 +191,8 @@ def wrong(keys: Keys, folder: Path) -> list[tuple[dict[str, Any], str]]:
 def test_rejects_invalid_credentials(
     keys: Keys, free_port: int, tmp_path: Path, ask: Ask, section: str, case: int
 ) -> None:
-    settings, said = wrong(keys, tmp_path)[case]
+    settings, messages = wrong(keys, tmp_path)[case]
     with pytest.raises(ConfigurationError) as caught:
         ask(HttpService(url=f"https://127.0.0.1:{free_port}", **settings))
-    assert said.replace("SECTION", section) in caught.value.message
+    assert messages.replace("SECTION", section) in caught.value.message
     assert "s3cret" not in caught.value.message

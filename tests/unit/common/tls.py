@@ -1,4 +1,4 @@
-"""Certificates and an HTTPS server of the test's own: real TLS on the loopback interface."""
+"""Certificates and an HTTPS server for tests: real TLS on the loopback interface."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Authority:
     file: Path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = 1, password: bytes | None = None) -> Path:
-        """A certificate and its key as NAME.pem and NAME.key beside the authority's; the path of the former."""
+        """Write a certificate and its key as NAME.pem and NAME.key next to the authority's; return the former."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self.name, key, days)
         names = [_host(host) for host in hosts]
@@ -75,7 +75,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: Any, days: int) -> x509
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers `{}` to who sends the expected Authorization header."""
+    """Responds with `{}` to requests with the expected Authorization header."""
 
     expected: ClassVar[str | None]
     seen: ClassVar[list[tuple[str, str | None]]]
@@ -90,11 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"[]")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
-    """Handshakes in the request's own thread, and keeps to itself what a client does not like."""
+    """Does handshakes in the request's own thread, and prints no errors of clients."""
 
     context: ssl.SSLContext
 
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A failed handshake is what some tests are about."""
+        """Some tests cause failed handshakes."""
 
 
 class SecureServer:
@@ -124,6 +124,6 @@ class SecureServer:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop responding."""
         self._server.shutdown()
         self._server.server_close()

@@ -1,4 +1,4 @@
-"""A connector in the states that tests look at."""
+"""A connector in various states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOOK_S = 0.01
 
 
 def ticking() -> Callable[[], float]:
-    """A clock by which every look takes LOOK_S, however busy the machine is."""
+    """Clock by which every poll takes LOOK_S, for any load of the machine."""
     ticks = itertools.count()
     return lambda: next(ticks) * LOOK_S
 
@@ -45,5 +45,5 @@ def written(config: dict[str, str]) -> dict[str, str]:
 
 
 def listing(config: dict[str, str], status: object, name: str = "library-outbox") -> tuple[int, object]:
-    """Connect's answer to GET /connectors with one connector, as the kit wrote it."""
+    """Connect's response to GET /connectors with one connector, as outbox-kit wrote it."""
     return 200, {name: {"info": {"config": written(config)}, "status": status}}

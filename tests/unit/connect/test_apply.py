@@ -45,7 +45,7 @@ def client(server: ScriptedServer) -> ConnectClient:
 
 
 def status(connector: str, *tasks: str, trace: str = "") -> tuple[int, object]:
-    """Connect's answer to GET status."""
+    """Connect's response to GET status."""
     state: dict[str, Any] = {"state": connector, "worker_id": "w"}
     parts = [{"id": number, "state": task, "trace": trace} for number, task in enumerate(tasks)]
     return 200, {"name": "c", "connector": state, "tasks": parts}
@@ -189,7 +189,7 @@ STATE = Change("connect", "state", "c", "update", "")
 STOPPED = status("STOPPED")
 NO_OFFSET: tuple[int, object] = (200, {"offsets": []})
 OFFSET: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": 9}}]})
-# Under another prefix Debezium does not find it, and would start at the server's position.
+# Under another prefix Debezium does not find it, and would start at the server's LSN.
 OTHER_PREFIX: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "old"}, "offset": {"lsn": 9}}]})
 DONE: tuple[int, object] = (202, None)
 SEEDING = Request("PATCH", "/connectors/c/offsets", {"offsets": [{"partition": {"server": "p"}, "offset": SEED}]})
@@ -263,10 +263,10 @@ PAUSED = status("PAUSED", "PAUSED")
 )
 def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
     server = serve(script)
-    said: list[str] = []
-    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", 5), progress=said.append)
+    messages: list[str] = []
+    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", 5), progress=messages.append)
     assert server.seen == requests
-    assert said == [change.title for change in changes]
+    assert messages == [change.title for change in changes]
 
 
 def test_does_not_change_offsets_before_the_connector_has_stopped(
@@ -290,7 +290,7 @@ def test_does_not_start_the_connector_after_rejected_seeding(serve: Serve) -> No
 def test_does_not_change_the_config_before_the_connector_has_stopped(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old task's RUNNING would pass for the new one's."""
+    """The old task's RUNNING would be taken for the new one's."""
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([GOOD, DONE, GOOD])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
@@ -335,7 +335,7 @@ def test_failed_update_restarts_a_healthy_connector(
 
 
 def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
-    """Whether a write has happened is asked of the same busy worker."""
+    """The same busy worker is queried for the result of a write."""
     server = serve([GOOD, DONE, STOPPED, LOST, LOST, NEW, OFFSET, DONE])
     assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
     assert server.seen == [LOOK, STOP, LOOK, PUT, CONFIG, CONFIG, OFFSETS, RESUME]
@@ -369,20 +369,20 @@ def test_detects_paused_or_stopped(found: ConnectorStatus | None, expected: bool
 @pytest.mark.parametrize(("answer", "state"), [(PAUSED, "PAUSED"), (STOPPED, "STOPPED")])
 def test_settle_leaves_a_paused_or_stopped_connector(serve: Serve, answer: tuple[int, object], state: str) -> None:
     server = serve([answer])
-    said: list[str] = []
-    settle(client(server), "c", said.append, started=False)
+    messages: list[str] = []
+    settle(client(server), "c", messages.append, started=False)
     assert server.seen == [LOOK]
-    assert said == [f"connector c is {state}: left unchanged"]
+    assert messages == [f"connector c is {state}: left unchanged"]
 
 
 @pytest.mark.parametrize("script", [[GOOD], [NOT_YET, NOT_YET, GOOD], [status("UNASSIGNED"), GOOD]])
 def test_settle_waits_for_other_states(serve: Serve, script: Script) -> None:
     server = serve(script)
-    said: list[str] = []
-    settle(client(server), "c", said.append, started=False, stability_seconds=STABLE_S)
+    messages: list[str] = []
+    settle(client(server), "c", messages.append, started=False, stability_seconds=STABLE_S)
     assert len(server.seen) > len(script)
     assert all(request == LOOK for request in server.seen)
-    assert said == ["wait for connector c to be RUNNING"]
+    assert messages == ["wait for connector c to be RUNNING"]
 
 
 @pytest.mark.parametrize("answer", [BAD, status("FAILED")], ids=["task", "connector"])

@@ -1,4 +1,4 @@
-"""What verify says of a connector."""
+"""Connector checks of verify."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def connector(
 
 
 def test_passes_for_a_deployed_connector() -> None:
-    assert list(run(SNAPSHOT)) == [each.id for each in checks.RULES]
+    assert list(run(SNAPSHOT)) == [item.id for item in checks.RULES]
     assert not_passed(SNAPSHOT) == {}
     assert all(not check.remedy for check in run(SNAPSHOT).values())
 
@@ -121,8 +121,8 @@ CASES: list[tuple[ConnectSnapshot, str, str]] = [
 @pytest.mark.parametrize(("snapshot", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
 def test_each_fault_fails_exactly_its_check(snapshot: ConnectSnapshot, identifier: str, seen: str) -> None:
     named = {
-        name: words
-        for name, words in not_passed(snapshot).items()
+        name: message
+        for name, message in not_passed(snapshot).items()
         if name != "connect.workers" or snapshot.observed.workers
     }
     assert named == {identifier: seen}
@@ -131,16 +131,16 @@ def test_each_fault_fails_exactly_its_check(snapshot: ConnectSnapshot, identifie
 
 def test_a_missing_plugin() -> None:
     versions = {PLUGIN: "3.7.0.Final"}
-    found = run(observed(versions=versions, workers=[Worker("http://a:8083", versions)]))
-    assert {name for name, check in found.items() if check.status is Status.FAIL} == {"connect.plugins"}
-    assert found["connect.plugins"].seen == f"missing: {ROUTER}"
-    assert found["connect.smt-version"].status is Status.UNKNOWN
+    actual = run(observed(versions=versions, workers=[Worker("http://a:8083", versions)]))
+    assert {name for name, check in actual.items() if check.status is Status.FAIL} == {"connect.plugins"}
+    assert actual["connect.plugins"].seen == f"missing: {ROUTER}"
+    assert actual["connect.smt-version"].status is Status.UNKNOWN
 
 
 def test_checks_are_unknown_without_a_connector() -> None:
-    found = run(observed(actual=ActualConnector(None, None, []), validation=None))
-    assert {name for name, check in found.items() if check.status is Status.FAIL} == {"connect.connector"}
-    unknown = {name for name, check in found.items() if check.status is Status.UNKNOWN}
+    actual = run(observed(actual=ActualConnector(None, None, []), validation=None))
+    assert {name for name, check in actual.items() if check.status is Status.FAIL} == {"connect.connector"}
+    unknown = {name for name, check in actual.items() if check.status is Status.UNKNOWN}
     assert unknown == {
         "connect.running",
         "connect.config",
@@ -157,8 +157,8 @@ def test_declared_state_passes() -> None:
 
 
 def test_workers_are_unknown_when_not_listed() -> None:
-    found = run(observed(workers=[]))["connect.workers"]
-    assert (found.status, found.seen) == (Status.UNKNOWN, "no worker is listed")
+    actual = run(observed(workers=[]))["connect.workers"]
+    assert (actual.status, actual.seen) == (Status.UNKNOWN, "no worker is listed")
 
 
 def test_transform_check_passes_for_another_template() -> None:

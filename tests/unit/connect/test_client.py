@@ -1,4 +1,4 @@
-"""The Connect client against a real HTTP server: one endpoint per method, and what is read of each answer."""
+"""The Connect client against a real HTTP server: one endpoint per method, and the parsed responses."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def test_status(serve: Serve) -> None:
         ],
         "type": "source",
     }
-    found = client(serve([(200, body)])).status("c")
-    assert found == ConnectorStatus("RUNNING", ("FAILED", "RUNNING"), ("java.X: no",), ("w:1", "w:1", "w:1"))
-    assert found.text == "connector RUNNING, tasks: FAILED, RUNNING"
+    actual = client(serve([(200, body)])).status("c")
+    assert actual == ConnectorStatus("RUNNING", ("FAILED", "RUNNING"), ("java.X: no",), ("w:1", "w:1", "w:1"))
+    assert actual.text == "connector RUNNING, tasks: FAILED, RUNNING"
     assert ConnectorStatus("RUNNING", (), ()).text == "connector RUNNING, tasks: no task yet"
 
 
 def test_validate_returns_errors_without_values(serve: Serve) -> None:
-    """The worker's answer has placeholders resolved; nothing of it may get out."""
+    """The worker's response has placeholders resolved; none of it may be printed."""
     echoed: list[tuple[str, object, list[str]]] = [
         ("a", "s3cret", []),
         ("b", "s3cret", ["is wrong", "very"]),
         ("user", "${env:NOT_SET}", []),
         ("host", "db-${file:/secrets:host}.internal", []),
         ("password", "[hidden]", []),
-        ("replacement", "$1-${group}", []),  # RegexRouter's own, no placeholder of Connect
+        ("replacement", "$1-${group}", []),  # RegexRouter's own, not a placeholder of Connect
         ("none", None, []),
     ]
     body = {
@@ -72,8 +72,8 @@ def test_validate_returns_errors_without_values(serve: Serve) -> None:
         ],
     }
     server = serve([(200, body)])
-    found = client(server).validate("library-outbox", {"connector.class": "x.Y", "b": "1"})
-    assert found == Validation(errors={"b": ["is wrong", "very"]}, unresolved=["host", "user"])
+    actual = client(server).validate("library-outbox", {"connector.class": "x.Y", "b": "1"})
+    assert actual == Validation(errors={"b": ["is wrong", "very"]}, unresolved=["host", "user"])
     assert server.seen == [
         Request(
             "PUT",
@@ -95,13 +95,13 @@ def test_reads_all_connectors_in_one_call(serve: Serve) -> None:
     }
     bodies: dict[str, object] = {**connectors, "young": {"info": {"config": {}}}, "going": {"status": None}}
     server = serve([(200, bodies)])
-    found = client(server).all_connectors()
+    actual = client(server).all_connectors()
     assert [(request.method, request.path) for request in server.seen] == [
         ("GET", "/connectors?expand=info&expand=status")
     ]
-    assert len(found) == 201
-    assert found["c7"] == LiveConnector({"a": "7"}, ConnectorStatus("RUNNING", ("FAILED",), ("x",), ("", "")))
-    assert found["young"] == LiveConnector({}, None)
+    assert len(actual) == 201
+    assert actual["c7"] == LiveConnector({"a": "7"}, ConnectorStatus("RUNNING", ("FAILED",), ("x",), ("", "")))
+    assert actual["young"] == LiveConnector({}, None)
 
 
 def test_requests_to_another_worker_use_the_same_credentials(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""The config as rendered against the config as Connect answers it: masks, fingerprints, words."""
+"""The rendered config compared with the config that Connect returns: masks, fingerprints, descriptions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MASKS = ["****", "*", "••••••••", "[hidden]"]
         # the worker adds the name
         ({"a": "1"}, {"a": "1", "name": "library-outbox"}, []),
         ({"a": "1", "name": "x"}, {"a": "1", "name": "y"}, []),
-        # what some distributions answer instead of a password
+        # returned by some distributions instead of a password
         ({"database.password": "${env:X}"}, {"database.password": "****"}, []),
         ({"database.password": "${env:X}"}, {"database.password": "••••••••"}, []),
         ({"database.password": "${env:X}"}, {"database.password": "[hidden]"}, []),
@@ -44,7 +44,7 @@ MASKS = ["****", "*", "••••••••", "[hidden]"]
         ({}, {"database.password": "****"}, ["database.password"]),
         ({"a": "${env:X}"}, {"a": "** not a mask"}, ["a"]),
         ({"a": "1"}, {"a": ""}, ["a"]),
-        # what is not known before apply
+        # unknown before apply
         ({"id": UNKNOWN}, {"id": "12"}, []),
         ({"id": UNKNOWN}, {}, []),
         ({"id": "13"}, {"id": "12"}, ["id"]),
@@ -66,9 +66,9 @@ def test_fingerprint_covers_the_rendered_config() -> None:
     config = {"b": "1", "a": "2"}
     assert len(fingerprint(config)) == 64
     same = [{"a": "2", "b": "1"}, {**config, "name": "c"}, with_fingerprint("library", config)]
-    assert {fingerprint(found) for found in same} == {fingerprint(config)}
+    assert {fingerprint(actual) for actual in same} == {fingerprint(config)}
     others = [{"a": "2"}, {"a": "1", "b": "2"}, {**config, "c": ""}]
-    assert fingerprint(config) not in {fingerprint(found) for found in others}
+    assert fingerprint(config) not in {fingerprint(actual) for actual in others}
 
 
 def test_adds_the_keys_of_outbox_kit() -> None:
@@ -96,7 +96,7 @@ def test_masked_value_with_equal_fingerprint_is_unchanged(mask: str) -> None:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masked_value_with_different_fingerprint_is_unknown(mask: str) -> None:
-    """Another placeholder may be what differs: it cannot be seen, and is written."""
+    """Another placeholder may differ: this cannot be detected, and the config is written."""
     live = {**written({**DESIRED, "database.password": "${env:OLD}"}), "database.password": mask}
     (change,) = diff("c", written(DESIRED), ActualConnector(live, RUNNING, MOVED))
     assert (change.action, change.after) == ("update", "unknown: database.password is masked")
@@ -186,9 +186,9 @@ def test_shows_an_edited_fingerprint() -> None:
     ],
 )
 def test_describes_differences(key: str, before: str | None, after: str | None, words: str) -> None:
-    found = KeyChange(key, before, after).text
-    assert found == words.replace("{key}", key)
-    assert "s3cret" not in found
+    actual = KeyChange(key, before, after).text
+    assert actual == words.replace("{key}", key)
+    assert "s3cret" not in actual
 
 
 def test_changes_show_no_secret() -> None:

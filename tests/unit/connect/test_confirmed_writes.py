@@ -1,4 +1,4 @@
-"""Writes that the worker does not answer: made once, or once more when it is sure that they were not."""
+"""Writes without a response: made once, or again when it is certain that they were not made."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POST = Request("POST", "/connectors", {"name": "c", "config": CONFIG, "initial_s
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmed_writes, "CONFIRM_TIMEOUT_S", 0)  # one look
+    monkeypatch.setattr(confirmed_writes, "CONFIRM_TIMEOUT_S", 0)  # one poll
     monkeypatch.setattr(connect_lifecycle, "REMOVE_TIMEOUT_S", 0.3)
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.3)
 
@@ -68,10 +68,10 @@ def writes(server: ScriptedServer) -> list[str]:
 )
 def test_makes_an_update(serve: Serve, script: Script, puts: int) -> None:
     server = serve(script)
-    said: list[str] = []
-    put_config(client(server), "c", CONFIG, said.append)
+    messages: list[str] = []
+    put_config(client(server), "c", CONFIG, messages.append)
     assert [request for request in server.seen if request.method == "PUT"] == [PUT] * puts
-    assert ("checking the outcome" in " ".join(said)) is (TIMED_OUT in script)
+    assert ("checking the outcome" in " ".join(messages)) is (TIMED_OUT in script)
 
 
 def test_reports_an_unconfirmed_update_after_two_attempts(serve: Serve) -> None:
@@ -146,7 +146,7 @@ GONE = ["PUT /connectors/c/stop", "DELETE /connectors/c"]
     [
         ([ABSENT], False, []),
         ([LIVE, DONE, RUNS, STOPPED, (204, None), STOPPED, NO_STATUS, ABSENT], False, GONE),
-        # the status may be gone before the config
+        # the status may be removed before the config
         ([LIVE, DONE, STOPPED, (204, None), NO_STATUS, LIVE, NO_STATUS, ABSENT], False, GONE),
         ([LIVE, DONE, STOPPED, ABSENT], False, GONE),
         ([LIVE, DONE, STOPPED, TIMED_OUT, NO_STATUS, ABSENT], False, GONE),

@@ -1,4 +1,4 @@
-"""The other connectors of the cluster."""
+"""Other connectors of the cluster."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ DEFAULT = {"connector.class": PLUGIN, "database.hostname": "db", "database.dbnam
 )
 def test_detects_duplicates(ours: dict[str, str], other: dict[str, str], keys: list[str]) -> None:
     live = {"other": LiveConnector({**OURS, **other}, RUNNING)}
-    assert [found.key for found in duplicates("c", {**OURS, **ours}, live)] == keys
+    assert [actual.key for actual in duplicates("c", {**OURS, **ours}, live)] == keys
 
 
 def test_considers_defaults_of_debezium() -> None:
-    found = duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "topic.prefix": "y"}, None)})
-    assert [(entry.key, entry.value) for entry in found] == [
+    actual = duplicates("c", DEFAULT, {"other": LiveConnector({**DEFAULT, "topic.prefix": "y"}, None)})
+    assert [(entry.key, entry.value) for entry in actual] == [
         ("slot.name", "debezium"),
         ("publication.name", "dbz_publication"),
     ]
@@ -64,7 +64,7 @@ def test_considers_defaults_of_debezium() -> None:
     ],
 )
 def test_ignores_other_kinds_of_connectors(config: dict[str, str], keys: list[str]) -> None:
-    assert [found.key for found in duplicates("c", OURS, {"other": LiveConnector(config, None)})] == keys
+    assert [actual.key for actual in duplicates("c", OURS, {"other": LiveConnector(config, None)})] == keys
 
 
 def test_rejects_a_duplicate_and_names_it() -> None:
@@ -92,7 +92,7 @@ def test_offers_takeover_only_for_a_foreign_slot(other: dict[str, str]) -> None:
     assert "adopt" not in caught.value.hint
 
 
-# --- what a renaming leaves behind
+# --- left over after a rename
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a change of a connector's config can lose."""
+"""Dangers of a change of a connector's config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a connector begins, against a real HTTP server that plays Connect's answers."""
+"""Start offset of a connector, against a real HTTP server with scripted responses of Connect."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from outbox_kit.progress import silent
         (START, Start("p", 5, 8), 9, "the server is only at 8"),
         (START, Start("p", 5, 20, ignore_stored=True), 9, "it belongs to an earlier connector"),
         (STATE, Start("p", 5, 8), 4, "it is before the slot"),
-        # The server went on, and the connector with it, between the look at it and the stop.
+        # Server and connector advanced between the read and the stop.
         (STATE, Start("p", 5, 8, ignore_stored=True), 9, ""),
     ],
 )
 def test_uses_a_stored_offset_only_where_valid(serve: Serve, change: Change, start: Start, lsn: int, why: str) -> None:
     """From beyond the server PostgreSQL skips every row up to there in silence; before the slot the task FAILED."""
     began: Script = {CREATE: [(201, {}), STOPPED], START: [STOPPED], STATE: [STOPPED, DONE, STOPPED]}[change]
-    kept = {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7}}]}
-    server = serve([*began, (200, kept), *([(200, {})] if why else []), DONE])
-    said: list[str] = []
-    apply(client(server), "c", {"a": "1"}, [change], start=start, progress=said.append)
+    retained = {"offsets": [{"partition": {"server": "p"}, "offset": {"lsn": lsn, "lsn_commit": lsn - 1, "txId": 7}}]}
+    server = serve([*began, (200, retained), *([(200, {})] if why else []), DONE])
+    messages: list[str] = []
+    apply(client(server), "c", {"a": "1"}, [change], start=start, progress=messages.append)
     assert server.seen[len(began) :] == ([OFFSETS, SEEDING, RESUME] if why else [OFFSETS, RESUME])
-    assert said[1:] == ([f"set connector c to the slot's LSN 5 instead of its stored {lsn}: {why}"] if why else [])
+    assert messages[1:] == ([f"set connector c to the slot's LSN 5 instead of its stored {lsn}: {why}"] if why else [])
 
 
 def test_uses_the_last_commit_of_concurrent_transactions(serve: Serve) -> None:
-    """An event may lie before the last commit, which the slot has reached already."""
+    """An event may be before the last commit, which the slot has reached already."""
     offset = {"lsn": 3, "lsn_proc": 3, "lsn_commit": 5}
     server = serve([STOPPED, (200, {"offsets": [{"partition": {"server": "p"}, "offset": offset}]}), DONE])
     apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)

@@ -1,4 +1,4 @@
-"""Requests to Kafka Connect against a real HTTP server: what is retried, what is final, what is said."""
+"""Requests to Kafka Connect against a real HTTP server: retries, permanent errors, messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REBALANCES = [
 TIMED_OUT = [
     answer(500, "Request timed out"),
     answer(500, "Request timed out. The worker is currently ensuring membership in the cluster, which began at X"),
-    # A stage of the worker that speaks of a rebalance: the write may still have happened.
+    # A stage of the worker that mentions a rebalance: the write may still have happened.
     answer(
         500,
         "Request timed out. The worker is currently starting 3 connector(s) and task(s) after a rebalance, "
@@ -142,21 +142,21 @@ def test_tries_each_worker_until_one_responds(
     first = f"http://127.0.0.1:{free_port}/" if silent == "nobody" else serve([(503, b"")]).url
     second = serve([(200, {}), (204, b"")])
     cluster = Connect(url=first, workers=[second.url])
-    asked = ConnectClient(cluster, cluster.addresses)
-    asked.config("c")
-    asked.stop("c")
-    assert (asked.url, len(second.seen)) == (second.url, 2)
+    requests = ConnectClient(cluster, cluster.addresses)
+    requests.config("c")
+    requests.stop("c")
+    assert (requests.url, len(second.seen)) == (second.url, 2)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].endswith(f"; this command uses {second.url}")
 
 
 def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
-    """What was read came from its cluster; so do the writes, or they fail."""
+    """State was read from its cluster; writes go to the same one, or fail."""
     first, second = serve([(200, {})]), serve([])
-    asked = ConnectClient(HttpService(url=first.url), [first.url, second.url])
-    asked.config("c")
+    requests = ConnectClient(HttpService(url=first.url), [first.url, second.url])
+    requests.config("c")
     first.close()
-    for call in (lambda: asked.config("c"), lambda: asked.stop("c")):
+    for call in (lambda: requests.config("c"), lambda: requests.stop("c")):
         with pytest.raises((UnreachableError, MaybeDoneError), match=first.url):
             call()
     assert second.seen == []
@@ -188,13 +188,13 @@ def test_reports_each_worker_when_none_responds(
 
 
 def test_a_404_page_is_not_a_missing_connector(serve: Serve) -> None:
-    """Of a wrong path, or a proxy: `plan` would offer to create what is there."""
+    """Response of a wrong path, or a proxy: `plan` would offer to create existing objects."""
     with pytest.raises(UnreachableError, match="is not Kafka Connect"):
         client(serve([(404, b"<html>not here</html>")])).config("c")
 
 
 def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second try after a time-out: nobody is there any more, so nothing was sent."""
+    """Second attempt after a time-out: nothing listens any more, so nothing was sent."""
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     try:
         ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}")).delete("c")
@@ -264,14 +264,14 @@ def test_read_lost_by_a_proxy_is_not_a_write(serve: Serve) -> None:
 
 @pytest.mark.parametrize("answered", [(504, b""), TIMED_OUT[0]], ids=["proxy", "worker"])
 def test_validation_is_not_a_write(serve: Serve, answered: tuple[int, object]) -> None:
-    """It is a PUT, but there is nothing that could have happened."""
+    """It is a PUT, but it changes nothing."""
     with pytest.raises(RejectedError) as caught:
         client(serve([answered])).validate("c", {"connector.class": "x.Y"})
     assert not isinstance(caught.value, MaybeDoneError)
 
 
 def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan reads only, and a person waits for it; a write has to outlast the worker's own 90 s."""
+    """A plan only reads, and an operator waits for it; a write has to outlast the worker's own 90 s."""
     assert rest.READ_TIMEOUT_S <= 15
     assert rest.WRITE_TIMEOUT_S > 90
     monkeypatch.setattr(rest, "READ_TIMEOUT_S", 0.2)
@@ -289,12 +289,12 @@ def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatc
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port that accepts connections and never answers."""
+    """A port that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield int(listening.getsockname()[1])
 
 
-# --- credentials that are refused
+# --- rejected credentials
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_reports_missing_permissions(serve: Serve) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
-    """A redirected PUT becomes a GET, and its answer would pass for success."""
+    """A redirected PUT becomes a GET, and its response would be taken for success."""
     server = serve([(status, b""), (200, {})])
     with pytest.raises(UnreachableError, match="PUT /connectors/c/config: redirected to another address"):
         client(server).update("c", {"a": "1"})

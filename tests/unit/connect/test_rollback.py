@@ -1,4 +1,4 @@
-"""What happens after a new config FAILED, and what counts as settled."""
+"""Rollback after a new config FAILED, and what counts as settled."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def writes(server: ScriptedServer) -> list[Request]:
 
 def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     server = serve([DONE, FAILED, STOPPED, (200, {}), DONE, STOPPED, RUNS])
-    said: list[str] = []
-    error = ended(server, GOOD, said)
+    messages: list[str] = []
+    error = ended(server, GOOD, messages)
     mark = GOOD[FINGERPRINT_KEY][:12]
     assert (
         error.message
@@ -67,7 +67,7 @@ def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
     )
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
-    assert said == [f"connector c FAILED: x.Y: no; roll back to the last working config ({mark})"]
+    assert messages == [f"connector c FAILED: x.Y: no; roll back to the last working config ({mark})"]
 
 
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
@@ -112,8 +112,8 @@ def test_rollback_ends_in_the_declared_state(
 
 
 def test_changed_login_keeps_the_offset(serve: Serve) -> None:
-    good = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
-    assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), good).message.endswith("connector RUNNING")
+    valid = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
+    assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), valid).message.endswith("connector RUNNING")
 
 
 def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:
@@ -124,10 +124,10 @@ def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:
 
 
 def test_reports_no_secret_of_a_config(serve: Serve) -> None:
-    good = written({"a": "1", "database.password": "s3cret", EPOCH_KEY: "2"})
-    said: list[str] = []
-    error = ended(serve([DONE, STOPPED, (200, {}), DONE, FAILED]), good, said)
-    assert "s3cret" not in error.message + error.hint + repr(said)
+    valid = written({"a": "1", "database.password": "s3cret", EPOCH_KEY: "2"})
+    messages: list[str] = []
+    error = ended(serve([DONE, STOPPED, (200, {}), DONE, FAILED]), valid, messages)
+    assert "s3cret" not in error.message + error.hint + repr(messages)
 
 
 # --- settled
@@ -146,7 +146,7 @@ PAUSED = status("PAUSED", "PAUSED")
     [
         ("running", [STOPPED, STOPPED, status("RUNNING"), RUNS], True),
         ("paused", [RUNS, status("PAUSED", "RUNNING"), PAUSED], False),
-        # Seen with Kafka 4.3: out of STOPPED it has no task before it is resumed.
+        # Observed with Kafka 4.3: out of STOPPED it has no task before it is resumed.
         ("paused", [STOPPED, status("PAUSED")], False),
         ("stopped", [RUNS, status("STOPPED", "RUNNING"), STOPPED], False),
     ],
@@ -179,7 +179,7 @@ def test_interruption_restarts_the_window(serve: Serve) -> None:
 
 
 def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window may be longer than the time that the connector has to come up."""
+    """A window may be longer than the time within which the connector must start."""
     monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
     running, stopped = (ConnectClient(HttpService(url=serve([answer]).url)) for answer in (RUNS, STOPPED))
     wait_for_state(running, "c", seconds=0.6, stability_seconds=0.8)

@@ -32,7 +32,7 @@ STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
     [
         (STOPPED, [], True),
         (STOPPED, SEEDED, True),
-        # of another slot position than today's: the slot moves on while the connector waits
+        # of an earlier LSN of the slot: the slot advances while the connector waits
         (STOPPED, [{"partition": {"server": "library"}, "offset": seed(0x16B374D848)}], True),
         (STOPPED, NULL, True),
         (STOPPED, MOVED, False),
@@ -135,7 +135,7 @@ def test_diff(
         ("stopped", FAILED, MOVED, [("state c", "FAILED", "STOPPED")]),
         ("stopped", STOPPED, MOVED, []),
         ("stopped", STOPPED, SEEDED, []),
-        # An apply died before the seed: who resumes it later would lose rows.
+        # An apply crashed before seeding: resuming later would lose rows.
         ("stopped", STOPPED, [], [("start c", "", "left STOPPED")]),
         ("stopped", None, MOVED, []),
     ],
@@ -162,22 +162,22 @@ def test_creation_in_another_state_is_described() -> None:
 def test_number_of_calls_is_independent_of_cluster_size(serve: Serve, count: int) -> None:
     body = {f"c{number}": {"info": {"config": {"a": "1"}}, "status": STATUS} for number in range(count)}
     server = serve([(200, {**body, "c": {"info": {"config": DESIRED}, "status": STATUS}}), (200, {"offsets": MOVED})])
-    found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
+    actual = read_actual(ConnectClient(HttpService(url=server.url)), "c")
     assert [request.path for request in server.seen] == [
         "/connectors?expand=info&expand=status",
         "/connectors/c/offsets",
     ]
-    assert (found.config, found.offsets) == (DESIRED, MOVED)
-    assert found.status is not None
-    assert found.status.text == RUNNING.text
-    assert len(found.others) == count
+    assert (actual.config, actual.offsets) == (DESIRED, MOVED)
+    assert actual.status is not None
+    assert actual.status.text == RUNNING.text
+    assert len(actual.others) == count
 
 
 def test_connector_without_a_status_exists(serve: Serve) -> None:
-    """The listing leaves it out right after it was made: to create it again would be refused."""
+    """The listing omits it right after its creation: creating it again would be rejected."""
     server = serve([(200, {}), (200, DESIRED), (200, {"offsets": []})])
-    found = read_actual(ConnectClient(HttpService(url=server.url)), "c")
-    assert found == ActualConnector(DESIRED, None, [], {})
+    actual = read_actual(ConnectClient(HttpService(url=server.url)), "c")
+    assert actual == ActualConnector(DESIRED, None, [], {})
 
 
 def test_reports_a_missing_connector(serve: Serve) -> None:
@@ -221,7 +221,7 @@ def test_requires_every_transform_of_a_chain() -> None:
     ],
 )
 def test_detects_keys_that_name_a_class(key: str, named: bool) -> None:
-    """A converter that is not there fails the task only after the connector was made."""
+    """A missing converter fails the task only after the connector was created."""
     assert missing_plugins({key: "x.Y"}, ["other"]) == (["x.Y"] if named else [])
     assert missing_plugins({key: "x.Y"}, ["x.Y"]) == []
 

@@ -55,7 +55,7 @@ def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[st
 
 
 def test_accepts_a_slot_at_the_last_commit_of_concurrent_transactions() -> None:
-    """The event's own lsn is older than the commit that was confirmed before it."""
+    """The event's own LSN is lower than the commit that was confirmed before it."""
     actual = ActualConnector(DESIRED, RUNNING, offset(lsn=1000, lsn_proc=1000, lsn_commit=1608))
     refuse_advanced_slot("c", "s", stored_lsn(actual), 1608)
     with pytest.raises(RefusedError, match=r"slot 's' is at .*1609"):
@@ -71,16 +71,16 @@ def test_ignores_an_offset_of_an_earlier_prefix(lock: Lock) -> None:
 
 @pytest.mark.parametrize("status", [RUNNING, STOPPED, ConnectorStatus("PAUSED", ("PAUSED",), ()), None])
 def test_rejects_an_offset_ahead_in_every_state(lock: Lock, status: ConnectorStatus | None) -> None:
-    """Somebody will resume it."""
+    """It may be resumed later."""
     with pytest.raises(RefusedError, match="offset of connector 'c' is at 9"):
         refuse_offset("c", ActualConnector(DESIRED, status, offset(lsn=9)), lock, 8)
 
 
 @pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "a lock without source"])
 def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> None:
-    found = lock.model_copy(update={"source": None}) if has_lock else None
+    actual = lock.model_copy(update={"source": None}) if has_lock else None
     with pytest.raises(RefusedError) as caught:
-        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), found, 9)
+        refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), actual, 9)
     assert caught.value.message == "connector 'c' has an offset, but the lock file does not contain its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
     assert RECOVER in caught.value.hint
@@ -115,19 +115,19 @@ def test_requires_no_lock_file_without_an_offset(actual: ActualConnector) -> Non
 )
 def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, locked: int | None, refused: bool) -> None:
     config = {**DESIRED, EPOCH_KEY: live} if live else DESIRED
-    found = lock.model_copy(update={"source_epoch": locked}) if locked else None
+    result = lock.model_copy(update={"source_epoch": locked}) if locked else None
     actual = ActualConnector(config, STOPPED, [])
     if not refused:
-        refuse_epoch("c", actual, found, raised=False)
+        refuse_epoch("c", actual, result, raised=False)
         return
     with pytest.raises(RefusedError) as caught:
-        refuse_epoch("c", actual, found, raised=False)
+        refuse_epoch("c", actual, result, raised=False)
     assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file has a lower one")
     assert caught.value.hint == "restore the lock file from version control"
 
 
 def test_rejects_a_new_epoch_not_above_the_actual_one(lock: Lock) -> None:
-    """A lock file that is one behind would raise the epoch to what is written already."""
+    """A lock file that is one behind would raise the epoch to one that is already in use."""
     actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
     refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)
     with pytest.raises(RefusedError, match="writes source epoch 3"):

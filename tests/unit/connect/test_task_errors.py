@@ -1,4 +1,4 @@
-"""What is left of a stack trace."""
+"""Summary of a stack trace."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_returns_the_root_cause(traces: tuple[str, ...], cause: str) -> None:
 )
 def test_removes_row_contents(message: str) -> None:
     for trace in (message, f"{message}\n\tat x", f"java.X: y\n\tat x\nCaused by: {message}\n\tat x"):
-        found = root_cause((trace,))
-        assert "s3cret" not in found
-        assert found.startswith(message[:20])
+        actual = root_cause((trace,))
+        assert "s3cret" not in actual
+        assert actual.startswith(message[:20])
 
 
 def test_keeps_placeholders() -> None:
@@ -80,6 +80,6 @@ def test_keeps_placeholders() -> None:
 
 
 def test_truncates_a_long_message() -> None:
-    found = root_cause(("x.Y: " + "a" * 5000,))
-    assert len(found) == MAX_CHARACTERS + 1
-    assert found.endswith("…")
+    actual = root_cause(("x.Y: " + "a" * 5000,))
+    assert len(actual) == MAX_CHARACTERS + 1
+    assert actual.endswith("…")

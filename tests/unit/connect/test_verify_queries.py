@@ -1,4 +1,4 @@
-"""What verify asks a worker, at the edge where bytes leave the process."""
+"""Requests of verify to a worker, against a real HTTP server."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ VALIDATED = {
 def test_reads_the_validated_config(serve: Serve) -> None:
     server = serve([(200, VALIDATED)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
-        found = client.validate("c", DESIRED)
-    assert found.errors == {"c": ["not a number"]}
-    assert found.unresolved == ["b", "c"]
-    assert SECRET not in repr(found), "resolved values are dropped"
+        actual = client.validate("c", DESIRED)
+    assert actual.errors == {"c": ["not a number"]}
+    assert actual.unresolved == ["b", "c"]
+    assert SECRET not in repr(actual), "resolved values are dropped"
     assert server.seen[0].method == "PUT"
     assert server.seen[0].body == {"name": "c", **DESIRED}
 
@@ -43,8 +43,8 @@ def test_sends_one_request_for_all_connectors(serve: Serve) -> None:
     answer = {f"c{n}": {"info": {"config": {"n": str(n)}}} for n in range(200)} | {"gone": {}}
     server = serve([(200, answer)])
     with closing(ConnectClient(Connect(url=server.url))) as client:
-        found = client.all_connectors()
-    assert len(found) == 200
+        actual = client.all_connectors()
+    assert len(actual) == 200
     assert [request.path for request in server.seen] == ["/connectors?expand=info&expand=status"]
 
 
@@ -60,11 +60,11 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
     ]
     server = serve(script)
     with closing(ConnectClient(Connect(url=server.url))) as client:
-        found = observe(client, Connect(url=server.url), "c", DESIRED)
-    assert (found.cluster, found.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
-    assert found.sharing[0] == "slot.name 's' is also that of connector 'other'"
-    assert found.actual.status
-    assert found.actual.status.text == RUNNING.text
+        actual = observe(client, Connect(url=server.url), "c", DESIRED)
+    assert (actual.cluster, actual.versions) == ("k1", {PLUGIN: "3", ROUTER: "0.1.0"})
+    assert actual.sharing[0] == "slot.name 's' is also that of connector 'other'"
+    assert actual.actual.status
+    assert actual.actual.status.text == RUNNING.text
     assert len(server.seen) == len(script)
     sent = server.seen[-1].body
     assert sent["database.password"] == DESIRED["database.password"], "a mask is never sent back"
@@ -72,16 +72,16 @@ def test_sends_a_fixed_number_of_requests(serve: Serve) -> None:
 
 
 def test_queries_each_worker(serve: Serve, free_port: int) -> None:
-    """The REST API answers for one worker only."""
+    """The REST API responds for one worker only."""
     worker = serve([(200, PLUGINS)])
     missing = f"http://127.0.0.1:{free_port}"
     script: Script = [NOBODY, (404, {"message": "no"}), (200, {}), (200, PLUGINS), (200, PLUGINS)]
     server = serve(script)
     service = Connect(url=f"{server.url}/", workers=[worker.url, missing])
     with closing(ConnectClient(service)) as client:
-        found = observe(client, service, "c", DESIRED)
-    assert found.validation is None, "without a connector there is nothing to validate"
-    assert [(each.url, each.versions, bool(each.error)) for each in found.workers] == [
+        actual = observe(client, service, "c", DESIRED)
+    assert actual.validation is None, "without a connector there is nothing to validate"
+    assert [(item.url, item.versions, bool(item.error)) for item in actual.workers] == [
         (server.url, {PLUGIN: "3", ROUTER: "0.1.0"}, False),
         (worker.url, {PLUGIN: "3", ROUTER: "0.1.0"}, False),
         (missing, {}, True),

@@ -56,7 +56,7 @@ def test_ignores_variables_of_other_programs(repository: Path) -> None:
 
 
 def env_script(repository: Path, root: Path) -> Path:
-    """A project with nothing but the script and the example."""
+    """A project with only the script and the example."""
     for folder in ("scripts", "compose"):
         (root / folder).mkdir(parents=True)
     for name in ("compose/.env.example", "scripts/compose-env.sh"):
@@ -67,20 +67,20 @@ def env_script(repository: Path, root: Path) -> Path:
 def test_profiles_change_only_their_lines(repository: Path, tmp_path: Path) -> None:
     script = env_script(repository, tmp_path / "project")
     written = tmp_path / "project" / "compose" / ".env"
-    found = []
+    actual = []
     for profiles in ([], ["three-brokers"], ["secure", "observability"], [], ["none"]):
         done = call(["sh", str(script), *profiles], tmp_path)
         assert done.returncode == 0, done.stderr
-        found.append(dotenv_values(written))
+        actual.append(dotenv_values(written))
     changing = ("COMPOSE_FILE", "KAFKA_REPLICATION", "KAFKA_MIN_INSYNC", "EXPORTER_SSLMODE")
-    assert [[each[name] for name in changing] for each in found] == [
+    assert [[item[name] for name in changing] for item in actual] == [
         ["compose.yaml", "1", "1", "disable"],
         ["compose.yaml:three-brokers.yaml", "3", "2", "disable"],
         ["compose.yaml:secure.yaml:observability.yaml", "1", "1", "require"],
         ["compose.yaml:secure.yaml:observability.yaml", "1", "1", "require"],
         ["compose.yaml", "1", "1", "disable"],
     ]
-    assert len({str({name: each[name] for name in each if name not in changing}) for each in found}) == 1
+    assert len({str({name: item[name] for name in item if name not in changing}) for item in actual}) == 1
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
 
 
@@ -124,25 +124,25 @@ def test_reports_invalid_ports_before_building(repository: Path, tmp_path: Path,
 
 def test_writes_new_passwords_readable_by_the_owner_only(repository: Path, tmp_path: Path) -> None:
     example = repository / "compose" / ".env.example"
-    seen = set()
+    observed = set()
     for name in ("one", "two"):
         root = tmp_path / name
         done = call(["sh", str(env_script(repository, root))], tmp_path)
         assert done.returncode == 0, done.stderr
         written = root / "compose" / ".env"
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
-        found, given = dotenv_values(written), dotenv_values(example)
-        passwords = {name for name in found if name.endswith("_PASSWORD")}
-        cluster = found.pop("KAFKA_CLUSTER_ID") or ""
+        actual, given = dotenv_values(written), dotenv_values(example)
+        passwords = {name for name in actual if name.endswith("_PASSWORD")}
+        cluster = actual.pop("KAFKA_CLUSTER_ID") or ""
         assert not given.pop("KAFKA_CLUSTER_ID")
         assert len(base64.urlsafe_b64decode(cluster + "==")) == 16
-        seen.add(cluster)
-        assert {name: found[name] for name in found if name not in passwords} == {
+        observed.add(cluster)
+        assert {name: actual[name] for name in actual if name not in passwords} == {
             name: given[name] for name in given if name not in passwords
         }
-        assert all(len(found[name] or "") == 36 for name in passwords)
-        seen |= {found[name] for name in passwords}
-    assert len(seen) == 2 * (len(passwords) + 1)
+        assert all(len(actual[name] or "") == 36 for name in passwords)
+        observed |= {actual[name] for name in passwords}
+    assert len(observed) == 2 * (len(passwords) + 1)
 
 
 def test_reports_a_missing_engine_with_installation_hint(repository: Path, tmp_path: Path) -> None:

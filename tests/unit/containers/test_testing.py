@@ -1,4 +1,4 @@
-"""outbox_kit.testing without an engine: settings, and errors that say what to do."""
+"""outbox_kit.testing without an engine: settings, and errors with their hints."""
 
 from __future__ import annotations
 

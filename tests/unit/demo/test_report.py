@@ -70,7 +70,7 @@ def test_dict_contains_all_values_as_json() -> None:
     assert data["rows"] == {"warehouse": {"book": 1200}}
     assert (data["dead_letters"], data["dead_letters_expected"]) == (2, 2)
     assert data["seconds"] == {"stack up": 12.34, "workload": 2.5}
-    assert [each["match"] for each in data["comparisons"]] == [True, False]
+    assert [item["match"] for item in data["comparisons"]] == [True, False]
     assert data["comparisons"][1]["different"] == [{"key": "k4", "columns": ["a", "b"]}]
 
 

@@ -1,4 +1,4 @@
-"""What the writers share, and the values that they draw."""
+"""State shared by the writers, and the generated values."""
 
 # ruff: noqa: S311  (repeatable draws are the point)
 

@@ -1,4 +1,4 @@
-"""What Connect and the registry answer about the worked example once it is deployed."""
+"""Responses of Connect and the registry for the deployed worked example."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def service(server: ScriptedServer) -> HttpService:
 
 
 def registered(lock: Lock, ids: dict[str, list[int]] | None = None) -> Script:
-    """A registry with the versions of `lock`, with other ids if `ids` has some."""
+    """A registry with the versions of `lock`, with other ids where `ids` has some."""
     subjects = {
         entries[0].subject: {
             entry.version: {
                 "subject": entry.subject,
                 "version": entry.version,
-                "id": (ids or {}).get(name, [found.id for found in entries])[age],
+                "id": (ids or {}).get(name, [actual.id for actual in entries])[age],
                 "schema": entry.text,
             }
             for age, entry in enumerate(entries)

@@ -16,7 +16,7 @@ from outbox_kit.pipeline import UNKNOWN, Kafka, Lock
 
 
 def connected_to(listening: socket.socket) -> bool:
-    """Whether somebody connects within the socket's timeout."""
+    """Return whether a client connects within the socket's timeout."""
     try:
         listening.accept()[0].close()
     except TimeoutError:
@@ -45,7 +45,7 @@ def test_render_uses_the_lock_file(deployed: Deployed, lock: Lock) -> None:
 def test_reading_files_and_rendering_opens_no_connection(
     workspace: Path, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`render` promises: no network. The Kafka client connects in the background as soon as it is made."""
+    """`render` uses no network. The Kafka client connects in the background as soon as it is created."""
     for name in ("ADMIN", "KAFKA", "REGISTRY"):
         monkeypatch.setenv(f"OUTBOX_{name}_PASSWORD", "x")
     with socket.create_server(("127.0.0.1", 0)) as listening:

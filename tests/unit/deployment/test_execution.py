@@ -60,7 +60,7 @@ def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
     update: dict[str, object],
     seeded: bool,
 ) -> None:
-    """Deleted with REST, and the database restored since: rows up to the offset would be skipped without an error."""
+    """Deleted with REST, then the database was restored: rows up to the offset would be skipped without an error."""
     given(DEPLOYED)
     now = lock.model_copy(update={"config": {"a": "1"}, **update})
     deployed().write_lock(now)
@@ -77,15 +77,15 @@ def test_rolls_back_a_start_after_an_interruption(
 ) -> None:
     """Interrupted between writing a config that fails and the resume: only the start is left to do."""
     given(DEPLOYED)
-    good = written({**deployed().render(lock), "poll.interval.ms": "77"})
-    now = lock.model_copy(update={"config": good, "unfinished": "update"})
+    valid = written({**deployed().render(lock), "poll.interval.ms": "77"})
+    now = lock.model_copy(update={"config": valid, "unfinished": "update"})
     deployed().write_lock(now)
     monkeypatch.setattr(execution, "prepare", lambda *_: now)
     connect = deployed_connector(deployed().render(lock), "STOPPED")
-    connect.fails = lambda config: config != good
+    connect.fails = lambda config: config != valid
     with pytest.raises(RejectedError, match=r"rolled back to the last working config .* connector RUNNING"):
         apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
-    assert (connect.configs[NAME], connect.states[NAME]) == (good, "RUNNING")
+    assert (connect.configs[NAME], connect.states[NAME]) == (valid, "RUNNING")
 
 
 def test_connector_recovery_steps(
@@ -123,7 +123,7 @@ def test_connector_recovery_steps(
 def test_records_a_recovery_before_any_change(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails at its first step: resume is refused from then on, and a plain apply stops the connector again."""
+    """It fails at its first step: resume is rejected from then on, and a plain apply stops the connector again."""
 
     def prepare(*_: object) -> Lock:
         raise InterruptedError

@@ -47,7 +47,7 @@ def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed,
     ("template", "status", "planned"),
     [
         ("outbox-postgres", STATUS, ["connector library-outbox"]),
-        # What apply finds after registering is both: planned as less, it would refuse to go on.
+        # Apply detects both after registering: a plan without one of them would be rejected.
         ("outbox-postgres", STOPPED, ["connector library-outbox", "state library-outbox"]),
         # Its config has no schema: nothing restarts.
         ("outbox-postgres-eventrouter", STATUS, []),

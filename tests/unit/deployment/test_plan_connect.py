@@ -1,4 +1,4 @@
-"""Changes of the connector, and what plan refuses for its sake."""
+"""Changes of the connector, and reasons for which plan rejects them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Depl
 def test_plan_rejects_a_connector_ahead_of_the_server(
     serve: Serve, deployed: Deployed, lock: Lock, given: Given, state: object
 ) -> None:
-    """Also after a second look at the server: on a busy outbox both have moved in between."""
+    """Also after a second read of the server: on a busy outbox both have advanced in between."""
     given(DEPLOYED)
     server = serve([listing(deployed().render(lock), state), (200, AHEAD)])
     with pytest.raises(RefusedError, match=f"the server only at {DEPLOYED.wal_position}"):
@@ -86,14 +86,14 @@ FAILED = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED"}]}
 def test_plan_rejects_starting_a_connector_behind_its_slot(
     serve: Serve, deployed: Deployed, lock: Lock, state: object, edit: dict[str, str], new_schema: bool
 ) -> None:
-    """Advanced by hand, or read by somebody else: PostgreSQL would serve from the slot's position, without a word."""
+    """Advanced manually, or read by another client: PostgreSQL would silently serve from the slot's LSN."""
     server = serve([listing({**deployed().render(lock), **edit}, state), (200, PASSED)])
     before = [Change("registry", "schema", "library.book-value", "update", "payload of book")] if new_schema else []
     with pytest.raises(
         RefusedError, match=r"slot 'library_outbox' is at 16/B374D848 .*, beyond the offset of connector"
-    ) as found:
+    ) as actual:
         plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
-    assert "outbox apply --recover" in found.value.hint
+    assert "outbox apply --recover" in actual.value.hint
     assert {request.method for request in server.seen} == {"GET"}
 
 
@@ -101,17 +101,17 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
 def test_accepts_a_lagging_connector_that_is_not_started(
     serve: Serve, deployed: Deployed, lock: Lock, state: object
 ) -> None:
-    """What is left alone, apply does not judge: that is verify's and status's word."""
+    """apply does not check what it does not change: verify and status do."""
     deployment = deployed()
     halted = deployment.environment.connector.model_copy(update={"state": "stopped" if state is STOPPED else "running"})
     environment = deployment.environment.model_copy(update={"connector": halted})
     server = serve([listing(deployment.render(lock), state), (200, PASSED)])
-    found = replace(deployed(connect=service(server)), environment=environment)
-    assert plan_connect(found, lock, [], DEPLOYED) == []
+    actual = replace(deployed(connect=service(server)), environment=environment)
+    assert plan_connect(actual, lock, [], DEPLOYED) == []
 
 
 def test_concurrent_progress_is_not_a_slot_ahead(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
-    """On a busy outbox the server is looked at again: the slot of that look is younger than the position."""
+    """On a busy outbox the server is read again: the slot of that read is newer than the offset."""
     assert DEPLOYED.slot is not None
     early = replace(DEPLOYED, wal_position=CONFIRMED - 1)
     given(replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000)))
@@ -146,9 +146,9 @@ def test_lock_for_is_the_lock_file(deployed: Deployed, lock: Lock) -> None:
 def test_lock_for_recovery_increments_the_epoch_and_clears_the_source(deployed: Deployed, lock: Lock) -> None:
     deployment = deployed()
     deployment.write_lock(lock)
-    found = lock_for(deployment, recover=True)
-    assert found == lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
-    assert found.schemas == lock.schemas
+    actual = lock_for(deployment, recover=True)
+    assert actual == lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
+    assert actual.schemas == lock.schemas
     assert deployment.lock() == lock, "only apply writes it"
 
 
@@ -156,7 +156,7 @@ def test_lock_for_recovery_increments_the_epoch_and_clears_the_source(deployed: 
 def test_lock_for_recovery_without_a_lock_file(
     deployed: Deployed, monkeypatch: pytest.MonkeyPatch, written: int, epoch: int
 ) -> None:
-    """What was written before, only the records tell."""
+    """Only the records show what was written before."""
     monkeypatch.setattr(plan, "highest_epoch", lambda _: written)
     expected = Lock(pipeline="library", environment="fixed", source_epoch=epoch, unfinished="recover")
     assert lock_for(deployed(), recover=True) == expected

@@ -31,7 +31,7 @@ PLAN = Plan("library", "local", (GROW, RULE), files="f1")
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka answers as cluster k."""
+    """Kafka with cluster id k."""
     monkeypatch.setattr(KafkaClient, "cluster_id", lambda _: "k")
 
 
@@ -78,7 +78,7 @@ def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> No
 
 
 class _Kafka:
-    """Two of the pipeline's topics, and one of somebody else."""
+    """Two of the pipeline's topics, and a foreign one."""
 
     def topics(self) -> dict[str, tuple[int, int]]:
         return {"library.book": (2, 1), "library.author": (1, 1), "other": (9, 1)}
@@ -90,15 +90,15 @@ class _Kafka:
 def test_uses_the_highest_epoch_of_all_state_topics(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = deployed()
     vars(deployment)["kafka"] = _Kafka()
-    asked: dict[str, object] = {}
+    requests: dict[str, object] = {}
 
     def of_topic(_: object, topic: str, bounds: object) -> int:
-        asked[topic] = bounds
+        requests[topic] = bounds
         return {"library.book": 3}.get(topic, 1)
 
     monkeypatch.setattr(safety.source_epoch, "highest_epoch", of_topic)
     assert safety.highest_epoch(deployment) == 3
-    assert asked == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
+    assert requests == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_rejects_existing_records_of_the_next_epoch(
     deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch, locked: int | None, written: int, words: str
 ) -> None:
     monkeypatch.setattr(safety, "highest_epoch", lambda _: written)
-    found = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
+    actual = lock.model_copy(update={"source": None, "source_epoch": locked}) if locked else None
     with pytest.raises(RefusedError) as caught:
-        refuse_lost_lock(deployed(), found)
+        refuse_lost_lock(deployed(), actual)
     assert f"records of source epoch {written}, but the lock file " in caught.value.message
     assert words in caught.value.message
     assert RECOVER in caught.value.hint

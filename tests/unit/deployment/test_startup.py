@@ -1,4 +1,4 @@
-"""What is waited for after a connector was started, and what it is given to read."""
+"""Waits after a connector was started, and the message it is given to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADVANCED = replace(SLOT, active=True, confirmed_flush=9)
 
 @pytest.fixture
 def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Wait on a slot that is found in these states, the last repeated; returns what was done, in order."""
+    """Wait on a slot with these states, the last repeated; return the actions in order."""
 
     @contextmanager
     def connected(_: object) -> Iterator[None]:
@@ -56,7 +56,7 @@ def test_reads_the_slot_before_the_transaction(play: Callable[..., list[str]]) -
 
 
 def test_slot_that_advanced_and_was_released_is_not_active(play: Callable[..., list[str]]) -> None:
-    """Debezium connects anew at the first transaction; until then the slot is free."""
+    """Debezium reconnects at the first transaction; until then the slot is not active."""
     assert play(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("read") == 3
 
 

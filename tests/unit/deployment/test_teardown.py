@@ -1,4 +1,4 @@
-"""What destroy would delete and keep; tests/integration/deployment/test_destroy.py does it."""
+"""Objects that destroy would delete and keep; tests/integration/deployment/test_destroy.py executes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox_kit.deployment.teardown import delivered
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.slot_changes import Delivered
+from outbox_kit.postgres.undelivered_events import Delivered
 from outbox_kit.postgres.state import ActualDatabase
 
 NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
@@ -45,15 +45,15 @@ def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> 
 def test_keeps_data_without_its_flag(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
-    found = plan_destroy(deployment, Flags())
-    assert [(change.object, change.action, change.danger) for change in found.changes] == [
+    actual = plan_destroy(deployment, Flags())
+    assert [(change.object, change.action, change.danger) for change in actual.changes] == [
         ("connector library-outbox", "delete", ""),
         ("topic library.author", "delete", ""),
         ("topic __debezium-heartbeat.library", "delete", ""),
         ("slot library_outbox", "delete", ""),
         ("publication library_outbox", "delete", ""),
     ]
-    assert found.retained == (
+    assert actual.retained == (
         "schema library.author-value: records contain its ids (--delete-schemas)",
         "schema library.book-value: records contain its ids (--delete-schemas)",
         "schema library.outbox-canary-value: records contain its ids (--delete-schemas)",
@@ -65,14 +65,14 @@ def test_keeps_data_without_its_flag(world: World, lock: Lock) -> None:
 def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(world: World, lock: Lock) -> None:
     deployment = world()
     deployment.write_lock(lock)
-    found = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
-    assert [change.system for change in found.changes] == [
+    actual = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
+    assert [change.system for change in actual.changes] == [
         "connect",
         *["registry"] * 3,
         *["kafka"] * 3,
         *["postgres"] * 2,
     ]
-    dangerous = [change.object for change in found.changes if change.danger]
+    dangerous = [change.object for change in actual.changes if change.danger]
     assert dangerous == [
         "schema library.author-value",
         "schema library.book-value",
@@ -80,13 +80,13 @@ def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(world: World
         "topic library.book",
         "slot library_outbox",
     ]
-    assert found.retained == ("table public.outbox_event and its rows: they belong to the service",)
+    assert actual.retained == ("table public.outbox_event and its rows: they belong to the service",)
 
 
 def test_reports_nothing_to_delete(world: World) -> None:
     """A second run, without a lock file: it went with the last topic."""
-    gone = replace(DEPLOYED, slot=None, publication=None)
-    assert plan_destroy(world(database=gone, topics={}, running=False), Flags()).changes == ()
+    removed = replace(DEPLOYED, slot=None, publication=None)
+    assert plan_destroy(world(database=removed, topics={}, running=False), Flags()).changes == ()
 
 
 def test_rejects_objects_without_a_lock_file(world: World) -> None:
@@ -105,11 +105,11 @@ def test_deletes_the_lock_file_with_the_last_topic(world: World, lock: Lock) -> 
     deployment = world()
     deployment.write_lock(lock)
     teardown._close_lock(deployment)
-    kept = deployment.lock()
-    assert kept is not None
-    assert (kept.source, kept.source_epoch) == (None, lock.source_epoch + 1)
+    retained = deployment.lock()
+    assert retained is not None
+    assert (retained.source, retained.source_epoch) == (None, lock.source_epoch + 1)
     teardown._close_lock(deployment)
-    assert deployment.lock() == kept, "a second run does not raise it again"
+    assert deployment.lock() == retained, "a second run does not raise it again"
     teardown._close_lock(world(topics={"else": (1, 1)}))
     assert deployment.lock() is None
     teardown._close_lock(deployment)
@@ -145,8 +145,8 @@ def test_keeps_the_connector_when_the_slot_cannot_be_read(
     script = [listing({"a": "b"}, status), offsets, (204, None), (200, stopped), listing({"a": "b"}, stopped), offsets]
     server = serve([*script, (204, None)])
     monkeypatch.setattr(teardown, "_count_undelivered", fails)
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RejectedError, match="not read to its end"):
-        teardown._stop(deployed(connect=service(server)), said.append, Flags())
+        teardown._stop(deployed(connect=service(server)), messages.append, Flags())
     assert [request.path.rsplit("/", 1)[1] for request in server.seen if request.method == "PUT"] == last
-    assert ("resume connector library-outbox: nothing was changed" in said) == (state == "RUNNING")
+    assert ("resume connector library-outbox: nothing was changed" in messages) == (state == "RUNNING")

@@ -1,4 +1,4 @@
-"""What verify says of Kafka."""
+"""Kafka checks of verify."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def not_passed(snapshot: KafkaSnapshot) -> dict[str, str]:
 
 
 def changed(snapshot: KafkaSnapshot, topic: str, **settings: str) -> KafkaSnapshot:
-    """The live topic with other settings."""
+    """Return the live topic with other settings."""
     state = snapshot.actual[topic]
     config = {**state.config, **{key.replace("_", "."): value for key, value in settings.items()}}
     return replace(snapshot, actual={**snapshot.actual, topic: replace(state, config=config)})
@@ -68,8 +68,8 @@ def test_setting_fails_exactly_its_check(
 
 
 def test_reports_another_setting(snapshot: KafkaSnapshot) -> None:
-    found = not_passed(changed(snapshot, "library.dead-letter", retention_ms="1"))
-    assert found == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
+    actual = not_passed(changed(snapshot, "library.dead-letter", retention_ms="1"))
+    assert actual == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
 
 
 def test_checks_the_record_size_along_the_path(snapshot: KafkaSnapshot) -> None:
@@ -126,8 +126,8 @@ def test_cluster(snapshot: KafkaSnapshot, named: str | None, locked: str | None,
     ],
 )
 def test_dead_letters(snapshot: KafkaSnapshot, letters: int | None, status: Status, seen: str) -> None:
-    found = run(replace(snapshot, dead_letters=letters))["kafka.dead-letters"]
-    assert (found.status, found.seen) == (status, seen)
+    actual = run(replace(snapshot, dead_letters=letters))["kafka.dead-letters"]
+    assert (actual.status, actual.seen) == (status, seen)
 
 
 def test_reads_acknowledgements_of_the_group(library: Pipeline) -> None:

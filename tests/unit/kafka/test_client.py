@@ -1,4 +1,4 @@
-"""The Kafka client's errors; nothing listens at the addresses here."""
+"""Errors of the Kafka client; nothing listens at the addresses here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Polled:
 
 
 class _Consumer:
-    """Polls what it was given; nothing is there in between."""
+    """Return scripted poll results, then None."""
 
     def __init__(self, polled: list[_Polled | None]) -> None:
         self.polled = polled
@@ -101,8 +101,8 @@ def test_reads_a_topic_to_the_end_of_every_partition(
 ) -> None:
     first, second, third = _Polled(0), _Polled(1), _Polled(1)
     consumer = polls([None, first, _Polled(0, END), second, None, _Polled(0, END), third, _Polled(1, END), _Polled(1)])
-    found: list[object] = [*topic_reader.read_all(nobody, "t", 2)]
-    assert found == [first, second, third]
+    actual: list[object] = [*topic_reader.read_all(nobody, "t", 2)]
+    assert actual == [first, second, third]
     assert sorted((entry.partition, entry.offset) for entry in consumer.assigned) == [(0, 0), (1, 0)]
     assert len(consumer.polled) == 1
     assert consumer.closed
@@ -127,7 +127,7 @@ def test_stops_reading_at_the_limit(polls: Callable[[list[_Polled | None]], _Con
 def test_error_is_not_the_end_of_a_partition(
     polls: Callable[[list[_Polled | None]], _Consumer], nobody: Kafka, code: int
 ) -> None:
-    """Half a topic would pass for all of it."""
+    """A partly read topic would be taken for all of it."""
     consumer = polls([_Polled(0), _Polled(0, code), _Polled(0, END)])
     with pytest.raises(UnreachableError, match="cannot read topic t: "):
         topic_reader.read_all(nobody, "t", 1)
@@ -147,7 +147,7 @@ def test_rejects_a_value_invalid_for_librdkafka() -> None:
 
 
 class _Recorder(KafkaClient):
-    """Keeps what would be sent to a cluster."""
+    """Record what would be sent to a cluster."""
 
     def __init__(self, topics: dict[str, tuple[int, int]] | None = None) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -170,12 +170,12 @@ def test_apply_makes_the_changes_of_diff(library: Pipeline, environment: Environ
     topics = desired_topics(library, environment)
     book = next(topic for topic in topics if topic.name == "library.book")
     changes = diff(topics, {"library.book": kafka_client.TopicState(2, 3, {})})
-    client, said = _Recorder({"library.book": (2, 3)}), list[str]()
-    apply(client, environment, topics, changes, said.append)
+    client, messages = _Recorder({"library.book": (2, 3)}), list[str]()
+    apply(client, environment, topics, changes, messages.append)
     assert client.calls[0] == ("create", "library.author", 4, 3, topics[0].config)
     assert client.calls[1:3] == [("grow", "library.book", 4), ("set", "library.book", book.config)]
     assert len(client.calls) == len(topics) + 1
-    assert said[:2] == ["create topic library.author", "update topic library.book"]
+    assert messages[:2] == ["create topic library.author", "update topic library.book"]
 
 
 def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Environment) -> None:
@@ -184,7 +184,7 @@ def test_apply_stops_at_the_first_rejection(library: Pipeline, environment: Envi
             raise RejectedError(f"no {name}")
 
     topics = desired_topics(library, environment)
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RejectedError, match=r"no library\.author"):
-        apply(Refusing(), environment, topics, diff(topics, {}), said.append)
-    assert said == ["create topic library.author"]
+        apply(Refusing(), environment, topics, diff(topics, {}), messages.append)
+    assert messages == ["create topic library.author"]

@@ -1,4 +1,4 @@
-"""Places of dead letters, and what is read and acknowledged."""
+"""Locations of dead letters, reading and acknowledgement."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FakeKafka:
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Make a client whose records the module's readers return."""
+    """Create a client whose readers return the module's records."""
 
     def made(committed: dict[int, int] | None = None) -> FakeKafka:
         client = FakeKafka(committed or {})
@@ -101,7 +101,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ({0: 4}, False, [4]),
         ({0: 6}, False, []),
         ({0: 6}, True, [4, 3, 2]),
-        # Retention has removed what was acknowledged.
+        # Retention has removed the acknowledged ones.
         ({0: 1}, False, [4, 3, 2]),
     ],
 )
@@ -162,7 +162,7 @@ def test_reports_a_location_without_a_letter(
         ({0: 6, 1: 0}, None, 0, {0: 6, 1: 0}),
         ({}, Place(0, 2), 1, {0: 3}),
         ({}, Place(0, 4), 3, {0: 5}),
-        # What is acknowledged stays so.
+        # Acknowledged letters stay acknowledged.
         ({0: 5}, Place(0, 2), 0, {0: 5}),
     ],
 )

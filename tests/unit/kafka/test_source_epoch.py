@@ -29,7 +29,7 @@ class _Record:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, records: Mapping[tuple[int, int], int | None]) -> list[dict[int, int]]:
-    """Topic content by partition and offset; what is not there are markers. Returns the starts of each read."""
+    """Topic content by partition and offset; missing offsets are markers. Returns the starts of each read."""
     reads: list[dict[int, int]] = []
 
     def read_each(_: object, __: str, starts: dict[int, int], take: Callable[[_Record], None]) -> None:
@@ -62,9 +62,9 @@ def test_reads_the_epoch_of_the_newest_records(
     expected: int,
     reads: list[dict[int, int]],
 ) -> None:
-    seen = serve(monkeypatch, records)
+    observed = serve(monkeypatch, records)
     assert highest_epoch(KAFKA, "t", {number: Bounds(*bound) for number, bound in bounds.items()}) == expected
-    assert seen == reads
+    assert observed == reads
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Topics: what the connector needs, what is changed, what is refused, and what verify says."""
+"""Topics: those the connector needs, changes, rejections and checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOOK = Topic("library.book", 4, COMPACT, "latest state of every book")
 
 
 def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> TopicState:
-    """The topic as a cluster would have it: with the broker's own settings beside ours."""
+    """Return the topic as in a cluster: with the broker's default settings."""
     config = {
         "retention.ms": "604800000",
         **topic.config,
@@ -41,32 +41,32 @@ def live(topic: Topic, *, partitions: int | None = None, **settings: str) -> Top
 
 
 def test_lists_every_topic_of_the_connector(library: Pipeline, environment: Environment) -> None:
-    found = {topic.name: topic for topic in desired_topics(library, environment)}
-    assert {name: topic.partitions for name, topic in found.items()} == {
+    actual = {topic.name: topic for topic in desired_topics(library, environment)}
+    assert {name: topic.partitions for name, topic in actual.items()} == {
         "library.author": 4,
         "library.book": 4,
         "library.outbox-canary": 1,
         "library.dead-letter": 1,
         "__debezium-heartbeat.library": 1,
     }
-    assert found["library.book"] == BOOK
-    assert found["library.dead-letter"].config == {
+    assert actual["library.book"] == BOOK
+    assert actual["library.dead-letter"].config == {
         "cleanup.policy": "delete",
         "retention.ms": str(30 * 24 * 60 * 60 * 1000),
         **COMMON,
     }
-    assert found["__debezium-heartbeat.library"].config == {
+    assert actual["__debezium-heartbeat.library"].config == {
         "cleanup.policy": "delete",
         "retention.ms": "86400000",
         **COMMON,
     }
-    assert all(topic.reason for topic in found.values())
+    assert all(topic.reason for topic in actual.values())
 
 
 def test_adds_the_transaction_topic_only_when_configured(library: Pipeline, environment: Environment) -> None:
     connector = library.connector.model_copy(update={"transaction_metadata": True})
-    asked = library.model_copy(update={"connector": connector})
-    names = [topic.name for topic in desired_topics(asked, environment)]
+    requests = library.model_copy(update={"connector": connector})
+    names = [topic.name for topic in desired_topics(requests, environment)]
     assert names[-1] == "library.transaction"
     assert "library.transaction" not in [topic.name for topic in desired_topics(library, environment)]
 
@@ -128,8 +128,8 @@ def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
     assert change.reason == "the topic first, then the connector, which restarts its task"
-    for words in ("keys move", "tombstones miss the old one", "write the newest state of every aggregate again"):
-        assert words in change.danger
+    for message in ("keys move", "tombstones miss the old one", "write the newest state of every aggregate again"):
+        assert message in change.danger
 
 
 DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COMMON}, "rows that cannot be routed")
@@ -186,7 +186,7 @@ DELETED = Topic(
     ],
 )
 def test_reports_a_shorter_retention_as_dangerous(topic: Topic, setting: str, was: str, words: str) -> None:
-    """Only what the topic's clean-up makes use of: retention.ms of a compacted topic deletes nothing."""
+    """Only settings that the cleanup policy uses: retention.ms of a compacted topic deletes nothing."""
     (change,) = diff([topic], {topic.name: live(topic, **{setting: was})})
     assert words in change.danger
     assert bool(words) is bool(change.danger)

@@ -1,4 +1,4 @@
-"""For each rule about the pipeline and environment files: a way to break it, and nothing else."""
+"""One violation for each rule about pipeline and environment files."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def backfill(query: str, **changes: object) -> LintInput:
 
 def unrendered(schema: str) -> LintInput:
     """A schema file that cannot be used is one that was never rendered."""
-    good = target()
-    book = good.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
-    pipeline = good.pipeline.model_copy(update={"aggregates": {**good.pipeline.aggregates, "book": book}})
-    return LintInput(pipeline, good.environment, {})
+    valid = target()
+    book = valid.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
+    pipeline = valid.pipeline.model_copy(update={"aggregates": {**valid.pipeline.aggregates, "book": book}})
+    return LintInput(pipeline, valid.environment, {})
 
 
 def partitioned(field: str) -> LintInput:
-    """Books placed by a column, without the backfill whose query would have to name it."""
+    """Books partitioned by a column, without the backfill whose query would have to name it."""
     return with_book(partition_field=field, backfill=None)
 
 

@@ -1,4 +1,4 @@
-"""For each rule about the rendered config: a way to break it, and nothing else."""
+"""One violation for each rule about the rendered config."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def event_router(key: str, value: str) -> Callable[[], LintInput]:
 
 
 def without(key: str, good: Callable[[], LintInput]) -> Callable[[], LintInput]:
-    """A template that is older than the option: the file says it, the transform is not told."""
+    """A template older than the option: the file sets it, the transform does not receive it."""
     return lambda: configured(good(), {f"{ROUTER}{key}": None})
 
 
@@ -55,7 +55,7 @@ LEFT_OUT: list[tuple[str, Callable[[], LintInput]]] = [
     ("aggregate.book.unknown.fields", lambda: with_payloads("json", unknown_fields="ignore")),
     ("aggregate.book.tombstone.event.types", lambda: with_payloads("text", tombstone_event_types=["Lost"])),
 ]
-# The other way round.
+# The reverse case.
 NOT_IN_THE_FILE = [
     ("table.fields.additional.placement", "tenant:header"),
     ("cloudevents.source", "/other"),
@@ -68,7 +68,7 @@ NOT_IN_THE_FILE = [
 
 
 def without_book() -> LintInput:
-    """The router does not know books at all."""
+    """The router has no route for books."""
     keys: dict[str, str | None] = {key: None for key in target().config if key.startswith(f"{BOOK}.")}
     return configured(target(), {**keys, f"{ROUTER}aggregates": "author,outbox-canary"})
 

@@ -1,4 +1,4 @@
-"""Targets that every rule accepts, and ways to break one thing about them."""
+"""Inputs that every rule accepts, and functions that break one property."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def target(
 
 
 def setting(**changes: str | None) -> LintInput:
-    """The good target with settings of the connector changed; None leaves one out."""
+    """Return the valid input with changed connector settings; None removes one."""
     return configured(target(), {key.replace("__", "."): value for key, value in changes.items()})
 
 
@@ -99,11 +99,11 @@ def configured(good: LintInput, changes: dict[str, str | None]) -> LintInput:
 
 
 def with_transforms(settings: dict[str, str]) -> LintInput:
-    """The good target with another chain of transforms and its converters."""
+    """Return the valid input with another chain of transforms and its converters."""
     own = ("transforms", "predicates", "value.converter", "key.converter")
-    good = target()
-    kept = {key: value for key, value in good.config.items() if not key.startswith(own)}
-    return replace(good, config={**kept, **settings})
+    valid = target()
+    retained = {key: value for key, value in valid.config.items() if not key.startswith(own)}
+    return replace(valid, config={**retained, **settings})
 
 
 def with_messages(good: LintInput | None = None, prefix: str | None = "outbox", **changes: str | None) -> LintInput:
@@ -123,33 +123,33 @@ def with_messages(good: LintInput | None = None, prefix: str | None = "outbox", 
 
 
 def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
-    """The good target with the aggregate `book` changed, without asking the model."""
+    """Return the valid input with the aggregate `book` changed, without validation."""
     pipeline = library()
     book = pipeline.aggregates["book"].model_copy(update=changes)
     return target(pipeline.model_copy(update={"aggregates": {**pipeline.aggregates, "book": book}}))
 
 
 def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
-    """The good target with payloads of another format; tables and backfills are of JSON."""
+    """Return the valid input with another payload format; tables and backfills are JSON."""
     pipeline = library()
-    made = {
+    created = {
         name: Aggregate.model_validate(
             {"schema": None if payload == "text" else entry.schema_file, "partitions": 4, "payload": payload, **changes}
         )
         for name, entry in pipeline.aggregates.items()
     }
     source = pipeline.source.model_copy(update={"schema_version_column": "version" if payload == "avro" else None})
-    return target(pipeline.model_copy(update={"aggregates": made, "materializations": [], "source": source}))
+    return target(pipeline.model_copy(update={"aggregates": created, "materializations": [], "source": source}))
 
 
 def with_source(**changes: object) -> LintInput:
-    """The good target with `source` changed."""
+    """Return the valid input with `source` changed."""
     pipeline = library()
     return target(pipeline.model_copy(update={"source": pipeline.source.model_copy(update=changes)}))
 
 
 def with_topic(**settings: str) -> LintInput:
-    """The good target with settings of the topic of books."""
+    """Return the valid input with settings of the topic of books."""
     return with_book(topic={key.replace("__", "."): value for key, value in settings.items()})
 
 
@@ -160,7 +160,7 @@ def with_environment(good: LintInput, section: str, **changes: object) -> LintIn
 
 
 def another(prefix: str = "second", aggregate: str = "shelf", **same: object) -> LintInput:
-    """A second pipeline that has nothing in common with the first but `same`."""
+    """Return a second pipeline that shares only `same` with the first."""
     first = library()
     source = first.source.model_copy(
         update={
@@ -183,7 +183,7 @@ def another(prefix: str = "second", aggregate: str = "shelf", **same: object) ->
 
 
 def without_targets(good: LintInput) -> LintInput:
-    """An environment that has another target than the pipeline names."""
+    """Return an environment with another target than the one of the pipeline."""
     targets = {"elsewhere": DeltaTarget(kind="delta", path="s3a://x"), "lake": good.environment.targets["lake"]}
     return replace(good, environment=good.environment.model_copy(update={"targets": targets}))
 

@@ -67,7 +67,7 @@ def test_arguments_win_over_the_global_option(workspace: Path) -> None:
 
 
 def test_prints_a_remedy_once(workspace: Path) -> None:
-    """Two hundred files with one wrong template are one thing to do."""
+    """Two hundred files with one wrong template need one correction."""
     template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
     replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
     second = workspace / "connectors" / "second.yaml"

@@ -1,4 +1,4 @@
-"""docs/lint.md is made from the rules; this holds the page against them."""
+"""docs/lint.md is generated from the rules; compare the page with them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from outbox_kit.linting import RULES, generated_docs
 
 
 def test_page_is_up_to_date(repository: Path) -> None:
-    found = (repository / "docs" / "lint.md").read_text(encoding="utf-8")
-    assert found == generated_docs.page(), "run: python -m outbox_kit.linting.generated_docs > docs/lint.md"
+    actual = (repository / "docs" / "lint.md").read_text(encoding="utf-8")
+    assert actual == generated_docs.page(), "run: python -m outbox_kit.linting.generated_docs > docs/lint.md"
 
 
 def test_page_lists_every_rule_once() -> None:

@@ -1,4 +1,4 @@
-"""Reading files for the rules: no secret, no stack, one broken file does not hide another's findings."""
+"""Loading files for the rules: no secret, no stack; an invalid file does not hide findings of another."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_loads_a_repeated_file_once(workspace: Path) -> None:
 def test_checks_two_files_together(workspace: Path) -> None:
     copy = workspace / "connectors" / "copy.yaml"
     copy.write_text(library(workspace).read_text(encoding="utf-8"), encoding="utf-8")
-    found = {check.id for check in broken(lint_files([library(workspace), copy], "production.example"))}
-    assert found == {
+    actual = {check.id for check in broken(lint_files([library(workspace), copy], "production.example"))}
+    assert actual == {
         f"lint.unique.{name}"
         for name in (
             "pipeline-name",
@@ -89,10 +89,10 @@ def test_invalid_file_does_not_hide_findings_of_another(workspace: Path) -> None
     wrong = workspace / "connectors" / "wrong.yaml"
     wrong.write_text("name: [", encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/none.avsc"})
-    found = broken(lint_files([wrong, library(workspace)], "local"))
-    assert [check.id for check in found] == ["lint.files", "lint.schema.file"]
-    assert "wrong.yaml" in found[0].seen
-    assert "none.avsc" in found[1].seen
+    actual = broken(lint_files([wrong, library(workspace)], "local"))
+    assert [check.id for check in actual] == ["lint.files", "lint.schema.file"]
+    assert "wrong.yaml" in actual[0].seen
+    assert "none.avsc" in actual[1].seen
 
 
 def test_reports_a_template_that_does_not_render(workspace: Path) -> None:
@@ -140,7 +140,7 @@ def test_reports_a_literal_secret_without_its_value(workspace: Path, changes: di
     (check,) = [check for check in checks if check.status is Status.FAIL]
     assert check.id == "lint.secret.environment"
     assert check.seen.startswith(f"{key} ")
-    assert not [each for each in checks if PLANTED in repr(each)]
+    assert not [item for item in checks if PLANTED in repr(item)]
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_uses_a_placeholder_for_every_variable(workspace: Path) -> None:
         "connect__workers": ["https://{{ env.HOST_THAT_NOBODY_SET }}:8083"],
     }
     edit(environment(workspace), **changes)
-    found, literals = read_environment("production.example", library(workspace))
-    assert (found.source.port, found.connect.url) == (1, "http://unset.invalid")
-    assert found.connect.workers == ["https://unset:8083"]
+    actual, literals = read_environment("production.example", library(workspace))
+    assert (actual.source.port, actual.connect.url) == (1, "http://unset.invalid")
+    assert actual.connect.workers == ["https://unset:8083"]
     assert literals == ()
 
 
@@ -206,7 +206,7 @@ def test_resolves_the_embedded_stack_without_running_it(workspace: Path) -> None
     assert not read_input(library(workspace), "production.example").is_local
 
 
-# --- what wins over the files
+# --- precedence over the files
 
 
 def test_secret_from_a_variable_is_not_literal(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every rule: one thing is broken, and exactly that rule says so."""
+"""Every rule: one violation fails exactly that rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.linting.samples import (
 )
 
 from outbox_kit.linting import RULES, LintInput, lint, lint_deployment
-from outbox_kit.linting.engine import JOB_RULES
+from outbox_kit.linting.rule_catalogue import JOB_RULES
 from outbox_kit.rules import Severity, Status
 
 Inputs = LintInput | Sequence[LintInput]
@@ -58,10 +58,10 @@ def test_valid_files_pass_every_rule(name: str) -> None:
 
 @pytest.mark.parametrize(("rule", "make"), CASES, ids=[f"{rule}-{at}" for at, (rule, _) in enumerate(CASES)])
 def test_violation_fails_exactly_its_rule(rule: str, make: Callable[[], Inputs]) -> None:
-    made = make()
-    found = broken(made) if isinstance(made, LintInput) else broken(*made)
-    assert {check.id for check in found} == {f"lint.{rule}"}, found
-    for check in found:
+    created = make()
+    actual = broken(created) if isinstance(created, LintInput) else broken(*created)
+    assert {check.id for check in actual} == {f"lint.{rule}"}, actual
+    for check in actual:
         assert check.seen
         assert check.expected
         assert check.remedy
@@ -99,11 +99,11 @@ def test_warnings_do_not_fail() -> None:
 
 
 def test_applies_the_same_rules_to_a_deployment() -> None:
-    good = target()
-    config = {**good.config, "snapshot.mode": "initial"}
-    found = lint_deployment(good.pipeline, good.environment, config)
-    assert [check.id for check in found if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
-    assert [check.id for check in found] == [rule.id for rule in RULES if rule.id not in JOB_RULES]
+    valid = target()
+    config = {**valid.config, "snapshot.mode": "initial"}
+    actual = lint_deployment(valid.pipeline, valid.environment, config)
+    assert [check.id for check in actual if check.status is Status.FAIL] == ["lint.setting.snapshot.mode"]
+    assert [check.id for check in actual] == [rule.id for rule in RULES if rule.id not in JOB_RULES]
 
 
 def test_findings_name_their_file_among_several() -> None:
@@ -115,11 +115,11 @@ def test_findings_name_their_file_among_several() -> None:
 
 def test_each_finding_is_a_separate_check() -> None:
     config = {**target().config, "errors.deadletterqueue.topic.name": "a", "errors.deadletterqueue.x": "b"}
-    found = broken(LintInput(target().pipeline, environment(), config))
-    assert [check.id for check in found] == ["lint.dead-letter-queue"] * 2
+    actual = broken(LintInput(target().pipeline, environment(), config))
+    assert [check.id for check in actual] == ["lint.dead-letter-queue"] * 2
 
 
 def test_checks_only_files_without_a_config(tmp_path: Path) -> None:
     del tmp_path
-    good = target()
-    assert broken(LintInput(good.pipeline, good.environment, {})) == []
+    valid = target()
+    assert broken(LintInput(valid.pipeline, valid.environment, {})) == []

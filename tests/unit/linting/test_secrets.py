@@ -67,8 +67,8 @@ def test_accepts_keys_that_only_mention_secrets(key: str) -> None:
     ],
 )
 def test_detects_passwords_of_login_modules(value: str, plain: bool) -> None:
-    found = broken(configured(target(), {"producer.override.sasl.jaas.config": value}))
-    assert [check.id for check in found] == ["lint.secret.connector"] * plain
+    actual = broken(configured(target(), {"producer.override.sasl.jaas.config": value}))
+    assert [check.id for check in actual] == ["lint.secret.connector"] * plain
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_detects_passwords_of_login_modules(value: str, plain: bool) -> None:
     ],
 )
 def test_detects_passwords_in_urls(value: str, plain: bool) -> None:
-    found = broken(configured(target(), {"driver.proxy": value}))
-    assert [check.id for check in found] == ["lint.secret.connector"] * plain
+    actual = broken(configured(target(), {"driver.proxy": value}))
+    assert [check.id for check in actual] == ["lint.secret.connector"] * plain
 
 
 def test_accepts_schemas_that_mention_passwords() -> None:

@@ -1,4 +1,4 @@
-"""One limit sets every size on a record's path, whatever it is."""
+"""One limit sets every size on a record's path, for any value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from outbox_kit.linting import LintInput
 from outbox_kit.rules import Status
 
 MEBIBYTE = 1_048_576
-LARGEST = 95 * MEBIBYTE  # beyond that a consumer's own limit is to be raised, too
+LARGEST = 95 * MEBIBYTE  # above it a consumer's own limit must be raised, too
 
 
 def sized(**connector: int) -> LintInput:
-    found = environment()
-    changed = found.connector.model_validate({**found.connector.model_dump(), **connector})
-    return target(found=found.model_copy(update={"connector": changed}))
+    actual = environment()
+    changed = actual.connector.model_validate({**actual.connector.model_dump(), **connector})
+    return target(found=actual.model_copy(update={"connector": changed}))
 
 
 def producer(made: LintInput, key: str) -> int:
@@ -29,20 +29,22 @@ def producer(made: LintInput, key: str) -> int:
 @settings(deadline=None, max_examples=40)
 @given(record=st.integers(10_000, LARGEST), delivery=st.integers(1_000, 600_000))
 def test_sizes_are_consistent_for_any_limit(record: int, delivery: int) -> None:
-    made = sized(max_record_bytes=record, delivery_timeout_ms=delivery)
-    assert broken(made) == []
-    assert record < producer(made, "max.request.size") <= producer(made, "buffer.memory") // 4
-    assert producer(made, "batch.size") <= producer(made, "max.request.size")
-    assert {int(topic.config["max.message.bytes"]) for topic in made.topics.values()} == {
-        producer(made, "max.request.size")
+    created = sized(max_record_bytes=record, delivery_timeout_ms=delivery)
+    assert broken(created) == []
+    assert record < producer(created, "max.request.size") <= producer(created, "buffer.memory") // 4
+    assert producer(created, "batch.size") <= producer(created, "max.request.size")
+    assert {int(topic.config["max.message.bytes"]) for topic in created.topics.values()} == {
+        producer(created, "max.request.size")
     }
-    assert producer(made, "request.timeout.ms") + producer(made, "linger.ms") <= producer(made, "delivery.timeout.ms")
+    assert producer(created, "request.timeout.ms") + producer(created, "linger.ms") <= producer(
+        created, "delivery.timeout.ms"
+    )
 
 
 def test_keeps_defaults_of_kafka_where_sufficient() -> None:
-    made = target()
-    assert producer(made, "buffer.memory") == 33_554_432
-    assert producer(made, "request.timeout.ms") == 30_000
+    created = target()
+    assert producer(created, "buffer.memory") == 33_554_432
+    assert producer(created, "request.timeout.ms") == 30_000
 
 
 def test_reports_consumer_limits_to_raise() -> None:
@@ -53,11 +55,13 @@ def test_reports_consumer_limits_to_raise() -> None:
 
 def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
     """A template without the overrides sends 1 MiB at most: less than the router lets through."""
-    made = target()
+    created = target()
     own = {
-        key: None for key in made.config if key.startswith("producer.override.") and key.endswith((".size", ".memory"))
+        key: None
+        for key in created.config
+        if key.startswith("producer.override.") and key.endswith((".size", ".memory"))
     }
-    assert {check.id for check in broken(configured(made, dict(own)))} == {"lint.size.router"}
+    assert {check.id for check in broken(configured(created, dict(own)))} == {"lint.size.router"}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,6 @@ def test_checks_the_size_of_the_stored_config(size: int, status: list[Status]) -
         json.dumps({"properties": dict(empty.config)}, ensure_ascii=False, separators=(",", ":")).encode()
     )
     filler = "é" * (room // 2) + "x" * (room % 2)
-    found = broken(configured(target(), {"column.exclude.list": filler}))
-    assert [check.status for check in found] == status
-    assert {check.id for check in found} <= {"lint.size.config"}
+    actual = broken(configured(target(), {"column.exclude.list": filler}))
+    assert [check.status for check in actual] == status
+    assert {check.id for check in actual} <= {"lint.size.config"}

@@ -82,14 +82,14 @@ def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: st
 
 def test_accepts_keys_of_named_extensions() -> None:
     changes: dict[str, str | None] = {"converters": "iso", "iso.type": "x.Y", "iso.format": "z"}
-    found = judged(configured(target(), changes))
-    assert [check.seen.partition(":")[0] for check in found] == ["converters"], "only for these definitions"
+    actual = judged(configured(target(), changes))
+    assert [check.seen.partition(":")[0] for check in actual] == ["converters"], "only for these definitions"
 
 
 def test_reports_a_class_missing_on_the_worker() -> None:
-    found = judged(with_transforms(CHAIN))
+    actual = judged(with_transforms(CHAIN))
     missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
-    assert f"predicates.rows.{missing} is not installed" in [check.seen for check in found]
+    assert f"predicates.rows.{missing} is not installed" in [check.seen for check in actual]
 
 
 def test_accepts_any_key_of_a_plugin_without_definitions() -> None:

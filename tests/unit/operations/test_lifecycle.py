@@ -39,7 +39,7 @@ STOPPED, PAUSED = status("STOPPED"), status("PAUSED", "PAUSED")
 
 @pytest.fixture
 def play(deployed: Deployed, serve: Callable[[Script], ScriptedServer], monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Return a deployment whose Connect follows a script, without the guard."""
+    """Return a deployment whose Connect has scripted responses, without the guard."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(lifecycle, "refuse_unsafe_start", lambda *_: None)
     monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
@@ -76,10 +76,10 @@ def test_restart(play: Play, only_failed: bool, state: tuple[int, object], path:
 
 def test_restart_of_failed_tasks_changes_nothing_that_runs(play: Play) -> None:
     deployment, server = play([*actual(RUNNING), RUNNING])
-    said: list[str] = []
-    lifecycle.restart(deployment, said.append, only_failed=True)
+    messages: list[str] = []
+    lifecycle.restart(deployment, messages.append, only_failed=True)
     assert writes(server) == []
-    assert said == ["nothing FAILED: connector RUNNING, tasks: RUNNING"]
+    assert messages == ["nothing FAILED: connector RUNNING, tasks: RUNNING"]
 
 
 def test_a_restart_that_fails_again_shows_the_root_cause(play: Play) -> None:

@@ -46,7 +46,7 @@ def play(
     lock: Lock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Play:
-    """Return a deployment whose Connect follows a script; positions are read in this order, the last repeatedly."""
+    """Return a deployment whose Connect has scripted responses; offsets are read in this order, the last repeatedly."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
 
@@ -82,15 +82,15 @@ STOP, RESUME, DELETE = (f"PUT {PATH}/stop", None), (f"PUT {PATH}/resume", None),
 def test_stop_back_up_reset_resume(play: Play) -> None:
     script = [*looks(RUNNING), *looks(RUNNING), NO_BODY, STOPPED, *looks(STOPPED), OK, SET, NO_BODY, RUNNING]
     deployment, server = play(script)
-    said: list[str] = []
-    done = offsets.reset(deployment, None, said.append)
+    messages: list[str] = []
+    done = offsets.reset(deployment, None, messages.append)
     assert writes(server) == [STOP, PATCHED, RESUME]
     assert (done.before, done.after, done.rows, done.resumed) == (1200, 1000, 3, True)
     assert json.loads(done.backup.read_text())["offsets"][0]["offset"] == seed(1200)
-    backed_up = next(number for number, words in enumerate(said) if str(done.backup) in words)
-    moved = said.index("set the offset of connector library-outbox")
+    backed_up = next(number for number, message in enumerate(messages) if str(done.backup) in message)
+    moved = messages.index("set the offset of connector library-outbox")
     assert backed_up < moved
-    assert any("3 outbox rows in 200 bytes of WAL" in words for words in said[:moved])
+    assert any("3 outbox rows in 200 bytes of WAL" in message for message in messages[:moved])
 
 
 def test_a_stopped_connector_stays_stopped(play: Play) -> None:
@@ -140,10 +140,10 @@ def test_a_failed_resume_is_reported_and_the_first_error_raised(play: Play, monk
     script = [*looks(RUNNING), *looks(RUNNING), NO_BODY, STOPPED, *looks(STOPPED), (500, {"message": "no leader"})]
     deployment, _ = play(script)
     monkeypatch.setattr(offsets.offset_backup, "write", fails)
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(ConfigurationError, match="cannot write"):
-        offsets.reset(deployment, None, said.append)
-    assert "stays STOPPED, start it with `outbox resume`" in said[-1]
+        offsets.reset(deployment, None, messages.append)
+    assert "stays STOPPED, start it with `outbox resume`" in messages[-1]
 
 
 def test_rejected_preview_does_not_stop_the_connector(play: Play, tmp_path: Path) -> None:

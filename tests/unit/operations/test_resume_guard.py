@@ -1,4 +1,4 @@
-"""Conditions under which a connector may read on."""
+"""Conditions under which a connector may resume."""
 
 from __future__ import annotations
 

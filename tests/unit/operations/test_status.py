@@ -51,11 +51,11 @@ def seen(deployed: Deployed, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 def test_reports_a_running_pipeline(seen: Callable[..., status.PipelineStatus]) -> None:
-    found = seen()
-    assert found.problems == []
-    assert (found.state, found.worker, found.tasks) == ("RUNNING", "w:1", [status.Task("RUNNING", "w:2")])
-    assert (found.lag, found.retained) == (4000, 4100)
-    document = found.to_dict()
+    actual = seen()
+    assert actual.problems == []
+    assert (actual.state, actual.worker, actual.tasks) == ("RUNNING", "w:1", [status.Task("RUNNING", "w:2")])
+    assert (actual.lag, actual.retained) == (4000, 4100)
+    document = actual.to_dict()
     assert document["running"] is True
     assert document["connector"]["tasks"] == [{"id": 0, "state": "RUNNING", "worker": "w:2"}]
     assert document["positions"]["slot"] == {"number": 1000, "text": "0/3E8"}
@@ -80,31 +80,31 @@ def test_reports_a_running_pipeline(seen: Callable[..., status.PipelineStatus]) 
     ],
 )
 def test_reports_problems(seen: Callable[..., status.PipelineStatus], given: dict[str, object], problem: str) -> None:
-    found = seen(**given)
-    assert problem in found.problems
-    assert found.to_dict()["running"] is False
+    actual = seen(**given)
+    assert problem in actual.problems
+    assert actual.to_dict()["running"] is False
 
 
 def test_a_worker_that_does_not_respond_is_a_note(
     deployed: Deployed, seen: Callable[..., status.PipelineStatus], free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = [f"http://127.0.0.1:{free_port}", f"http://localhost:{free_port}"]
-    found = deployed(connect=Connect(url=addresses[0], workers=[addresses[1]]))
+    actual = deployed(connect=Connect(url=addresses[0], workers=[addresses[1]]))
     monkeypatch.setattr(status.connect_state, "read_actual", lambda *_: connector())
-    notes = status.read_status(found).to_dict()["notes"]
+    notes = status.read_status(actual).to_dict()["notes"]
     assert notes == [f"cannot reach Kafka Connect at {address}: connection refused" for address in addresses]
     assert seen().notes == []
     monkeypatch.setattr(status, "_slot", lambda *_: (replace(SLOT, active=False), SERVER))
-    assert status.read_status(found).notes == [*notes, status.REBALANCE_NOTE]
+    assert status.read_status(actual).notes == [*notes, status.REBALANCE_NOTE]
 
 
 @pytest.mark.parametrize("system", ["actual", "slot", "letters"])
 def test_a_system_that_does_not_respond_hides_no_other(seen: Callable[..., status.PipelineStatus], system: str) -> None:
-    found = seen(**{system: UnreachableError("cannot reach it")})
-    assert found.problems == ["cannot reach it"]
-    assert (found.state is None) == (system == "actual")
-    assert (found.lag is None) == (system == "slot")
-    assert (found.dead_letters is None) == (system == "letters")
+    actual = seen(**{system: UnreachableError("cannot reach it")})
+    assert actual.problems == ["cannot reach it"]
+    assert (actual.state is None) == (system == "actual")
+    assert (actual.lag is None) == (system == "slot")
+    assert (actual.dead_letters is None) == (system == "letters")
 
 
 def test_a_failure_shows_its_root_cause(seen: Callable[..., status.PipelineStatus]) -> None:
@@ -115,8 +115,8 @@ def test_a_failure_shows_its_root_cause(seen: Callable[..., status.PipelineStatu
 def test_dead_letters_and_a_missing_lock_file_do_not_fail(
     seen: Callable[..., status.PipelineStatus],
 ) -> None:
-    found = seen(letters=3, locked=False)
-    assert (found.dead_letters, found.locked_epoch, found.problems) == (3, None, [])
+    actual = seen(letters=3, locked=False)
+    assert (actual.dead_letters, actual.locked_epoch, actual.problems) == (3, None, [])
 
 
 def test_fingerprint_equals_the_one_of_apply(seen: Callable[..., status.PipelineStatus]) -> None:
@@ -129,11 +129,11 @@ def test_uses_the_login_with_fewer_privileges(
 ) -> None:
     login = Login(user=verifier, password=SecretStr("x")) if verifier else None
     source = deployed().environment.source.model_copy(update={"verifier": login})
-    asked: list[object] = []
+    requests: list[object] = []
 
     @contextmanager
     def connected(*given: object) -> Iterator[None]:
-        asked.extend(given)
+        requests.extend(given)
         yield None
 
     monkeypatch.setattr(status.postgres_client, "connected", connected)
@@ -142,4 +142,4 @@ def test_uses_the_login_with_fewer_privileges(
     monkeypatch.setattr(status.connect_state, "read_actual", lambda *_: connector())
     monkeypatch.setattr(status.dead_letters, "count", lambda *_: 0)
     assert status.read_status(deployed(source=source)).confirmed == 1000
-    assert asked == [source, login]
+    assert requests == [source, login]

@@ -102,8 +102,8 @@ def topic(monkeypatch: pytest.MonkeyPatch, deployed: Deployed) -> Callable[[list
 
         def read_each(_: object, __: str, at: dict[int, int], take: Callable[[_Record], None], **___: object) -> None:
             starts.extend(at.values())
-            for found in next(remaining):
-                take(found)
+            for actual in next(remaining):
+                take(actual)
 
         monkeypatch.setattr(KafkaClient, "bounds", lambda *_: {0: Bounds(0, next(ends))})
         monkeypatch.setattr(stuck, "read_each", read_each)
@@ -152,11 +152,11 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         yield None
 
     def given(rows: dict[str, list[dict[str, Any]]], *keys: set[str]) -> None:
-        looks = list(keys)
+        polls = list(keys)
         monkeypatch.setattr(stuck.postgres_client, "connected", connected)
         monkeypatch.setattr(stuck.aggregate_queries, "latest_events", lambda *given, **_: rows.get(given[2], []))
         monkeypatch.setattr(
-            stuck.aggregate_queries, "live_keys", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0]
+            stuck.aggregate_queries, "live_keys", lambda *_: polls.pop(0) if len(polls) > 1 else polls[0]
         )
         monkeypatch.setattr(stuck, "POLL_INTERVAL_S", 0.01)
 
@@ -177,8 +177,8 @@ def without_backfill(deployment: Deployment) -> Deployment:
 def _loading(deployment: Deployment, sources: dict[str, Backfill | None]) -> Deployment:
     known = deployment.pipeline.aggregates
     aggregates = {name: known[name].model_copy(update={"backfill": source}) for name, source in sources.items()}
-    found = deployment.pipeline.model_copy(update={"aggregates": aggregates})
-    return Deployment(found, deployment.environment, deployment.templates, deployment.registry, deployment.connect)
+    actual = deployment.pipeline.model_copy(update={"aggregates": aggregates})
+    return Deployment(actual, deployment.environment, deployment.templates, deployment.registry, deployment.connect)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_comparison_of_business_table_and_topic(
 ) -> None:
     topic([[_Record(b"a", b"x", "1", "e")], *([[]] * 100)])
     database({"book": rows}, *keys)
-    seen = stuck.find(with_backfill(deployed()), silent, older_than=0.05)
-    assert [(entry.key, entry.kind) for entry in seen] == found
+    observed = stuck.find(with_backfill(deployed()), silent, older_than=0.05)
+    assert [(entry.key, entry.kind) for entry in observed] == found
 
 
 def test_waits_for_a_late_record(
@@ -227,9 +227,9 @@ def test_waits_for_a_late_record(
 
 def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, database: Callable[..., None]) -> None:
     database({}, set())
-    said: list[str] = []
-    assert stuck.find(without_backfill(deployed()), said.append, older_than=60) == []
-    assert [words for words in said if "is not compared" in words]
+    messages: list[str] = []
+    assert stuck.find(without_backfill(deployed()), messages.append, older_than=60) == []
+    assert [message for message in messages if "is not compared" in message]
 
 
 def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
@@ -246,8 +246,8 @@ def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeyp
         return len(keys)
 
     monkeypatch.setattr(stuck.backfill, "republish", republish, raising=False)
-    found = [Stuck("book", "a", "missing"), Stuck("book", "b", "ghost")]
-    assert stuck.resend(with_backfill(deployed()), found, silent) == 2
+    actual = [Stuck("book", "a", "missing"), Stuck("book", "b", "ghost")]
+    assert stuck.resend(with_backfill(deployed()), actual, silent) == 2
     assert calls == [("book", ["a", "b"], True)]
 
 

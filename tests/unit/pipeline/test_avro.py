@@ -1,4 +1,4 @@
-"""Schema files: what is refused, and the one text form."""
+"""Schema files: rejected schemas, and the canonical text."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_top_level_must_be_a_record(tmp_path: Path, content: str) -> None:
         record({"name": "x", "type": None}),
         '{"type": "record", "name": "A", "fields": 5}',
         '{"type": "record", "name": 1, "fields": []}',
-        # what the parser lets through and a registry, or the transform, refuses
+        # accepted by the parser and rejected by a registry or the transform
         '{"type": "record", "name": "A"}',
         record({"name": "x", "type": "int"}, {"name": "x", "type": "string"}),
         record({"name": "x", "type": ["int", "int"]}),

@@ -1,4 +1,4 @@
-"""Variables of an environment file that stand in a file of their own: `env_file`."""
+"""Variables of an environment file in a separate file: `env_file`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def write(workspace: Path, text: str) -> Path:
 
 def test_reads_variables_verbatim(workspace: Path) -> None:
     write(workspace, VARIABLES)
-    found = compose(workspace)
-    assert found.source.port == 25432
-    assert found.source.admin.password.get_secret_value() == "with # and $dollar"
-    assert found.kafka.bootstrap_servers == "127.0.0.1:29092"
-    assert found.connect.workers == ["http://127.0.0.1:28083", "http://127.0.0.1:28084"]
+    actual = compose(workspace)
+    assert actual.source.port == 25432
+    assert actual.source.admin.password.get_secret_value() == "with # and $dollar"
+    assert actual.kafka.bootstrap_servers == "127.0.0.1:29092"
+    assert actual.connect.workers == ["http://127.0.0.1:28083", "http://127.0.0.1:28084"]
 
 
 def test_process_variables_take_precedence(workspace: Path) -> None:

@@ -63,18 +63,18 @@ def test_removed_target_kind_reports_its_replacements(workspace: Path) -> None:
 
 
 def test_reads_the_production_example(workspace: Path) -> None:
-    found = production(workspace, SECRETS)
-    assert found.source.admin.password.get_secret_value() == "admin-s3cret"
-    assert found.kafka.client["sasl.password"] == "kafka-s3cret"
-    assert found.kafka.replication_factor == 3
-    warehouse = found.targets["warehouse"]
+    actual = production(workspace, SECRETS)
+    assert actual.source.admin.password.get_secret_value() == "admin-s3cret"
+    assert actual.kafka.client["sasl.password"] == "kafka-s3cret"
+    assert actual.kafka.replication_factor == 3
+    warehouse = actual.targets["warehouse"]
     assert isinstance(warehouse, PostgresTarget)
     assert (warehouse.password.get_secret_value(), warehouse.target_schema) == ("warehouse-s3cret", "library")
 
 
 def test_keeps_placeholders_of_the_worker(workspace: Path) -> None:
-    found = production(workspace, SECRETS)
-    assert found.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
+    actual = production(workspace, SECRETS)
+    assert actual.source.connector.password == "${file:/etc/kafka-connect/secrets.properties:library.password}"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_needs_limits_which_variables_must_be_set(workspace: Path, needs: tuple[
     ],
 )
 def test_needs_applies_to_every_value(workspace: Path, key: str, text: str, needs: tuple[str, ...]) -> None:
-    """Who reads only `targets` need not know the database's address, its port or its users either."""
+    """Reading only `targets` does not require the database's address, port or users."""
     assert load_edited(workspace, {key: text}, SECRETS, needs).name == "production"
 
 
@@ -165,7 +165,7 @@ def test_needs_applies_to_every_value(workspace: Path, key: str, text: str, need
     [("lock_folder", "{{ env.UNSET }}"), ("connector/heartbeat_interval_ms", "{{ env.UNSET }}")],
 )
 def test_needs_does_not_apply_to_general_values(workspace: Path, key: str, text: str) -> None:
-    """An unset variable in `lock_folder:` must not quietly look for the lock file elsewhere."""
+    """An unset variable in `lock_folder:` must not silently select another lock file."""
     with pytest.raises(ConfigurationError, match="environment variable UNSET is not set"):
         load_edited(workspace, {key: text}, SECRETS, ("source", "kafka", "registry", "connect"))
 
@@ -194,9 +194,9 @@ def test_needs_does_not_apply_to_general_values(workspace: Path, key: str, text:
     ],
 )
 def test_secrets_may_contain_any_character(workspace: Path, password: str) -> None:
-    found = production(workspace, {name: password for name in SECRETS})
-    assert found.source.admin.password.get_secret_value() == password
-    assert found.kafka.client["sasl.password"] == password
+    actual = production(workspace, {name: password for name in SECRETS})
+    assert actual.source.admin.password.get_secret_value() == password
+    assert actual.kafka.client["sasl.password"] == password
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_errors_contain_no_secret(workspace: Path, changes: dict[str, Any]) -> N
 
 
 def test_bad_yaml_does_not_quote_the_line(workspace: Path) -> None:
-    """A password that was written down after all, unquoted and with a colon, is just what breaks YAML."""
+    """A literal password, unquoted and with a colon, is what makes YAML invalid."""
     path = edited(workspace, {})
     path.write_text("name: x\nsource:\n  admin:\n    password: hunter2: really\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"edited.yaml:4: not valid YAML") as caught:
@@ -271,7 +271,7 @@ def test_lists_the_known_environments(workspace: Path) -> None:
     assert caught.value.hint == "environments here: compose, compose-secure, local, production.example"
 
 
-# A literal would stand in the connector's config, which Connect's REST API shows to everybody.
+# A literal would be in the connector's config, which Connect's REST API shows to every client.
 NO_PLACEHOLDERS = [
     "",
     "hunter2",

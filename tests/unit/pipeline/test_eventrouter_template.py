@@ -50,7 +50,7 @@ def test_uses_column_names_of_the_pipeline(
 
 
 def test_rejects_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, repository: Path) -> None:
-    """EventRouter would leave it aside, and put records where their tombstones are not looked for."""
+    """EventRouter would ignore it, and write records and tombstones to different partitions."""
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     with pytest.raises(ConfigurationError, match="EventRouter does not support partition_field"):

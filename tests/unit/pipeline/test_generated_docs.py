@@ -1,4 +1,4 @@
-"""docs/pipeline.md and the editors' schemas are made from the models; this holds them against the models."""
+"""docs/pipeline.md and the editors' schemas are generated from the models; compare them."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
 
 @pytest.mark.parametrize("schema", [pipeline_schema(), environment_schema()], ids=["pipeline", "environment"])
 def test_every_schema_property_has_a_description(schema: dict[str, Any]) -> None:
-    """An editor shows it; where only a $ref stands, that of the model."""
-    found = dict(properties(schema))
-    assert len(found) > 20
+    """An editor shows the description; where there is only a $ref, that of the model."""
+    actual = dict(properties(schema))
+    assert len(actual) > 20
     definitions = schema["$defs"]
 
     def described(entry: dict[str, Any]) -> bool:
         name = entry.get("$ref", "").rsplit("/", 1)[-1]
         return bool(entry.get("description") or (name and definitions[name].get("description")))
 
-    assert [path for path, entry in found.items() if not described(entry)] == []
+    assert [path for path, entry in actual.items() if not described(entry)] == []
 
 
 def test_page_contains_no_default_of_a_secret() -> None:
@@ -91,7 +91,7 @@ def test_page_contains_no_default_of_a_secret() -> None:
     assert max(map(len, generated_docs.reference().splitlines())) <= 120
 
 
-# --- what editors accept
+# --- validation in editors
 
 EXAMPLES = [("library.yaml", "pipeline"), ("environments/local.yaml", "environment")]
 EXAMPLES += [("environments/production.example.yaml", "environment")]
@@ -118,7 +118,7 @@ def test_examples_match_and_reference_their_schema(repository: Path, name: str, 
     assert json.loads(named.read_text(encoding="utf-8"))["$schema"].endswith("draft-07/schema#")
 
 
-# a file, a place in it, what is put there, what an editor underlines
+# a file, a path in it, the value set there, what an editor underlines
 EDITED: list[tuple[str, str, Any, str]] = [
     ("library.yaml", "aggregates/book/partitions", 12, ""),
     ("library.yaml", "aggregates/book/partition_field", None, ""),
@@ -165,5 +165,5 @@ def test_schema_rejects_invalid_files(repository: Path, name: str, place: str, v
     for parent in parents:
         node = node.setdefault(parent, {})
     node[key] = value
-    found = problems(dict(EXAMPLES)[name], document)
-    assert underlined in found if underlined else found == []
+    actual = problems(dict(EXAMPLES)[name], document)
+    assert underlined in actual if underlined else actual == []

@@ -1,4 +1,4 @@
-"""docs/pipeline.md, played: its files written, its commands run in order, what they print compared."""
+"""docs/pipeline.md: its files are written, its commands run in order, their output compared."""
 
 from __future__ import annotations
 

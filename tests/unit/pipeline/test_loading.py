@@ -1,4 +1,4 @@
-"""Pipeline files: what is read, and that every error names file, key and next step."""
+"""Pipeline files: loading, and errors that name file, key and hint."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ FREE = [
 ]
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    # an unknown key, with the one that was meant: of this level, not of another
+    # an unknown key, with the suggestion of this level, not of another
     ({"agregates": {}}, "agregates: unknown key; did you mean 'aggregates'?"),
     ({"source/publicaton": "x"}, "source.publicaton: unknown key; did you mean 'publication'?"),
     ({"aggregates/book/partition": 3}, "aggregates.book.partition: unknown key; did you mean 'partitions'?"),
@@ -129,7 +129,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"connector/template": date(2024, 1, 2)}, "connector.template: found 2024-01-02; must be a valid string"),
     ({"connector/transaction_metadata": "maybe"}, "connector.transaction_metadata: found 'maybe'; must be a valid boo"),
     ({"aggregates": {5: {"schema": "x"}}}, "aggregates.5: found 5; must be a valid string"),
-    # names that PostgreSQL or Kafka would refuse
+    # names that PostgreSQL or Kafka would reject
     (
         {"source/slot": "Library-Outbox"},
         "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot, one per connector",
@@ -142,7 +142,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: missing; Name of the pipeline"),
     ({"source/slot": None}, "source.slot: missing; Logical replication slot"),
     ({"aggregates/book/schema": None}, "aggregates.book.schema: missing; Avro schema (.avsc) of the payload"),
-    # what one part names must be in the other
+    # names in one section that must exist in the other
     (
         {"materializations": [{"aggregate": "boook", "target": "warehouse", "table": "book"}]},
         "materialization names aggregate 'boook'; this file has: author, book",
@@ -156,7 +156,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         },
         "two materializations write table 't' of target 'warehouse'",
     ),
-    # what would break the promise
+    # settings that would break the guarantees
     (
         {"aggregates/book/topic": {"cleanup.policy": "delete"}},
         "cleanup.policy is 'delete'; a topic keyed by aggregate_id must be 'compact'",
@@ -258,8 +258,8 @@ def test_reports_lines_of_merged_keys_and_list_items(workspace: Path) -> None:
 
 @pytest.mark.parametrize("key", FREE)
 def test_allows_overrides_that_keep_the_guarantees(workspace: Path, key: str) -> None:
-    found = load_pipeline(changed(workspace, {"connector/overrides": {key: "1"}}))
-    assert found.connector.overrides == {key: "1"}
+    actual = load_pipeline(changed(workspace, {"connector/overrides": {key: "1"}}))
+    assert actual.connector.overrides == {key: "1"}
 
 
 def test_accepts_one_table_in_two_targets(library: Pipeline) -> None:
@@ -323,7 +323,7 @@ def test_rejects_a_folder(workspace: Path) -> None:
 
 
 def test_rejects_a_duplicate_key(workspace: Path) -> None:
-    """YAML's parser keeps the last one: an aggregate would vanish from the deployment without a word."""
+    """YAML's parser keeps the last one: an aggregate would silently disappear from the deployment."""
     path = workspace / "connectors" / "library.yaml"
     text = path.read_text(encoding="utf-8")
     twice = "aggregates:\n  book: {schema: schemas/author.avsc, partitions: 9}\n"

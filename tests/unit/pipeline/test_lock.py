@@ -1,4 +1,4 @@
-"""The lock file: round trip, and what is said of one that cannot be used."""
+"""The lock file: round trip, and errors of an unusable file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_round_trip(tmp_path: Path, lock: Lock) -> None:
 def test_writing_is_deterministic(tmp_path: Path, lock: Lock) -> None:
     first, second = tmp_path / "1.json", tmp_path / "2.json"
     write_lock(first, lock)
-    found = read_lock(first)
-    assert found is not None
-    write_lock(second, found)
+    actual = read_lock(first)
+    assert actual is not None
+    write_lock(second, actual)
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -52,7 +52,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
             r"schemas\.a\.0\.subject: Field required",
         ),
         (b'{"pipeline": "\xff"}', "lock file"),
-        # of before timelines were kept
+        # written before timelines were recorded
         (
             b'{"pipeline": "p", "environment": "e", "source": '
             b'{"system_identifier": "7301", "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}}',

@@ -1,4 +1,4 @@
-"""What wins over what: pipeline file < environment file < --set < environment variables."""
+"""Precedence: pipeline file < environment file < --set < environment variables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENVIRON = {"ADMIN_PASSWORD": "admin-s3cret", "KAFKA_PASSWORD": "kafka-s3cret"}
 
 @pytest.fixture
 def pipeline_file(workspace: Path) -> Path:
-    """The example's pipeline file, with an environment `here` beside it."""
+    """The example's pipeline file, with an environment `here`."""
     written(workspace, "")
     return workspace / "connectors" / "library.yaml"
 
@@ -141,7 +141,7 @@ def test_other_errors_keep_the_line_of_the_pipeline_file(workspace: Path, pipeli
     written(workspace, "pipeline: {source: {slot: eu}}\n")
     text = pipeline_file.read_text(encoding="utf-8").replace("publication:", "publicaton:")
     pipeline_file.write_text(text, encoding="utf-8")
-    line = next(number for number, words in enumerate(text.splitlines(), start=1) if "publicaton" in words)
+    line = next(number for number, message in enumerate(text.splitlines(), start=1) if "publicaton" in message)
     with pytest.raises(ConfigurationError, match=rf"library\.yaml:{line}: source\.publicaton: unknown key"):
         loaded(pipeline_file)
 
@@ -185,8 +185,8 @@ SET: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(("option", "path", "value"), SET, ids=[option for option, _, _ in SET])
 def test_set_overrides_values(workspace: Path, pipeline_file: Path, option: str, path: str, value: Any) -> None:  # noqa: ANN401
     pipeline, environment = loaded(pipeline_file, option)
-    found = read({"pipeline": pipeline, "environment": environment}, path)
-    assert found == (value if value is not None or "null" in option else str(workspace / "a=b"))
+    actual = read({"pipeline": pipeline, "environment": environment}, path)
+    assert actual == (value if value is not None or "null" in option else str(workspace / "a=b"))
 
 
 def test_set_supports_names_with_dots(workspace: Path, pipeline_file: Path) -> None:
@@ -293,8 +293,8 @@ def test_supports_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path
 
 def test_variable_replaces_one_that_the_file_names(pipeline_file: Path) -> None:
     variables = {"KAFKA_PASSWORD": "x", "OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD": "{{ not. }} [an: expression"}
-    found = load_environment("here", pipeline_file, Overrides(environ=variables))
-    assert found.source.admin.password.get_secret_value() == "{{ not. }} [an: expression"
+    actual = load_environment("here", pipeline_file, Overrides(environ=variables))
+    assert actual.source.admin.password.get_secret_value() == "{{ not. }} [an: expression"
 
 
 @pytest.mark.parametrize(
@@ -356,8 +356,8 @@ def test_resolves_certificates_relative_to_the_project(
 
 def test_does_not_require_unused_certificates(pipeline_file: Path) -> None:
     overrides = Overrides(("environment.connect.ca_file=/none.pem",), ENVIRON)
-    found = load_environment("here", pipeline_file, overrides, needs=("kafka", "registry"))
-    assert found.connect.ca_file == Path("/none.pem")
+    actual = load_environment("here", pipeline_file, overrides, needs=("kafka", "registry"))
+    assert actual.connect.ca_file == Path("/none.pem")
     with pytest.raises(ConfigurationError, match=r"no file /none\.pem"):
         load_environment("here", pipeline_file, overrides, needs=("connect",))
 

@@ -23,15 +23,15 @@ def production(workspace: Path, *options: str) -> Environment:
 
 def test_resolves_a_ca_relative_to_the_project_folder(workspace: Path) -> None:
     (workspace / "ca.pem").write_text("")
-    found = production(
+    actual = production(
         workspace,
         "source.sslmode=verify-full",
         "source.sslrootcert=ca.pem",
         "targets.warehouse.sslmode=verify-ca",
         "targets.warehouse.sslrootcert=/etc/ssl/authority.pem",
     )
-    assert (found.source.sslmode, found.source.sslrootcert) == ("verify-full", workspace / "ca.pem")
-    warehouse = found.targets["warehouse"]
+    assert (actual.source.sslmode, actual.source.sslrootcert) == ("verify-full", workspace / "ca.pem")
+    warehouse = actual.targets["warehouse"]
     assert isinstance(warehouse, PostgresTarget)
     assert (warehouse.sslmode, warehouse.sslrootcert) == ("verify-ca", Path("/etc/ssl/authority.pem"))
 
@@ -51,8 +51,8 @@ def test_rejects_a_ca_that_is_not_used(workspace: Path, section: str, mode: str)
 
 def test_worker_uses_the_tls_mode_of_the_tool(workspace: Path) -> None:
     pipeline = load_pipeline(workspace / "connectors" / "library.yaml")
-    found = production(workspace, "source.sslmode=require")
-    rendered = render_connector(pipeline, found, None, workspace / "connectors" / "templates")
+    actual = production(workspace, "source.sslmode=require")
+    rendered = render_connector(pipeline, actual, None, workspace / "connectors" / "templates")
     assert rendered["database.sslmode"] == "require"
 
 
@@ -66,9 +66,9 @@ def test_worker_tls_settings_are_separate_and_default_to_none(workspace: Path) -
     templates = workspace / "connectors" / "templates"
     plain = render_connector(pipeline, production(workspace), None, templates)
     assert not [key for key in plain if key.startswith("database.ssl")]
-    found = production(
+    actual = production(
         workspace, "source.connector.sslmode=verify-full", "source.connector.sslrootcert=/run/secrets/ca.pem"
     )
-    rendered = render_connector(pipeline, found, None, templates)
+    rendered = render_connector(pipeline, actual, None, templates)
     assert rendered["database.sslmode"] == "verify-full"
     assert rendered["database.sslrootcert"] == "/run/secrets/ca.pem"

@@ -1,6 +1,6 @@
-"""Rendering: the golden config, every setting that the promise depends on, and what is said of a bad template.
+"""Rendering: the golden config, settings required by the guarantees, and errors of an invalid template.
 
-The golden file is renewed by `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`; read its diff.
+Update the golden file with `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`; review its diff.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def test_keeps_placeholders_and_omits_the_admin_login(config: dict[str, str]) ->
 
 
 def test_transaction_metadata(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
-    asked = with_connector(library, transaction_metadata=True)
-    config = render_connector(asked, environment, lock, templates)
+    requests = with_connector(library, transaction_metadata=True)
+    config = render_connector(requests, environment, lock, templates)
     assert config["provide.transaction.metadata"] == "true"
     assert config[ROUTER + "pass.through"] == "transactions"
 

@@ -1,4 +1,4 @@
-"""The templates beside outbox-postgres: what their promise depends on, and what they refuse to render."""
+"""Templates other than outbox-postgres: settings required by the guarantees, and rejected options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of(pipeline: Pipeline, template: str, **connector: object) -> Pipeline:
 def test_keeps_the_settings_of_the_table_template(
     template: str, library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """A setting that is changed in one template and forgotten in another is how promises break."""
+    """A setting changed in one template and forgotten in another would break the guarantees."""
     table = render_connector(library, environment, lock, templates)
     config = render_connector(of(library, template), environment, lock, templates)
     own = re.compile(r"transforms|predicates|(key|value)\.converter|message\.prefix|table\.include\.list")
@@ -95,7 +95,7 @@ def test_chain_uses_the_registry_address_of_the_worker(
 def test_chain_steps_have_declared_predicates(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """A step without one would meet the heartbeats, and stop the task with them."""
+    """A step without one would process the heartbeats, and stop the task."""
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     placed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     config = render_connector(of(placed, CHAIN), environment, lock, templates)

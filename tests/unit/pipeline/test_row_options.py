@@ -1,4 +1,4 @@
-"""Options of what a row holds and becomes: what is refused where they stand, and what each template makes of them."""
+"""Row options: where they are rejected, and how each template renders them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
 def test_accepts_valid_options(workspace: Path, changes: dict[str, Any], column: str) -> None:
     pipeline = load_pipeline(changed(workspace, changes))
     assert pipeline.payload_type == column
-    # Its own row must fit the column, too.
+    # Its own row must match the column, too.
     assert pipeline.routed["outbox-canary"].payload == ("confluent-avro" if column == "bytea" else "json")
     text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
     assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
@@ -167,7 +167,7 @@ TOPIC_MATCHES = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches
 HEADER_COLUMNS = {f"{SOURCE}/header_columns": {"tenant": "tenant", "region": "x-region"}}
 ENDED_BOOKS = {f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}
 
-# What a template renders, beside what it renders without the option.
+# Settings that a template renders in addition to those without the option.
 RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (ROUTER, {f"{BOOK}/payload": "json", f"{BOOK}/unknown_fields": "refuse"}, {}),
     (ROUTER, {f"{SOURCE}/updated_rows": "fail", f"{SOURCE}/deleted_rows": "fail"}, {}),
@@ -267,7 +267,7 @@ def test_renders_options(
 
 
 def test_text_payload_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
-    """The transform refuses the keys of a schema there, also of one that the lock file still has."""
+    """The transform rejects schema keys there, also of one that the lock file still has."""
     config = rendered(workspace, environment, lock, TEXT, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
     assert book == {"topic": "library.book", "partitions": "4", "payload.format": "text"}
@@ -315,7 +315,7 @@ def test_rejects_options_that_a_template_does_not_support(
 
 
 def test_default_options_change_nothing(library: Pipeline) -> None:
-    """Who sets none has the config of before."""
+    """Without any option the config is unchanged."""
     source, book = library.source, library.aggregates["book"]
     assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
     assert (source.schema_version_column, source.cloudevents_source) == (None, None)
@@ -326,7 +326,7 @@ def test_default_options_change_nothing(library: Pipeline) -> None:
 def test_template_escapes_header_names(
     workspace: Path, environment: Environment, lock: Lock, template: str, before: str
 ) -> None:
-    """Whatever the model lets through: no name can become a setting of its own."""
+    """For every name that the model accepts: none can become a separate setting."""
     name = 'x", "tasks.max": "2'
     pipeline = load_pipeline(changed(workspace, {"connector/template": template}))
     source = pipeline.source.model_copy(update={"header_columns": {"tenant": name}})

@@ -1,4 +1,4 @@
-"""Schemas that use types of other files: their order, the text to register, the text with all types in it."""
+"""Schemas that use types of other files: order, text to register, text with all types inlined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPACE = "io.acme"
 
 
 def record(name: str, *types: Any, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - any schema
-    """A record whose fields f0, f1... have these types."""
+    """Return a record whose fields f0, f1... have these types."""
     fields = [{"name": f"f{index}", "type": entry} for index, entry in enumerate(types)]
     return {"type": "record", "name": name, "namespace": SPACE, "fields": fields, **more}
 
@@ -44,7 +44,7 @@ def aggregate(folder: Path, main: dict[str, Any], *references: dict[str, Any]) -
 
 
 def one_reader(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
-    """`datum` written and read with the schema, as proof that it stands on its own."""
+    """Write and read `datum` with the schema, to check that it is self-contained."""
     schema = parse_schema(json.loads(text))
     buffer = BytesIO()
     schemaless_writer(buffer, schema, datum)
@@ -69,18 +69,18 @@ def test_references_are_in_dependency_order(tmp_path: Path, listed: tuple[dict[s
 
 
 def test_reference_has_text_path_and_dependencies(tmp_path: Path) -> None:
-    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     text = json.dumps(MONEY, separators=(",", ":"))
-    currency, money = read_references(found)
+    currency, money = read_references(actual)
     assert money == NamedSchema("io.acme.Money", text, tmp_path / "1-Money.avsc", ("io.acme.Currency",))
     assert currency.uses == ()
-    assert registered(found).uses == ("io.acme.Money",)
-    assert json.loads(registered(found).text)["fields"][0]["type"] == "Money", "by name, as it was written"
+    assert registered(actual).uses == ("io.acme.Money",)
+    assert json.loads(registered(actual).text)["fields"][0]["type"] == "Money", "by name, as it was written"
 
 
 def test_omits_unused_references(tmp_path: Path) -> None:
-    found = read_references(aggregate(tmp_path, record("Order", "Currency"), MONEY, CURRENCY, HASH))
-    assert [entry.name for entry in found] == ["io.acme.Currency"]
+    actual = read_references(aggregate(tmp_path, record("Order", "Currency"), MONEY, CURRENCY, HASH))
+    assert [entry.name for entry in actual] == ["io.acme.Currency"]
 
 
 # fields of Order, its references, a value: each type must be written out exactly once, where it is first read
@@ -93,7 +93,7 @@ INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
     ([{"type": "array", "items": "Hash"}, {"type": "map", "values": "Hash"}], [HASH], [[b"ab"], {"x": b"cd"}]),
     ([{"type": "array", "items": ["null", "Hash"]}], [HASH], [[None, b"ab"]]),
     ([record("Line", "Money")], [MONEY, CURRENCY], [{"f0": {"f0": 1, "f1": "EUR"}}]),
-    # a type that stands inside another file, used before that file's own type
+    # a type defined inside another file, used before that file's own type
     (["Inner", "Outer"], [record("Outer", record("Inner", "int"))], [{"f0": 1}, {"f0": {"f0": 2}}]),
     # a type that holds itself
     (["Tree"], [record("Tree", ["null", "Tree"])], [{"f0": {"f0": None}}]),
@@ -202,23 +202,23 @@ def test_reports_unresolved_references(
 
 
 def test_a_missing_reference_file(tmp_path: Path) -> None:
-    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     (tmp_path / "2-Currency.avsc").unlink()
     with pytest.raises(ConfigurationError) as caught:
-        inlined(found)
+        inlined(actual)
     assert caught.value.message == f"schema file {tmp_path}/2-Currency.avsc: No such file or directory"
     assert "`references:`" in caught.value.hint
 
 
 def test_compares_texts_with_their_references(tmp_path: Path) -> None:
-    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
-    references = [entry.text for entry in read_references(found)]
+    actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    references = [entry.text for entry in read_references(actual)]
     spelled = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
-    assert same_schema(registered(found).text, json.dumps(spelled), references)
+    assert same_schema(registered(actual).text, json.dumps(spelled), references)
     other = {**spelled, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
-    assert not same_schema(registered(found).text, json.dumps(other), references)
+    assert not same_schema(registered(actual).text, json.dumps(other), references)
 
 
 def test_inline_accepts_texts(tmp_path: Path) -> None:
-    found = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
-    assert inline(registered(found).text, [entry.text for entry in read_references(found)]) == inlined(found)
+    actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
+    assert inline(registered(actual).text, [entry.text for entry in read_references(actual)]) == inlined(actual)

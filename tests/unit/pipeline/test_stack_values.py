@@ -51,14 +51,14 @@ def test_reports_a_stopped_stack_as_not_running(workspace: Path) -> None:
 
 def test_returns_values_of_the_stack(workspace: Path) -> None:
     write_state(workspace, {"services": ["postgres", "kafka"], "environment": STACK})
-    found = local(workspace)
-    assert found.source.port == 40001
-    assert found.source.admin.password.get_secret_value() == "stack-s3cret"
-    assert found.source.connector.password == "${env:OUTBOX_CONNECTOR_PASSWORD}"
-    assert found.kafka.bootstrap_servers == "127.0.0.1:40002"
-    assert found.registry.url == "http://127.0.0.1:40003/apis/ccompat/v7"
-    assert found.lock_folder == workspace / "build" / "stack"
-    assert "s3cret" not in repr(found)
+    actual = local(workspace)
+    assert actual.source.port == 40001
+    assert actual.source.admin.password.get_secret_value() == "stack-s3cret"
+    assert actual.source.connector.password == "${env:OUTBOX_CONNECTOR_PASSWORD}"
+    assert actual.kafka.bootstrap_servers == "127.0.0.1:40002"
+    assert actual.registry.url == "http://127.0.0.1:40003/apis/ccompat/v7"
+    assert actual.lock_folder == workspace / "build" / "stack"
+    assert "s3cret" not in repr(actual)
 
 
 def test_rejects_an_unknown_value_of_the_stack(workspace: Path) -> None:

@@ -38,9 +38,9 @@ def failing(snapshot: DatabaseSnapshot) -> dict[str, str]:
 
 
 def test_passes_for_a_deployed_database(snapshot: DatabaseSnapshot) -> None:
-    found = run(snapshot)
-    assert {name: check.seen for name, check in found.items() if check.status is not Status.PASS} == {}
-    assert all(check.seen and check.expected and not check.remedy for check in found.values())
+    actual = run(snapshot)
+    assert {name: check.seen for name, check in actual.items() if check.status is not Status.PASS} == {}
+    assert all(check.seen and check.expected and not check.remedy for check in actual.values())
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,10 @@ CASES = [
 def test_each_fault_fails_exactly_its_check(snapshot: DatabaseSnapshot, case: Case) -> None:
     broken = replace(snapshot, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
     assert failing(broken) == {case.id: case.seen}
-    found = run(broken)[case.id]
-    assert found.remedy
-    assert found.expected != found.seen
-    assert found.status is (Status.WARN if found.severity is Severity.WARNING else Status.FAIL)
+    actual = run(broken)[case.id]
+    assert actual.remedy
+    assert actual.expected != actual.seen
+    assert actual.status is (Status.WARN if actual.severity is Severity.WARNING else Status.FAIL)
 
 
 def test_every_database_check_has_a_case() -> None:
@@ -186,10 +186,10 @@ def test_reports_constraints_that_accept_an_empty_key(snapshot: DatabaseSnapshot
 
 
 def test_identity_is_unknown_without_a_lock_file(snapshot: DatabaseSnapshot) -> None:
-    found = run(replace(snapshot, locked=None))
-    failed = [check.id for check in found.values() if check.status is Status.FAIL]
+    actual = run(replace(snapshot, locked=None))
+    failed = [check.id for check in actual.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
-    assert found["postgres.slot-identity"].status is Status.UNKNOWN
+    assert actual["postgres.slot-identity"].status is Status.UNKNOWN
 
 
 def test_expectation_and_remedy_of_identity(snapshot: DatabaseSnapshot) -> None:
@@ -199,15 +199,15 @@ def test_expectation_and_remedy_of_identity(snapshot: DatabaseSnapshot) -> None:
 
 
 def test_missing_partition_field_fails_the_table_check(snapshot: DatabaseSnapshot) -> None:
-    found = run(replace(snapshot, pipeline=by_tenant(snapshot.pipeline)))
-    assert found["postgres.table"].seen == "tenant, the partition_field of book, is missing"
+    actual = run(replace(snapshot, pipeline=by_tenant(snapshot.pipeline)))
+    assert actual["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
 def test_returns_every_check_for_an_empty_database(snapshot: DatabaseSnapshot) -> None:
     nothing = replace(DETAILS, published=None, may_emit=False, constraints=[])
-    found = run(replace(snapshot, actual=EMPTY, details=nothing))
-    assert list(found) == IDS
-    unknown = {check.id for check in found.values() if check.status is Status.UNKNOWN}
+    actual = run(replace(snapshot, actual=EMPTY, details=nothing))
+    assert list(actual) == IDS
+    unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
         "postgres.publication-filter",
         "postgres.publication-older-than-slot",
@@ -222,11 +222,11 @@ def test_returns_every_check_for_an_empty_database(snapshot: DatabaseSnapshot) -
 def test_accepts_servers_without_failover_and_filter(snapshot: DatabaseSnapshot) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
     details = replace(DETAILS, published=None, settings=settings)
-    found = run(
+    actual = run(
         replace(snapshot, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
     )
-    assert {check.id for check in found.values() if check.status is not Status.PASS} == set()
-    assert found["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
+    assert {check.id for check in actual.values() if check.status is not Status.PASS} == set()
+    assert actual["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
 
 
 def test_stopped_connector_needs_no_active_slot(snapshot: DatabaseSnapshot) -> None:
@@ -237,8 +237,8 @@ def test_stopped_connector_needs_no_active_slot(snapshot: DatabaseSnapshot) -> N
 
 
 def test_reports_a_login_without_select_privilege(snapshot: DatabaseSnapshot) -> None:
-    found = run(replace(snapshot, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
-    assert (found.status, found.seen) == (Status.UNKNOWN, "this login may not read the table")
+    actual = run(replace(snapshot, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
+    assert (actual.status, actual.seen) == (Status.UNKNOWN, "this login may not read the table")
 
 
 def test_accepts_valid_limits(snapshot: DatabaseSnapshot) -> None:
@@ -266,22 +266,22 @@ def test_table_checks_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
         snapshot.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
     details = replace(snapshot.details, nullable=["id"], constraints=[], published=None, moved_keys={})
-    seen = replace(
+    observed = replace(
         snapshot, pipeline=snapshot.pipeline.model_copy(update={"source": source}), actual=actual, details=details
     )
-    found = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], seen)}
-    wrong = [check.id for check in found.values() if check.status is not Status.PASS]
+    result = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], observed)}
+    wrong = [check.id for check in result.values() if check.status is not Status.PASS]
     assert wrong == ["postgres.partition-field"]
-    assert found["postgres.partition-field"].status is Status.UNKNOWN
-    assert found["postgres.table"].seen == "no table: events are messages"
+    assert result["postgres.partition-field"].status is Status.UNKNOWN
+    assert result["postgres.table"].seen == "no table: events are messages"
     lost = {
         check.id: check
-        for check in evaluate(slot_checks.RULES, replace(seen, actual=replace(actual, publication=None)))
+        for check in evaluate(slot_checks.RULES, replace(observed, actual=replace(actual, publication=None)))
     }
     assert lost["postgres.publication"].status is Status.FAIL
 
 
 def test_identity_is_unknown_without_the_privilege(snapshot: DatabaseSnapshot) -> None:
-    found = run(replace(snapshot, actual=replace(snapshot.actual, system_identifier="")))["postgres.identity"]
-    assert found.status is Status.UNKNOWN
-    assert "grant execute on function pg_control_system()" in found.remedy
+    actual = run(replace(snapshot, actual=replace(snapshot.actual, system_identifier="")))["postgres.identity"]
+    assert actual.status is Status.UNKNOWN
+    assert "grant execute on function pg_control_system()" in actual.remedy

@@ -84,7 +84,7 @@ def test_reports_server_errors(
 
 
 def test_sets_lock_and_statement_timeouts(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a session waits for a table lock, every writer waits behind it."""
+    """While a session waits for a table lock, every writer waits too."""
     given: dict[str, object] = {}
 
     def connect(**settings: object) -> _Connection:

@@ -39,8 +39,10 @@ def statements_of(text: str) -> list[str]:
 
 
 def test_creates_objects_in_the_safe_order(library: Pipeline, environment: Environment) -> None:
-    found = script(library, environment)
-    places = [found.index(words) for words in ("create table", "create publication", "pg_create_logical_replication")]
+    actual = script(library, environment)
+    places = [
+        actual.index(message) for message in ("create table", "create publication", "pg_create_logical_replication")
+    ]
     assert places == sorted(places)
 
 
@@ -76,33 +78,33 @@ def test_uses_the_statements_of_apply(
     connection: Any = _Recorder(version)
     changes = state.diff(library, environment, nothing)
     postgres_apply.apply(connection, library, environment, changes, silent)
-    made = [text for text in connection.ran if text not in (client.SERVER,) and not text.startswith("set local")]
-    assert [text.split()[0] for text in made] == ["create", "create", "grant", "grant", "create", "select"]
-    found = script(library, environment)
-    for text in made:
-        assert text in found
-    assert made[-1].endswith("false, false, true)") is failover
+    created = [text for text in connection.ran if text not in (client.SERVER,) and not text.startswith("set local")]
+    assert [text.split()[0] for text in created] == ["create", "create", "grant", "grant", "create", "select"]
+    actual = script(library, environment)
+    for text in created:
+        assert text in actual
+    assert created[-1].endswith("false, false, true)") is failover
 
 
 def test_creates_table_and_constraint_of_the_contract(library: Pipeline, environment: Environment) -> None:
     source = library.source.model_copy(
         update={"table": 'o.Out"Box', "columns": library.source.columns.model_copy(update={"aggregate_id": "Key"})}
     )
-    found = script(library.model_copy(update={"source": source}), environment)
-    assert 'create schema if not exists "o";' in found
-    assert 'create table "o"."Out""Box" (' in found
-    assert '"Key" text not null check ("Key" <> \'\'),' in found
+    actual = script(library.model_copy(update={"source": source}), environment)
+    assert 'create schema if not exists "o";' in actual
+    assert 'create table "o"."Out""Box" (' in actual
+    assert '"Key" text not null check ("Key" <> \'\'),' in actual
 
 
 @pytest.mark.parametrize(("field", "made"), [("tenant", 1), ("aggregate_type", 0)])
 def test_creates_a_column_for_a_partition_field(
     library: Pipeline, environment: Environment, field: str, made: int
 ) -> None:
-    found = script(with_field(library, field), with_verifier(environment))
-    table = next(text for text in statements_of(found) if text.startswith("create table"))
+    actual = script(with_field(library, field), with_verifier(environment))
+    table = next(text for text in statements_of(actual) if text.startswith("create table"))
     assert table.count(f'  "{field}" text)') == made
     assert table.count(f'"{field}"') == 1
-    assert re.search(rf'select \([^)]*"{field}"[^)]*\)', found), "the verifier samples it"
+    assert re.search(rf'select \([^)]*"{field}"[^)]*\)', actual), "the verifier samples it"
 
 
 def test_grants_each_role_only_required_privileges(library: Pipeline, environment: Environment) -> None:
@@ -133,8 +135,8 @@ def test_grants_each_role_only_required_privileges(library: Pipeline, environmen
 
 
 def test_grants_replication_to_the_connector_role(library: Pipeline, environment: Environment) -> None:
-    found = script(library, with_target(with_verifier(environment)))
-    assert dict(re.findall(r'^alter role "(\w+)" with (.*);$', found, flags=re.MULTILINE)) == {
+    actual = script(library, with_target(with_verifier(environment)))
+    assert dict(re.findall(r'^alter role "(\w+)" with (.*);$', actual, flags=re.MULTILINE)) == {
         "owner": "login replication",
         "reader": "login replication",
         "checker": "login",
@@ -143,11 +145,11 @@ def test_grants_replication_to_the_connector_role(library: Pipeline, environment
 
 
 def test_script_contains_no_password(library: Pipeline, environment: Environment) -> None:
-    found = script(library, with_target(with_verifier(environment)))
+    actual = script(library, with_target(with_verifier(environment)))
     for secret in ("owner-secret", "target-secret", "checker-secret", "${file:"):
-        assert secret not in found
-    assert "\\password ROLE" in found
-    assert not re.search(r"password\s+'", found, flags=re.IGNORECASE)
+        assert secret not in actual
+    assert "\\password ROLE" in actual
+    assert not re.search(r"password\s+'", actual, flags=re.IGNORECASE)
 
 
 def test_reports_a_missing_verifier(library: Pipeline, environment: Environment) -> None:
@@ -180,30 +182,30 @@ def test_grants_row_locks_for_a_backfill(library: Pipeline, environment: Environ
     backfill = Backfill(table="shop.book", key="id", query="select 1")
     book = library.aggregates["book"].model_copy(update={"backfill": backfill})
     changed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
-    found = script(changed, environment)
-    assert 'grant usage on schema "shop" to "owner";' in found
-    assert 'grant select, update on "shop"."book" to "owner";' in found
+    actual = script(changed, environment)
+    assert 'grant usage on schema "shop" to "owner";' in actual
+    assert 'grant select, update on "shop"."book" to "owner";' in actual
     assert "shop" not in script(library, environment)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\n\\! id", 'x"; drop table t; --', "'; --"])
 def test_quotes_names(library: Pipeline, environment: Environment, name: str) -> None:
     source = environment.source.model_copy(update={"database": name})
-    found = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
+    actual = script(library, with_target(environment.model_copy(update={"source": source}), database=name))
     quoted = '"' + name.replace('"', '""') + '"'
-    rest = found.replace(quoted, "")
+    rest = actual.replace(quoted, "")
     assert not re.search(r"^(b|drop|\\!)", rest, flags=re.MULTILINE)
 
 
 def test_messages_need_no_table_privileges(library: Pipeline, environment: Environment) -> None:
     source = library.source.model_copy(update={"message_prefix": "outbox"})
-    found = script(library.model_copy(update={"source": source}), with_verifier(environment))
-    assert "outbox_event" not in found
-    assert "grant insert" not in found
-    assert "select, update" not in found, "there is no backfill"
-    assert "-- No table" in found
-    assert 'create publication "library_outbox";' in found
-    assert "Its canary is a message" in found
+    actual = script(library.model_copy(update={"source": source}), with_verifier(environment))
+    assert "outbox_event" not in actual
+    assert "grant insert" not in actual
+    assert "select, update" not in actual, "there is no backfill"
+    assert "-- No table" in actual
+    assert 'create publication "library_outbox";' in actual
+    assert "Its canary is a message" in actual
 
 
 def test_documents_the_scope_of_the_verifier_delete(library: Pipeline, environment: Environment) -> None:

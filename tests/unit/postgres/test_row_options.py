@@ -25,8 +25,8 @@ def with_source(pipeline: Pipeline, **changes: object) -> Pipeline:
 def with_payload(pipeline: Pipeline, payload: str) -> Pipeline:
     """Return the pipeline with this payload format for every aggregate."""
     schema = None if payload == "text" else "x.avsc"
-    made = {name: Aggregate.model_validate({"schema": schema, "payload": payload}) for name in pipeline.aggregates}
-    return pipeline.model_copy(update={"aggregates": made})
+    created = {name: Aggregate.model_validate({"schema": schema, "payload": payload}) for name in pipeline.aggregates}
+    return pipeline.model_copy(update={"aggregates": created})
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def test_contract_column_can_be_a_header(library: Pipeline) -> None:
 )
 def test_created_table_passes_its_check(library: Pipeline, payload: str, kind: str) -> None:
     pipeline = with_payload(with_source(library, **FURTHER), payload)
-    made = ddl.create_table(pipeline).as_string(None)
-    assert f'  "payload" {kind},\n' in made
-    assert made.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
+    created = ddl.create_table(pipeline).as_string(None)
+    assert f'  "payload" {kind},\n' in created
+    assert created.endswith('not null default now(),\n  "version" text,\n  "tenant" text)'), "seq is there already"
 
 
 def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
     pipeline = with_source(library, schema_version_column="tenant", header_columns={"tenant": "x", "event_type": "y"})
     book = pipeline.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = pipeline.model_copy(update={"aggregates": {"book": book}})
-    made = ddl.create_table(pipeline).as_string(None)
-    assert made.count('"tenant"') == 1
-    assert made.count('"event_type"') == 1
+    created = ddl.create_table(pipeline).as_string(None)
+    assert created.count('"tenant"') == 1
+    assert created.count('"event_type"') == 1
 
 
 # --- verify
@@ -165,8 +165,8 @@ WIDER = "of public.outbox_event, via root"
 def test_accepts_a_wider_publication_where_the_task_does(
     library: Pipeline, environment: Environment, policies: dict[str, str], publication: dict[str, bool], words: str
 ) -> None:
-    found = seen(with_source(library, **policies), environment, publication)
-    assert found == ({"postgres.publication": words} if words else {})
+    actual = seen(with_source(library, **policies), environment, publication)
+    assert actual == ({"postgres.publication": words} if words else {})
 
 
 def test_column_list_includes_extra_columns(library: Pipeline, environment: Environment) -> None:
@@ -174,10 +174,10 @@ def test_column_list_includes_extra_columns(library: Pipeline, environment: Envi
     pipeline = with_source(library, **FURTHER)
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
-    for published, words in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
+    for published, message in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
         look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
-        found = [check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL]
-        assert found == words
+        result = [check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL]
+        assert result == message
 
 
 # --- tombstones

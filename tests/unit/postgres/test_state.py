@@ -1,4 +1,4 @@
-"""Desired and actual state of the database: order of changes, and every state that is refused."""
+"""Desired and actual state of the database: order of changes, and every rejected state."""
 
 from __future__ import annotations
 

@@ -24,4 +24,4 @@ def test_named_test_exists(name: str) -> None:
     path, _, function = name.partition("::")
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert function in tests if function else any(each.startswith("test_") for each in tests)
+    assert function in tests if function else any(item.startswith("test_") for item in tests)

@@ -1,4 +1,4 @@
-"""What the documents point to is there, and the code that they show is that of the examples."""
+"""Links of the documents have targets, and the code that they show is that of the examples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WHOLE_FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", re.DOTALL | re.MU
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_link_has_a_target(page: Path) -> None:
     targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
+    missing = [item for item in targets if "://" not in item and not (page.parent / item).exists()]
     assert missing == []
 
 
 def guide(*, without_files: bool = True) -> str:
-    """docs/testing.md, mostly without the blocks that are a whole file."""
+    """docs/testing.md, without the blocks that are a whole file."""
     text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     return WHOLE_FILE.sub("", text) if without_files else text
 
@@ -31,15 +31,15 @@ def guide(*, without_files: bool = True) -> str:
 def test_document_shows_the_smallest_project_whole() -> None:
     notes = SHOP.parent / "notes"
     files = {path for path in notes.rglob("*.*") if path.suffix in {".yaml", ".avsc", ".py", ".toml"}}
-    shown = {notes / name: code for name, code in WHOLE_FILE.findall(guide(without_files=False))}
-    assert shown == {path: path.read_text(encoding="utf-8") for path in files}
+    visible = {notes / name: code for name, code in WHOLE_FILE.findall(guide(without_files=False))}
+    assert visible == {path: path.read_text(encoding="utf-8") for path in files}
 
 
 def test_testing_guide_shows_the_code_of_the_examples() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted((SHOP / "tests").glob("*.py")))
-    shown = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
-    assert len(shown) > 10
-    assert [line for line in shown if line.strip() and not line.startswith("# ") and line not in code] == []
+    visible = [line for block in re.findall(r"```python\n(.*?)```", guide(), re.DOTALL) for line in block.splitlines()]
+    assert len(visible) > 10
+    assert [line for line in visible if line.strip() and not line.startswith("# ") and line not in code] == []
 
 
 @pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])

@@ -114,16 +114,16 @@ def test_no_import_cycles() -> None:
 @pytest.mark.parametrize("folder", ["scripts", "spark_jobs", "tests"])
 def test_source_roots_are_no_import_names(folder: str) -> None:
     """From the repository's root `import scripts.outbox_kit` would be a second copy of every module."""
-    found = {
+    actual = {
         str(path.relative_to(ROOT)): names
         for path in sorted((ROOT / folder).rglob("*.py"))
         if (names := imported(path) & {"scripts", "spark_jobs"})
     }
-    assert found == {}
+    assert actual == {}
 
 
 def test_launchers_do_not_shadow_the_standard_library() -> None:
-    """The folder of a launcher is first on sys.path: a `types.py` beside it stops Spark from starting."""
+    """The folder of a launcher is first on sys.path: a `types.py` next to it would stop Spark from starting."""
     names = {path.stem for folder in ("scripts", "spark_jobs") for path in (ROOT / folder).glob("*.py")}
     assert names & sys.stdlib_module_names == set()
 
@@ -185,21 +185,21 @@ def test_every_dependency_is_pinned(group: str) -> None:
 
 
 def test_pins_transitive_dependencies() -> None:
-    """The closure over what is installed here: an unpinned package makes two setups differ."""
+    """The closure over the installed packages: an unpinned package makes two setups differ."""
     waiting = [name_of(entry) for entries in project().values() for entry in entries]
-    seen = {"outbox-kit"}
+    observed = {"outbox-kit"}
     while waiting:
         name = waiting.pop()
-        if name in seen:
+        if name in observed:
             continue
-        seen.add(name)
+        observed.add(name)
         try:
             needed = metadata.distribution(name).requires or []
         except metadata.PackageNotFoundError:
-            seen.discard(name)
+            observed.discard(name)
             continue
         waiting += [name_of(entry) for entry in needed if "extra ==" not in entry]
-    assert {name for name in seen if name not in constraints()} - {"outbox-kit"} == set()
+    assert {name for name in observed if name not in constraints()} - {"outbox-kit"} == set()
 
 
 def test_constraints_are_exact_without_sources() -> None:

@@ -1,4 +1,4 @@
-"""scripts/prerequisites.sh says what a machine lacks, and the line that installs it."""
+"""scripts/prerequisites.sh lists missing programs, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BASICS = ["sh", "dirname", "readlink", "grep", "sed", "id", "tr"]
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A PATH with nothing but the tools that every system has. No apt-get: nothing can be installed."""
+    """A PATH with only the tools of every system. No apt-get: nothing can be installed."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in BASICS:
-        found = shutil.which(name)
-        assert found, name
-        (folder / name).symlink_to(found)
+        actual = shutil.which(name)
+        assert actual, name
+        (folder / name).symlink_to(actual)
     return folder
 
 
@@ -42,7 +42,7 @@ def tool(folder: Path, name: str, script: str) -> None:
 
 
 def jdk(folder: Path, version: str = "17.0.2") -> str:
-    """A JDK that can only tell its version; its home."""
+    """Create a JDK that only prints its version; return its home."""
     home = folder / "jdk"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "javac").write_text(f"#!{folder / 'bin' / 'sh'}\necho 'javac {version}'\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def jdk(folder: Path, version: str = "17.0.2") -> str:
 
 
 def has_jdk(path: Path) -> bool:
-    """Whether the script finds a JDK in its usual places, whatever the PATH."""
+    """Return whether the script finds a JDK in its standard folders, for any PATH."""
     return run(path, "java-home").returncode == 0
 
 
@@ -108,7 +108,7 @@ def test_finds_java_home_by_version(bare: Path, tmp_path: Path, version: str, su
 
 
 def test_passes_when_nothing_is_missing(bare: Path, tmp_path: Path) -> None:
-    """And PYTHON names another interpreter than the one on PATH."""
+    """PYTHON names another interpreter than the one on PATH."""
     tool(bare, "mvn", "exit 0")
     done = run(bare, PYTHON=sys.executable, JAVA_HOME=jdk(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""What verify says of the schema registry."""
+"""Registry checks of verify."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def not_passed(snapshot: RegistrySnapshot) -> dict[str, str]:
 
 def test_passes_for_a_deployed_registry(snapshot: RegistrySnapshot) -> None:
     assert not_passed(snapshot) == {}
-    assert [check.id for check in evaluate(checks.RULES, snapshot)] == [each.id for each in checks.RULES]
+    assert [check.id for check in evaluate(checks.RULES, snapshot)] == [item.id for item in checks.RULES]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_each_fault_fails_exactly_its_check(
 
 
 def test_reports_an_id_missing_in_the_lock_file(snapshot: RegistrySnapshot) -> None:
-    """A registry that lost its content gives the same schema another id."""
+    """A registry that lost its content assigns another id to the same schema."""
     latest = snapshot.actual[BOOK].latest
     assert latest is not None
     actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], latest=replace(latest, id=70))}

@@ -1,4 +1,4 @@
-"""The registry client's errors, against a real HTTP server that plays a script."""
+"""Errors of the registry client, against a real HTTP server with scripted responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 from tests.unit.support import Script, ScriptedServer
 
-from outbox_common import schema_registry
+from outbox_common import registry_reader
 from outbox_kit.errors import RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
@@ -22,7 +22,7 @@ Serve = Callable[[Script], ScriptedServer]
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry without backoff."""
-    monkeypatch.setattr(schema_registry, "RETRY", schema_registry.RETRY.new(backoff_factor=0))
+    monkeypatch.setattr(registry_reader, "RETRY", registry_reader.RETRY.new(backoff_factor=0))
 
 
 def client(server: ScriptedServer) -> RegistryClient:
@@ -59,14 +59,14 @@ def test_reads_existing_objects(serve: Serve) -> None:
 
 
 def test_does_not_cache_versions(serve: Serve) -> None:
-    found = client(serve([(200, VERSION), NO_SUBJECT]))
-    assert [found.version("a", 2), found.version("a", 2)] == [SchemaVersion(2, 7, '"string"'), None]
+    actual = client(serve([(200, VERSION), NO_SUBJECT]))
+    assert [actual.version("a", 2), actual.version("a", 2)] == [SchemaVersion(2, 7, '"string"'), None]
 
 
 def test_does_not_cache_the_latest_version(serve: Serve) -> None:
     server = serve([(200, VERSION), (200, {**VERSION, "version": 3, "id": 8})])
-    found = client(server)
-    assert [found.latest("a"), found.latest("a")] == [
+    actual = client(server)
+    assert [actual.latest("a"), actual.latest("a")] == [
         SchemaVersion(2, 7, '"string"'),
         SchemaVersion(3, 8, '"string"'),
     ]

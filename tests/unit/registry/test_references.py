@@ -41,13 +41,13 @@ def shop(library: Pipeline, tmp_path: Path) -> Callable[..., Pipeline]:
 
 
 def test_each_type_is_a_subject_after_its_dependencies(shop: Callable[..., Pipeline]) -> None:
-    found = desired_references(shop(order="FULL", offer="FULL"))
-    assert [(subject.name, subject.uses, subject.compatibility) for subject in found] == [
+    actual = desired_references(shop(order="FULL", offer="FULL"))
+    assert [(subject.name, subject.uses, subject.compatibility) for subject in actual] == [
         ("t.Money", (), "FULL"),
         ("t.Price", ("t.Money",), "FULL"),
     ]
-    assert "cents" in found[1].text, "compared with every type in it"
-    assert "cents" not in found[1].by_name, "registered with types by name"
+    assert "cents" in actual[1].text, "compared with every type in it"
+    assert "cents" not in actual[1].by_name, "registered with types by name"
 
 
 def test_aggregate_references_its_direct_dependencies(shop: Callable[..., Pipeline]) -> None:
@@ -76,10 +76,10 @@ def test_reads_a_version_with_every_type_inlined(serve: Serve) -> None:
     price, money = Reference("t.Price", "t.Price", 2), Reference("t.Money", "t.Money", 1)
     server = serve([version("o", ORDER, price), version("t.Price", PRICE, money, number=2), version("t.Money", MONEY)])
     client = RegistryClient(HttpService(url=server.url))
-    found = with_references_inlined(client, client.latest("o"))
-    assert found is not None
-    assert found.references == (price,)
-    assert json.loads(found.text)["fields"][0]["type"]["fields"][0]["type"]["fields"] == [
+    actual = with_references_inlined(client, client.latest("o"))
+    assert actual is not None
+    assert actual.references == (price,)
+    assert json.loads(actual.text)["fields"][0]["type"]["fields"][0]["type"]["fields"] == [
         {"name": "cents", "type": "long"}
     ]
     assert [request.path.split("?")[0] for request in server.seen] == [

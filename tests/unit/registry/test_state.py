@@ -1,4 +1,4 @@
-"""Subjects: what is registered, in which order, what is refused, and what verify says."""
+"""Subjects: registrations and their order, rejections and checks."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_checks_every_version_for_a_transitive_rule(serve: Callable[[Script], Sc
 
 @pytest.mark.parametrize("rule", ["NONE", "FORWARD"])
 def test_does_not_apply_the_old_rule_after_a_rule_change(serve: Callable[[Script], ScriptedServer], rule: str) -> None:
-    """The refusal's own hint: `choose another compatibility on purpose`. The registry still has the old rule."""
+    """The hint of the rejection: `choose another compatibility on purpose`. The registry still has the old rule."""
     client = RegistryClient(HttpService(url=serve([NOT_THERE]).url))
     free = replace(SUBJECT, compatibility=rule)
     actual = state(OTHER, "BACKWARD")
@@ -187,8 +187,8 @@ def test_incompatible_fields_depend_on_the_direction_of_the_rule(rule: str, old:
 
 
 def test_reports_a_return_to_an_earlier_version_before_registering(serve: Callable[[Script], ScriptedServer]) -> None:
-    found = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
-    client = RegistryClient(HttpService(url=serve([(200, found)]).url))
+    actual = {"subject": SUBJECT.name, "version": 1, "id": 9, "schema": TEXT}
+    client = RegistryClient(HttpService(url=serve([(200, actual)]).url))
     with pytest.raises(RefusedError, match=r"was registered before; version 3 of library\.book-value stays"):
         refuse_incompatible(client, [SUBJECT], state(OTHER))
 
@@ -212,10 +212,10 @@ def test_apply_updates_the_lock(serve: Callable[[Script], ScriptedServer]) -> No
         ]
     )
     client = RegistryClient(HttpService(url=server.url))
-    said: list[str] = []
-    registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), said.append)
+    messages: list[str] = []
+    registry_apply.apply(client, [SUBJECT], diff([SUBJECT], state(OTHER, "NONE", version=4)), messages.append)
     locked = registry_apply.locked_schemas(client, [SUBJECT])
-    assert said == ["update compatibility library.book-value", "update schema library.book-value"]
+    assert messages == ["update compatibility library.book-value", "update schema library.book-value"]
     assert server.seen[0] == Request("PUT", "/config/library.book-value", {"compatibility": "BACKWARD"})
     assert server.seen[1].path.startswith("/compatibility/subjects/library.book-value/versions/latest")
     assert server.seen[2].method == "POST"
@@ -241,7 +241,7 @@ def test_restores_the_old_rule_when_registration_fails(serve: Callable[[Script],
 def test_registering_an_earlier_schema_does_not_make_it_latest(
     serve: Callable[[Script], ScriptedServer],
 ) -> None:
-    """The registry hands out the old id; without a word, plan and apply would go round for ever."""
+    """The registry returns the old id; without an error, plan and apply would repeat forever."""
     newest = {"subject": SUBJECT.name, "version": 2, "id": 12, "schema": OTHER}
     client = RegistryClient(HttpService(url=serve([(200, {"id": 11}), (200, newest)]).url))
     change = [Change("registry", "schema", SUBJECT.name, "update", "payload of book")]

@@ -58,7 +58,7 @@ def exact(text: str) -> Any:
 
 
 def as_decimals(value: Any) -> Any:
-    """What `exact` must give back: every number with a point or an exponent as a Decimal."""
+    """Expected result of `exact`: every number with a point or an exponent as a Decimal."""
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""compose.yaml and the embedded stack tell their servers the same."""
+"""compose.yaml and the embedded stack pass equal settings to their servers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from outbox_kit.stack.services.registry import storage
 
 @pytest.fixture(scope="module")
 def services(repository: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((repository / "compose" / "compose.yaml").read_text())["services"]
-    return found
+    actual: dict[str, Any] = yaml.safe_load((repository / "compose" / "compose.yaml").read_text())["services"]
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_documents_every_variable(repository: Path, example: dict[str, str]) -> 
 @pytest.mark.parametrize("profile", ["secure", "three-brokers", "observability"])
 def test_services_of_profiles_have_limits(repository: Path, services: dict[str, Any], profile: str) -> None:
     text = (repository / "compose" / f"{profile}.yaml").read_text().replace("!override", "")
-    added = {name: each for name, each in yaml.safe_load(text)["services"].items() if name not in services}
+    added = {name: item for name, item in yaml.safe_load(text)["services"].items() if name not in services}
     for name, service in added.items():
         whole = {**services["kafka"], **service} if "extends" in service else service
         assert whole["deploy"]["resources"]["limits"]["memory"], name

@@ -15,7 +15,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
-    """Return part and kind of what is found when a machine runs one process."""
+    """Return service and kind of the matches when a machine runs one process."""
     monkeypatch.setattr(processes, "command_lines", lambda: {7: arguments})
     return [(process.service, process.is_backend) for process in find(layout)]
 
@@ -32,7 +32,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> lis
 def test_finds_programs_of_the_stack(
     monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str, part: str, is_backend: bool
 ) -> None:
-    """Guards a mark right behind -D, which a word boundary in the pattern missed."""
+    """Guards a marker right after -D, which a word boundary in the pattern missed."""
     text = arguments.format(mark=process_marker(layout, part))
     assert seen(monkeypatch, layout, text) == [(part, is_backend)]
 

@@ -1,4 +1,4 @@
-"""What the parts are configured with: the settings that others rely on, and how they are written."""
+"""Settings of the services that others rely on, and their file format."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_reports_a_missing_plugin_folder(layout: Layout) -> None:
 
 
 def test_reports_an_incomplete_class_path(layout: Layout) -> None:
-    """Guards a worker that accepts a log level and does nothing: without log4j-core there is none to change."""
+    """Guards against a worker that accepts a log level without effect: without log4j-core there is none to change."""
     libraries = layout.runtime / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for jar in ("kafka-server-4.3.1.jar", "connect-runtime-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar"):

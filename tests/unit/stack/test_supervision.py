@@ -1,4 +1,4 @@
-"""Starting, watching and stopping, under a real supervisord with small programs for parts."""
+"""Start, supervision and stop, under a real supervisord with small programs as services."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def start(layout: Layout, state: StackState, *services: SmallService) -> Control
 
 
 def is_running(pid: int) -> bool:
-    """Ask without the mark that `find` looks for; a zombie does not count."""
+    """Search without the marker that `find` uses; a zombie process does not count."""
     return bool(command_lines().get(pid))
 
 

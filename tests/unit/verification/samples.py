@@ -39,8 +39,8 @@ def snapshot(deployment: Deployment, lock: Lock) -> Snapshot:
     registered = {key: SchemaVersion(entry.version, entry.id, entry.text) for key, entry in locked.items()}
     subjects = desired_subjects(pipeline)
     live = {
-        each.name: ActualSubject(registered[each.name, lock.schemas[each.aggregate_type][0].version], "BACKWARD")
-        for each in subjects
+        item.name: ActualSubject(registered[item.name, lock.schemas[item.aggregate_type][0].version], "BACKWARD")
+        for item in subjects
     }
     return Snapshot(
         deployment,
@@ -75,6 +75,6 @@ def with_live(found: Snapshot, changes: dict[str, str | None]) -> Snapshot:
     state = found.connect.value
     assert state is not None
     config = {**(state.observed.actual.config or {}), **changes}
-    kept: Any = {key: value for key, value in config.items() if value is not None}
-    observed = replace(state.observed, actual=replace(state.observed.actual, config=kept))
+    retained: Any = {key: value for key, value in config.items() if value is not None}
+    observed = replace(state.observed, actual=replace(state.observed.actual, config=retained))
     return replace(found, connect=Reading(replace(state, observed=observed)))

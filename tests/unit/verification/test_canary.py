@@ -1,4 +1,4 @@
-"""The canary's record against the contract, and what is sent; messages never contain the payload."""
+"""The canary's record compared with the contract, and what is sent; messages never contain the payload."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def test_checks_values(value: bytes, lock: Lock, change: Any, problem: str) -> N
 
 
 def test_rejects_a_schema_missing_in_the_lock_file(value: bytes, lock: Lock) -> None:
-    found = checks_of(record(value), record(None), contract_of(lock, schemas={}))["canary.record"]
-    assert found.seen == "schema id 5 is not in the lock file"
+    actual = checks_of(record(value), record(None), contract_of(lock, schemas={}))["canary.record"]
+    assert actual.seen == "schema id 5 is not in the lock file"
 
 
 def test_rejects_another_source_epoch(value: bytes, lock: Lock) -> None:
     """A connector that writes an older epoch is ignored by every sink."""
-    found = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
-    assert (found.status, found.seen) == (Status.FAIL, "source epoch 2, not 3")
+    actual = checks_of(record(value), record(None), contract_of(lock, epoch=3))["canary.record"]
+    assert (actual.status, actual.seen) == (Status.FAIL, "source epoch 2, not 3")
 
 
 @pytest.mark.parametrize(
@@ -161,21 +161,21 @@ def test_identifies_records_of_other_templates_by_key(
 ) -> None:
     contract = contract_of(lock, strict=False)
     headers = [("event_id", b"x")]
-    found = checks_of(record(value, key=key, headers=headers), record(None, key=key), contract)
-    assert found["canary.record"].status is status
-    assert found["canary.tombstone"].status is status
+    actual = checks_of(record(value, key=key, headers=headers), record(None, key=key), contract)
+    assert actual["canary.record"].status is status
+    assert actual["canary.tombstone"].status is status
 
 
 def test_passes_all_checks_for_a_delivered_canary(value: bytes, lock: Lock) -> None:
-    found = checks_of(record(value), record(None), contract_of(lock))
-    assert list(found) == [each.id for each in canary.RULES]
-    assert {check.status for check in found.values()} == {Status.PASS}
-    assert found["canary.delivered"].seen.startswith("library.outbox-canary partition 0 offset")
+    actual = checks_of(record(value), record(None), contract_of(lock))
+    assert list(actual) == [item.id for item in canary.RULES]
+    assert {check.status for check in actual.values()} == {Status.PASS}
+    assert actual["canary.delivered"].seen.startswith("library.outbox-canary partition 0 offset")
 
 
 def test_warns_about_a_slow_canary(value: bytes, lock: Lock) -> None:
-    found = checks_of(record(value), record(None), contract_of(lock), seconds=5.01)["canary.latency"]
-    assert (found.status, found.seen) == (Status.WARN, "5.01 s")
+    actual = checks_of(record(value), record(None), contract_of(lock), seconds=5.01)["canary.latency"]
+    assert (actual.status, actual.seen) == (Status.WARN, "5.01 s")
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_warns_about_a_slow_canary(value: bytes, lock: Lock) -> None:
 def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombstone: int, status: Status) -> None:
     contract = contract_of(lock, partitions=4)
     assert partition_of(b"outbox-canary", 4) == 2, "the cases above go by it"
-    found = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
-    assert found["canary.partition"].status is status
+    actual = checks_of(record(value, partition=state), record(None, partition=tombstone), contract)
+    assert actual["canary.partition"].status is status
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_partition_follows_the_key(value: bytes, lock: Lock, state: int, tombsto
     [({"value": b"x"}, "a value"), ({"key": b"other"}, "null value, another key")],
 )
 def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, changes: dict[str, Any], seen: str) -> None:
-    found = checks_of(
+    actual = checks_of(
         record(value), record(None, **changes) if "value" not in changes else record(b"x"), contract_of(lock)
     )
-    assert (found["canary.tombstone"].status, found["canary.tombstone"].seen) == (Status.FAIL, seen)
+    assert (actual["canary.tombstone"].status, actual["canary.tombstone"].seen) == (Status.FAIL, seen)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_rejects_records_that_are_not_tombstones(value: bytes, lock: Lock, chang
     ],
 )
 def test_murmur2(key: bytes, expected: int) -> None:
-    """Values of Kafka's own UtilsTest."""
+    """Values of Kafka's UtilsTest."""
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
@@ -278,12 +278,12 @@ def test_payload_matches_the_column_type(sent: Callable[..., _Connection], lock:
 
 def test_row_uses_column_names_and_is_deleted_immediately(sent: Callable[..., _Connection]) -> None:
     columns = Columns.model_validate({"id": "event_id", "payload": "body"})
-    (insert, values), (delete, gone) = sent({"token": "t"}, table="app.events", columns=columns).ran
+    (insert, values), (delete, removed) = sent({"token": "t"}, table="app.events", columns=columns).ran
     names = '"event_id", "aggregate_type", "aggregate_id", "event_type", "body"'
     assert insert == f'in one transaction: insert into "app"."events" ({names}) values (%s, %s, %s, %s, %s)'
     assert delete == 'in one transaction: delete from "app"."events" where "event_id" = %s'
     assert values[1:] == [CANARY_AGGREGATE, "outbox-canary", "canary_sent", '{"token": "t"}']
-    assert gone == values[:1]
+    assert removed == values[:1]
 
 
 @pytest.mark.parametrize(("field", "more"), [("tenant", ["0"]), ("event_type", [])])

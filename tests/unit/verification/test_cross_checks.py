@@ -1,4 +1,4 @@
-"""Cross checks: the live connector config against topics, registry and database."""
+"""Cross checks: the live connector config compared with topics, registry and database."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
 def test_each_config_fault_fails_exactly_its_check(
     snapshot: Snapshot, changes: dict[str, str | None], identifier: str, seen: str
 ) -> None:
-    found = not_well(with_live(snapshot, changes))
-    assert list(found) == [identifier]
-    assert found[identifier].startswith(seen)
+    actual = not_well(with_live(snapshot, changes))
+    assert list(actual) == [identifier]
+    assert actual[identifier].startswith(seen)
 
 
 def test_detects_an_offset_ahead_of_the_server(snapshot: Snapshot) -> None:
@@ -105,30 +105,30 @@ def test_detects_a_slot_ahead_of_the_offset(snapshot: Snapshot) -> None:
     state = snapshot.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, confirmed_flush=REACHED + 1))
-    found = not_well(replace(snapshot, postgres=Reading(replace(state, actual=actual))))
-    assert found == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector at {REACHED}"}
+    result = not_well(replace(snapshot, postgres=Reading(replace(state, actual=actual))))
+    assert result == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector at {REACHED}"}
 
 
 @pytest.mark.parametrize(("timeout", "good"), [(0, True), (20_000, True), (19_999, False)])
 def test_checks_the_timeout_of_the_server(snapshot: Snapshot, timeout: int, good: bool) -> None:
     state = snapshot.postgres.value
     assert state is not None
-    found = replace(snapshot, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
-    assert ("path.wal-sender-timeout" not in not_well(found)) is good
+    actual = replace(snapshot, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
+    assert ("path.wal-sender-timeout" not in not_well(actual)) is good
 
 
 def test_detects_a_version_missing_in_the_registry(snapshot: Snapshot) -> None:
-    gone: dict[tuple[str, int], SchemaVersion | None] = {**snapshot.registered, ("library.author-value", 1): None}
-    found = not_well(replace(snapshot, registered=gone))
-    assert found == {"path.schema-ids": "library.author-value has no version 1"}
+    removed: dict[tuple[str, int], SchemaVersion | None] = {**snapshot.registered, ("library.author-value", 1): None}
+    actual = not_well(replace(snapshot, registered=removed))
+    assert actual == {"path.schema-ids": "library.author-value has no version 1"}
 
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
 def test_cross_checks_are_unknown_for_an_unreachable_system(snapshot: Snapshot, system: str) -> None:
-    found = run(replace(snapshot, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
-    assert {check.status for check in found.values()} <= {Status.PASS, Status.UNKNOWN}
-    assert Status.UNKNOWN in {check.status for check in found.values()}
-    assert list(found) == IDS
+    actual = run(replace(snapshot, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
+    assert {check.status for check in actual.values()} <= {Status.PASS, Status.UNKNOWN}
+    assert Status.UNKNOWN in {check.status for check in actual.values()}
+    assert list(actual) == IDS
 
 
 def test_skips_routes_of_another_template(snapshot: Snapshot) -> None:
@@ -138,6 +138,6 @@ def test_skips_routes_of_another_template(snapshot: Snapshot) -> None:
     waits = {"producer.override.max.block.ms": "60000", "producer.override.delivery.timeout.ms": "120000"}
     config = {**other, **waits}
     observed = replace(state.observed, actual=replace(state.observed.actual, config=config))
-    found = run(replace(snapshot, connect=Reading(replace(state, observed=observed))))
-    assert found["path.partitions"].seen == "no OutboxRouter"
-    assert {check.status for check in found.values()} == {Status.PASS}
+    actual = run(replace(snapshot, connect=Reading(replace(state, observed=observed))))
+    assert actual["path.partitions"].seen == "no OutboxRouter"
+    assert {check.status for check in actual.values()} == {Status.PASS}

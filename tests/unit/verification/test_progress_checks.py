@@ -106,9 +106,9 @@ def test_it_fails_after_two_heartbeats(snapshot: Snapshot, monkeypatch: pytest.M
     samples(monkeypatch, Sample(slot_at(1, 7), 5, 1, RUNNING))
     monkeypatch.setattr(progress_checks, "_timeout_s", lambda _: 0.05)
     monkeypatch.setattr(progress_checks, "POLL_S", 0.01)
-    found = {check.id: check for check in progress_checks.check(snapshot, canary_sent=False)}
-    assert [name for name, check in found.items() if check.status is Status.FAIL] == IDS[:3]
-    assert "within 0.05 s" in found["kafka.heartbeat"].expected
+    actual = {check.id: check for check in progress_checks.check(snapshot, canary_sent=False)}
+    assert [name for name, check in actual.items() if check.status is Status.FAIL] == IDS[:3]
+    assert "within 0.05 s" in actual["kafka.heartbeat"].expected
 
 
 def test_the_timeout_follows_the_live_heartbeat(snapshot: Snapshot) -> None:
@@ -125,16 +125,20 @@ def test_the_timeout_follows_the_live_heartbeat(snapshot: Snapshot) -> None:
 def test_it_does_not_wait_where_no_progress_is_possible(
     snapshot: Snapshot, changes: dict[str, object], reason: str
 ) -> None:
-    found = progress_checks.check(replace(snapshot, **changes), canary_sent=False)  # type: ignore[arg-type]
-    assert [(check.id, check.status, check.seen) for check in found] == [(name, Status.UNKNOWN, reason) for name in IDS]
+    actual = progress_checks.check(replace(snapshot, **changes), canary_sent=False)  # type: ignore[arg-type]
+    assert [(check.id, check.status, check.seen) for check in actual] == [
+        (name, Status.UNKNOWN, reason) for name in IDS
+    ]
 
 
 def test_reports_a_slot_that_is_not_active(snapshot: Snapshot) -> None:
     state = snapshot.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, active_pid=None))
-    found = progress_checks.check(replace(snapshot, postgres=Reading(replace(state, actual=actual))), canary_sent=False)
-    assert {check.seen for check in found} == {"the slot is not active"}
+    result = progress_checks.check(
+        replace(snapshot, postgres=Reading(replace(state, actual=actual))), canary_sent=False
+    )
+    assert {check.seen for check in result} == {"the slot is not active"}
 
 
 def test_reports_a_system_that_becomes_unreachable(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_junit() -> None:
 
 
 class Page(HTMLParser):
-    """Tags that are still open, what is loaded, the boxes, and the text."""
+    """Open tags, loaded resources, boxes, and the text."""
 
     EMPTY = ("meta", "rect", "path")
 
@@ -78,14 +78,14 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.loaded += [str(found[key]) for key in ("src", "href") if key in found]
+        actual = dict(attrs)
+        self.loaded += [str(actual[key]) for key in ("src", "href") if key in actual]
         if tag == "script":
             self.loaded.append("script")
-        if found.get("class") == "stage":
-            self.boxes[str(found["data-stage"])] = str(found["data-status"])
-        if tag == "tr" and "id" in found:
-            self.rows.append(str(found["id"]))
+        if actual.get("class") == "stage":
+            self.boxes[str(actual["data-stage"])] = str(actual["data-status"])
+        if tag == "tr" and "id" in actual:
+            self.rows.append(str(actual["id"]))
         if tag not in self.EMPTY:
             self.open.append(tag)
 
@@ -140,7 +140,7 @@ def test_html_lists_each_check_with_its_details() -> None:
 )
 def test_stages(identifier: str, stage: str) -> None:
     assert stage_of(identifier) == stage
-    assert all(stage_of(each) for each in check_catalogue.IDS)
+    assert all(stage_of(item) for item in check_catalogue.IDS)
 
 
 def test_only_status_changes_are_printed() -> None:
@@ -158,9 +158,9 @@ def test_only_status_changes_are_printed() -> None:
 
 
 def test_page_is_up_to_date(repository: Path) -> None:
-    found = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
-    assert found == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
-    assert max(map(len, found.splitlines())) <= 120
+    actual = (repository / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert actual == check_catalogue.page(), "run: python -m outbox_kit.verification.check_catalogue > docs/verify.md"
+    assert max(map(len, actual.splitlines())) <= 120
 
 
 def test_ids_are_unique_and_start_with_the_system() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 from tests.unit.verification.samples import snapshot as deployed_snapshot
 
-from outbox_common.schema_registry import RETRY
+from outbox_common.registry_reader import RETRY
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
@@ -30,9 +30,9 @@ SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 def deployment(
     deployed: Callable[..., Deployment], environment: Environment, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> Deployment:
-    """All four systems at a port where nobody listens."""
+    """All four systems at a port where nothing listens."""
     monkeypatch.setattr(kafka_client, "REQUEST_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("outbox_common.schema_registry.RETRY", RETRY.new(backoff_factor=0))
+    monkeypatch.setattr("outbox_common.registry_reader.RETRY", RETRY.new(backoff_factor=0))
     url = f"http://127.0.0.1:{free_port}"
     source = environment.source.model_copy(update={"host": "127.0.0.1", "port": free_port})
     return deployed(source=source, registry=HttpService(url=url), connect=Connect(url=url))
@@ -40,12 +40,12 @@ def deployment(
 
 @pytest.fixture
 def snapshot(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
-    """All is well, and everything moves; what verify reads is this."""
+    """Every check passes and everything advances; verify reads this."""
     deployment.write_lock(lock)
-    found = deployed_snapshot(deployment, lock)
-    monkeypatch.setattr(run, "read_snapshot", lambda *_: found)
+    actual = deployed_snapshot(deployment, lock)
+    monkeypatch.setattr(run, "read_snapshot", lambda *_: actual)
     monkeypatch.setattr(progress_checks, "check", lambda *_, **__: [])
-    return found
+    return actual
 
 
 def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float]]:
@@ -54,7 +54,7 @@ def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float
 
     def check(_: Deployment, contract: CanaryContract, *, seconds: float) -> list[Check]:
         sent.append((contract, seconds))
-        return [Check(each.id, Status.PASS, "there", "there") for each in canary.RULES]
+        return [Check(item.id, Status.PASS, "there", "there") for item in canary.RULES]
 
     monkeypatch.setattr(canary, "check", check)
     return sent
@@ -62,15 +62,15 @@ def deliver(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CanaryContract, float
 
 def test_fails_checks_of_unreachable_systems(deployment: Deployment, lock: Lock) -> None:
     deployment.write_lock(lock)
-    said: list[str] = []
-    found = verify(deployment, said.append)
-    assert [check.id for check in found] == IDS
-    failed = [check.id for check in found if check.status is Status.FAIL]
+    messages: list[str] = []
+    actual = verify(deployment, messages.append)
+    assert [check.id for check in actual] == IDS
+    failed = [check.id for check in actual if check.status is Status.FAIL]
     assert failed == [f"{name}.reachable" for name in SYSTEMS]
-    assert {check.status for check in found if check.id not in failed} == {Status.UNKNOWN}
-    assert all(check.seen and check.expected and check.remedy for check in found)
-    assert said == [*(f"read {name}" for name in SYSTEMS), "check for progress"]
-    assert "owner-secret" not in repr(found)
+    assert {check.status for check in actual if check.id not in failed} == {Status.UNKNOWN}
+    assert all(check.seen and check.expected and check.remedy for check in actual)
+    assert messages == [*(f"read {name}" for name in SYSTEMS), "check for progress"]
+    assert "owner-secret" not in repr(actual)
 
 
 def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> None:
@@ -81,7 +81,7 @@ def test_reports_one_message_before_the_first_apply(deployment: Deployment) -> N
 
 
 def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lock) -> None:
-    """An apply that was refused half way has written schemas or nothing."""
+    """A rejected apply has written schemas or nothing."""
     deployment.write_lock(lock.model_copy(update={"source": None}))
     with pytest.raises(RefusedError, match="is not deployed"):
         verify(deployment, lambda _: None)
@@ -89,9 +89,9 @@ def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lo
 
 def test_passes_for_a_deployed_pipeline_with_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    found = verify(snapshot.deployment, lambda _: None, canary_seconds=7)
-    assert [check.id for check in found] == [each for each in IDS if each not in [r.id for r in progress_checks.RULES]]
-    not_well = {check.id: check.seen for check in found if check.status is not Status.PASS}
+    actual = verify(snapshot.deployment, lambda _: None, canary_seconds=7)
+    assert [check.id for check in actual] == [item for item in IDS if item not in [r.id for r in progress_checks.RULES]]
+    not_well = {check.id: check.seen for check in actual if check.status is not Status.PASS}
     assert not_well == {}
     ((contract, seconds),) = sent
     assert (contract.strict, contract.partitions, contract.epoch, list(contract.schemas), seconds) == (
@@ -105,8 +105,8 @@ def test_passes_for_a_deployed_pipeline_with_canary(snapshot: Snapshot, monkeypa
 
 def test_canary_checks_are_unknown_without_a_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    found = verify(snapshot.deployment, lambda _: None, canary_seconds=None)
-    canary_checks = [check for check in found if check.id.startswith("canary.")]
+    actual = verify(snapshot.deployment, lambda _: None, canary_seconds=None)
+    canary_checks = [check for check in actual if check.id.startswith("canary.")]
     assert {(check.status, check.seen) for check in canary_checks} == {(Status.UNKNOWN, "not sent: --no-canary")}
     assert sent == []
 
@@ -117,8 +117,8 @@ def test_sends_no_canary_to_a_stopped_connector(snapshot: Snapshot, monkeypatch:
     connector = environment.connector.model_copy(update={"state": "stopped"})
     stopped = replace(snapshot.deployment, environment=environment.model_copy(update={"connector": connector}))
     monkeypatch.setattr(run, "read_snapshot", lambda *_: replace(snapshot, deployment=stopped))
-    found = {check.id: check for check in verify(stopped, lambda _: None)}
-    assert found["canary.delivered"].seen == "not sent: connector.state is stopped"
+    actual = {check.id: check for check in verify(stopped, lambda _: None)}
+    assert actual["canary.delivered"].seen == "not sent: connector.state is stopped"
     assert sent == []
 
 
@@ -159,26 +159,26 @@ def test_sends_no_canary_that_cannot_be_delivered(
     """Covers every id of CANARY_NEEDS: one that was renamed would no longer prevent it."""
     sent = deliver(monkeypatch)
     monkeypatch.setattr(run, "read_snapshot", lambda *_: broken(snapshot, identifier))
-    found = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
-    assert found[identifier].status is Status.FAIL
+    actual = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
+    assert actual[identifier].status is Status.FAIL
     assert sent == []
-    assert found["canary.delivered"].status is Status.UNKNOWN
-    assert identifier in found["canary.delivered"].seen
+    assert actual["canary.delivered"].status is Status.UNKNOWN
+    assert identifier in actual["canary.delivered"].seen
 
 
 def test_sends_the_canary_despite_unrelated_faults(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     registry: Reading[Any] = Reading(None, UnreachableError("down", "start it"))
     monkeypatch.setattr(run, "read_snapshot", lambda *_: replace(snapshot, registry=registry))
-    found = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
-    assert (found["registry.reachable"].seen, found["registry.reachable"].remedy) == ("down", "start it")
-    assert found["registry.ids"].seen == "see registry.reachable"
+    actual = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
+    assert (actual["registry.reachable"].seen, actual["registry.reachable"].remedy) == ("down", "start it")
+    assert actual["registry.ids"].seen == "see registry.reachable"
     assert len(sent) == 1
 
 
 def test_reports_a_canary_that_does_not_arrive(deployment: Deployment, lock: Lock) -> None:
     """Its topic cannot be read: the first check fails, the others are unknown."""
-    found = canary.check(deployment, CanaryContract(True, 1, lock.source_epoch, {}), seconds=1)
-    assert [check.id for check in found] == [each.id for each in canary.RULES]
-    assert [check.status for check in found] == [Status.FAIL, *[Status.UNKNOWN] * (len(found) - 1)]
-    assert found[0].remedy
+    actual = canary.check(deployment, CanaryContract(True, 1, lock.source_epoch, {}), seconds=1)
+    assert [check.id for check in actual] == [item.id for item in canary.RULES]
+    assert [check.status for check in actual] == [Status.FAIL, *[Status.UNKNOWN] * (len(actual) - 1)]
+    assert actual[0].remedy

@@ -29,7 +29,7 @@ class Shipping:
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                # After the database has committed, and not before: what dies in between comes again.
+                # Only after the database commit: a record whose offset is not committed is delivered again.
                 "enable.auto.commit": False,
                 # A connector with exactly-once support writes in transactions; the default would show aborted ones.
                 "isolation.level": "read_committed",
@@ -50,7 +50,7 @@ class Shipping:
         return 1
 
     def commit(self, message: Message) -> None:
-        """Tell Kafka that the record is done, once the database knows it."""
+        """Commit the offset to Kafka after the database commit."""
         self.consumer.commit(message=message, asynchronous=False)
 
     def handle(self, connection: psycopg.Connection[Any], message: Message) -> bool:

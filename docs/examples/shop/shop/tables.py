@@ -1,4 +1,4 @@
-"""The service's tables. The outbox table itself is made by `outbox apply`."""
+"""Tables of the service. `outbox apply` creates the outbox table."""
 
 TABLES = """
 create table if not exists orders (id uuid primary key, address text not null, items text[] not null);

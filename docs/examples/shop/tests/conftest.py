@@ -17,13 +17,13 @@ pytest_plugins = ["outbox_kit.testing.fixtures"]
 
 @pytest.fixture(scope="session")
 def outbox_pipeline() -> Path:
-    """What the fixture `outbox_stack` applies."""
+    """Pipeline that the fixture `outbox_stack` applies."""
     return Path(__file__).parents[1] / "connectors" / "shop.yaml"
 
 
 @pytest.fixture(scope="session")
 def dsn(outbox_stack: OutboxStack) -> str:
-    """The service's database, its tables made."""
+    """Return a connection to the service's database with its tables created."""
     with psycopg.connect(outbox_stack.source_dsn) as connection:
         connection.execute(TABLES)
     return outbox_stack.source_dsn

@@ -1,4 +1,4 @@
-"""Orders are shipped, once: a component test of the whole way, from one committed row to the next."""
+"""Component test: every order is shipped once, from the committed row to the published event."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_does_not_send_an_event_for_a_rolled_back_order(shipping: Shipping, dsn:
     with psycopg.connect(dsn) as connection:
         lost = place_order(connection, "nowhere", ["pen"])
         connection.rollback()
-        kept = place_order(connection, "2 Main Street", ["pen"])
-    assert run_until_shipped(shipping, dsn, kept) == [1]
+        retained = place_order(connection, "2 Main Street", ["pen"])
+    assert run_until_shipped(shipping, dsn, retained) == [1]
     assert shipments(dsn, lost) == []
 
 
 class CrashError(Exception):
-    """Stands for a process that ends."""
+    """Simulates a process that ends."""
 
 
 class CrashingShipping(Shipping):

@@ -1,4 +1,4 @@
-"""plan and apply in this process: what they do with what they get."""
+"""plan and apply in this process, with given plans."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_apply_executes_the_plan_that_was_confirmed(
     expected: dict[str, object],
 ) -> None:
     planned(CHANGES)
-    heard: list[tuple[str, object, object]] = []
+    received: list[tuple[str, object, object]] = []
 
     def make_plan(_: object, *, recover: bool, only: list[str]) -> Plan:
-        heard.append(("plan", recover, only))
+        received.append(("plan", recover, only))
         return Plan("library", "production", tuple(CHANGES))
 
     def apply(*_: object, recover: bool, only: list[str], **__: object) -> list[Change]:
-        heard.append(("apply", recover, only))
+        received.append(("apply", recover, only))
         return CHANGES
 
     monkeypatch.setattr(deployment, "make_plan", make_plan)
@@ -99,7 +99,7 @@ def test_apply_executes_the_plan_that_was_confirmed(
     assert CliRunner().invoke(app, ["--output", output, "apply", *options]).exit_code == 1
     assert CliRunner().invoke(app, ["--output", output, "--yes", "apply", *options]).exit_code == 0
     wanted = (expected.get("recover", False), expected.get("only", []))
-    assert heard == [("plan", *wanted), ("apply", *wanted)]
+    assert received == [("plan", *wanted), ("apply", *wanted)]
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])
@@ -131,16 +131,16 @@ def test_prints_dangers_and_roll_out_order(planned: Callable[..., list[str]], mo
 
 def test_passes_allow_and_wait_to_apply(planned: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     planned(CHANGES)
-    heard: dict[str, object] = {}
+    received: dict[str, object] = {}
 
     def apply(*_: object, **options: object) -> list[Change]:
-        heard.update(options)
+        received.update(options)
         return []
 
     monkeypatch.setattr(deployment, "apply", apply)
     options = ["--allow", "topic a", "--allow", "schema b", "--wait", "5"]
     assert CliRunner().invoke(app, ["--yes", "apply", *options]).exit_code == 0
-    assert (heard["allow"], heard["wait_seconds"], heard["shown"]) == (["topic a", "schema b"], 5, None)
+    assert (received["allow"], received["wait_seconds"], received["shown"]) == (["topic a", "schema b"], 5, None)
 
 
 def test_apply_receives_the_saved_plan(
@@ -150,15 +150,15 @@ def test_apply_receives_the_saved_plan(
     saved = tmp_path / "plan.json"
     printed = CliRunner().invoke(app, ["--output", "json", "plan", "--save", str(saved)])
     assert json.loads(printed.stdout) == json.loads(saved.read_text())
-    heard: dict[str, object] = {}
+    received: dict[str, object] = {}
 
     def apply(*_: object, **options: object) -> list[Change]:
-        heard.update(options)
+        received.update(options)
         return CHANGES
 
     monkeypatch.setattr(deployment, "apply", apply)
     assert CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved)]).exit_code == 0
-    assert heard["shown"] == Plan("library", "production", tuple(CHANGES))
+    assert received["shown"] == Plan("library", "production", tuple(CHANGES))
     refused = CliRunner().invoke(app, ["--yes", "apply", "--plan", str(saved), "--recover"])
     assert isinstance(refused.exception, ConfigurationError)
 
@@ -192,7 +192,7 @@ def test_apply_as_json_prints_one_document(planned: Callable[..., list[str]]) ->
 
 
 def test_apply_as_json_prints_no_table_when_rejected(planned: Callable[..., list[str]]) -> None:
-    """Who asked for JSON reads stdout with a parser, also when the answer is no."""
+    """stdout stays valid JSON also when the command fails."""
     planned(CHANGES)
     result = CliRunner().invoke(app, ["--output", "json", "apply"])
     assert result.exit_code == 1

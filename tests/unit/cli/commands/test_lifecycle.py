@@ -1,4 +1,4 @@
-"""Operating commands in this process: exit codes, stdout for data, stderr for words, and no payload but on show."""
+"""Operating commands in this process: exit codes, data on stdout, messages on stderr, payloads only in `show`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Run:
-    """Run a command on the production example; nothing is reached, what commands call is given by the test."""
+    """Run a command on the production example; the test supplies what the command calls, nothing is reached."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(workspace)
@@ -78,16 +78,16 @@ def test_status(run: Run, monkeypatch: pytest.MonkeyPatch, found: PipelineStatus
     assert (table.exit_code, document.exit_code) == (code, code)
     assert json.loads(document.stdout) == found.to_dict()
     assert document.stderr == ""
-    assert table.stderr == "".join(f"problem: {words}\n" for words in found.problems)
+    assert table.stderr == "".join(f"problem: {message}\n" for message in found.problems)
     assert ("root cause" in table.stdout) == bool(found.cause)
 
 
 def test_status_fits_on_one_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, pipeline_status, "read_status", GOOD)
-    shown = run("status").stdout
-    assert len(shown.splitlines()) <= 24
-    for words in ("RUNNING on w:2", "active, WAL reserved", "3.9 KiB behind", "0/3E8 (1000)", "2 not acknowledged"):
-        assert words in shown
+    visible = run("status").stdout
+    assert len(visible.splitlines()) <= 24
+    for message in ("RUNNING on w:2", "active, WAL reserved", "3.9 KiB behind", "0/3E8 (1000)", "2 not acknowledged"):
+        assert message in visible
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_connector_commands(
 
 def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, offsets, "show", positions(1200))
-    shown = run("offsets", "show")
-    assert "0/4B0 (1200)" in shown.stdout
-    assert "200 bytes of WAL are in Kafka and not yet confirmed" in shown.stderr
+    visible = run("offsets", "show")
+    assert "0/4B0 (1200)" in visible.stdout
+    assert "200 bytes of WAL are in Kafka and not yet confirmed" in visible.stderr
     assert json.loads(run("offsets", "show", "--output", "json").stdout) == positions(1200).to_dict()
 
 
@@ -155,9 +155,9 @@ LETTER = DeadLetter(Place(0, 7), datetime(2026, 11, 20, tzinfo=UTC), "book", "k"
 
 def test_lists_dead_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = give(monkeypatch, dead_letters, "list_letters", [LETTER])
-    shown = run("dead-letter", "list")
-    assert shown.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
-    assert shown.stderr == "1 dead letter not acknowledged\n"
+    visible = run("dead-letter", "list")
+    assert visible.stdout.split()[7:9] == ["0/7", "2026-11-20T00:00:00+00:00"]
+    assert visible.stderr == "1 dead letter not acknowledged\n"
     document = run("dead-letter", "list", "--all", "--output", "json")
     assert json.loads(document.stdout) == {"dead_letters": [LETTER.to_dict()]}
     assert [call["everything"] for call in calls] == [False, True]

@@ -1,4 +1,4 @@
-"""`outbox log-level`, against a real HTTP server that plays Connect's answers."""
+"""`outbox log-level`, against a real HTTP server with scripted responses of Connect."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_sets_a_level_on_every_worker(serve: Serve, run: Run, level: str) -> Non
 
 
 def test_rejects_an_unknown_level_with_exit_code_2(serve: Serve, run: Run) -> None:
-    """Connect itself answers 404, as if there were no such logger."""
+    """Connect responds with 404, as if there were no such logger."""
     server = serve([(204, None)])
     result = run(server.url, "log-level", "io.debezium", "LOUD")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`outbox verify`: reports into files, and drift until somebody interrupts."""
+"""`outbox verify`: report files, and drift until interrupted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run 
 
 @pytest.fixture
 def found(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> list[list[Check]]:
-    """What each run of verify finds; the last one is repeated."""
+    """Results of each run of verify; the last one is repeated."""
     runs: list[list[Check]] = []
     target = deployed()
     monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(target))

@@ -29,7 +29,7 @@ def test_parses_the_major_version_of_java(text: str, version: int | None) -> Non
 
 
 def fake_java(home: Path, version: str, *, status: int = 0) -> Path:
-    """Make an executable that answers -version as Java does, on stderr."""
+    """Create an executable that responds to -version as Java does, on stderr."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit {status}\n")
@@ -48,22 +48,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_prefers_java_home(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "path", "17.0.1")
-    wanted = fake_java(machine / "home", "21.0.1")
+    expected = fake_java(machine / "home", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(machine / "home"))
-    assert find_java() == wanted
+    assert find_java() == expected
 
 
 def test_skips_a_java_home_of_another_version(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "home", "25.0.3")
     monkeypatch.setenv("JAVA_HOME", str(machine / "home"))
-    wanted = fake_java(machine / "path", "17.0.15")
-    assert find_java() == wanted
+    expected = fake_java(machine / "path", "17.0.15")
+    assert find_java() == expected
 
 
 def test_searches_standard_folders_last(machine: Path) -> None:
     fake_java(machine / "path", "11.0.2")
-    wanted = fake_java(machine / "usual" / "jdk-17", "17.0.15")
-    assert find_java() == wanted
+    expected = fake_java(machine / "usual" / "jdk-17", "17.0.15")
+    assert find_java() == expected
 
 
 def test_error_lists_versions_and_installation(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def test_reports_a_missing_archive(layout: Layout) -> None:
 def test_selects_the_archive_of_this_machine(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, system: str, machine: str, name: str
 ) -> None:
-    for each in ("linux-x86_64", "linux-arm_64", "darwin-x86_64", "darwin-arm_64"):
-        archive(layout, f"postgres-{each}.txz")
+    for item in ("linux-x86_64", "linux-arm_64", "darwin-x86_64", "darwin-arm_64"):
+        archive(layout, f"postgres-{item}.txz")
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert archive_of(layout).name == name
