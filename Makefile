@@ -69,7 +69,7 @@ demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps 
 
 images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from what `make setup` resolved.
 	@scripts/container-engine.sh up
-	@chmod -R a+rX build/runtime build/images smt/target/plugin # the user of the images is not this one
+	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images run as another user
 	@echo "building the container images (about a minute the first time)"
 	@$(COMPOSE) -f build.yaml build -q
 

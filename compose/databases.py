@@ -1,4 +1,4 @@
-"""Makes the roles and databases of the stack that are missing: what the service `databases` runs before the others."""
+"""Creates missing roles and databases of the stack; the service `databases` runs it before the others start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HINT = (
 
 
 def main() -> None:
-    """Log in as administrator: the connection is that of libpq's own variables (PGHOST, PGPASSWORD, ...)."""
+    """Connect as administrator, with the variables of libpq (PGHOST, PGPASSWORD, ...)."""
     passwords = {
         f"{name}_password": os.environ[f"{name.upper()}_PASSWORD"] for name in ("connector", "materializer", "registry")
     }

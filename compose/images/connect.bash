@@ -1,5 +1,5 @@
 #!/bin/bash
-# A Connect worker in distributed mode: CONNECT_... become its properties, CONNECT_GROUP_ID group.id and so on.
+# A Connect worker in distributed mode: variables CONNECT_... become its properties, as CONNECT_GROUP_ID group.id.
 set -euo pipefail
 . /opt/outbox/properties.bash
 

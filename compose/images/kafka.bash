@@ -1,5 +1,5 @@
 #!/bin/bash
-# A broker, a controller or both: KAFKA_PROCESS_ROLES=..., KAFKA_... as in apache/kafka; CLUSTER_ID as well.
+# A broker, a controller or both: KAFKA_PROCESS_ROLES=..., KAFKA_... and CLUSTER_ID as in apache/kafka.
 set -euo pipefail
 . /opt/outbox/properties.bash
 

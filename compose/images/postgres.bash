@@ -1,6 +1,6 @@
 #!/bin/bash
-# PostgreSQL: POSTGRES_USER, POSTGRES_PASSWORD (or POSTGRES_PASSWORD_FILE) and POSTGRES_DB make the cluster the first
-# time, as in the official image; arguments go to the server: `postgres -c wal_level=logical`.
+# PostgreSQL: POSTGRES_USER, POSTGRES_PASSWORD (or POSTGRES_PASSWORD_FILE) and POSTGRES_DB create the cluster at the
+# first start, as in the official image; arguments go to the server: `postgres -c wal_level=logical`.
 set -euo pipefail
 [ "${1:-}" != postgres ] || shift
 
@@ -12,7 +12,7 @@ initialise() {
     echo "PGDATA=$PGDATA is a mount point: mount its parent folder, as PostgreSQL's own image wants it since 18" >&2
     exit 1
   fi
-  # Under another name, so that an interrupted initdb is never taken for done.
+  # In a temporary folder, so that an interrupted initdb is not taken for complete.
   rm -rf "$unfinished"
   mkdir -p -m 700 "$unfinished"
   initdb --pgdata="$unfinished" --username="$user" --pwfile=<(printf '%s\n' "$password") --auth=scram-sha-256 \
@@ -26,5 +26,5 @@ initialise() {
 
 [ -s "$PGDATA/PG_VERSION" ] || initialise
 unset POSTGRES_PASSWORD
-# A postmaster.pid of a server that was killed stays: it names pid 1, which this server is too, and so overwrites it.
+# The postmaster.pid of a killed server remains: it names pid 1, which is this server too, so it is overwritten.
 exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories='' "$@"

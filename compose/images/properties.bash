@@ -1,6 +1,6 @@
-# Settings by environment variables, as the official images of Kafka take them.
+# Settings by environment variables, as in the official images of Kafka.
 
-# properties PREFIX EXCLUDED...: the variables that begin with PREFIX as a Java properties file on stdout.
+# properties PREFIX EXCLUDED...: the variables that start with PREFIX as a Java properties file on stdout.
 # PREFIX_A_B is a.b; two underscores are one, three a dash. EXCLUDED are names for the JVM, not for the program.
 properties() {
   local prefix=$1 entry name value key excluded
@@ -20,6 +20,6 @@ properties() {
   done < <(env -0 | LC_ALL=C sort -z)
 }
 
-# What every JVM of the kit runs with. One that ran out of memory ends; the engine starts it again.
+# Options of every JVM. A JVM that ran out of memory exits; the engine restarts it.
 jvm_options=(-XX:+ExitOnOutOfMemoryError -Dfile.encoding=UTF-8 -Djava.awt.headless=true)
 log4j_options=(-Dlog4j2.configurationFile=file:/opt/outbox/log4j2.properties)

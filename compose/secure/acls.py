@@ -1,4 +1,4 @@
-"""What each Kafka user of the profile `secure` may: the service `acls` writes it before a worker starts.
+"""ACLs of each Kafka user of the profile `secure`: the service `acls` writes them before a worker starts.
 
 docs/containers.md has the same as a table. `admin` is a superuser; everybody else may nothing that is not here.
 """
@@ -35,7 +35,7 @@ GRANTS = {
         (TRANSACTION, "outbox-connect-", ["DESCRIBE", "WRITE"]),
         (TRANSACTION, "connect-cluster-outbox-connect", ["DESCRIBE", "WRITE"]),
     ],
-    # `outbox apply`, `verify`, `destroy`: topics and their settings, and reading what a canary became.
+    # `outbox apply`, `verify`, `destroy`: topics and their settings, and reading the canary's record.
     "tool": [
         (TOPIC, f"{PREFIX}.", ["ALL"]),
         (TOPIC, HEARTBEAT, ["ALL"]),
@@ -43,7 +43,7 @@ GRANTS = {
         (GROUP, "outbox-kit", ["DESCRIBE", "READ"]),
         (CLUSTER, CLUSTER_NAME, ["DESCRIBE", "DESCRIBE_CONFIGS"]),
     ],
-    # The jobs read; they keep their positions in the tables.
+    # The jobs only read; their offsets are in the tables.
     "spark": [
         (TOPIC, f"{PREFIX}.", ["DESCRIBE", "DESCRIBE_CONFIGS", "READ"]),
     ],
@@ -51,10 +51,10 @@ GRANTS = {
 
 
 def bindings() -> Iterator[AclBinding]:
-    """One binding for each operation."""
+    """Return one binding for each operation."""
     for user, grants in GRANTS.items():
         for kind, name, operations in grants:
-            # The heartbeat's topic is one; a prefix would take in that of `library2`.
+            # A literal name for the heartbeat topic: a prefix would include that of `library2`.
             exact = kind is CLUSTER or name == HEARTBEAT
             pattern = ResourcePatternType.LITERAL if exact else ResourcePatternType.PREFIXED
             for operation in operations:
@@ -64,7 +64,7 @@ def bindings() -> Iterator[AclBinding]:
 
 
 def main() -> None:
-    """Write all of them; those that are there stay."""
+    """Write all ACLs; existing ones are kept."""
     admin = AdminClient(
         {
             "bootstrap.servers": os.environ["KAFKA"],

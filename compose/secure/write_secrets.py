@@ -1,4 +1,4 @@
-"""Certificates and secret files of the profile `secure`: what the service `secrets` writes before the others start.
+"""Certificates and secret files of the profile `secure`: the service `secrets` writes them before the others start.
 
 /secrets/PART is a volume that only the containers of PART see, as /run/secrets. Certificates are made once and signed
 by an authority of their own, which lives in a volume that no other service has; files with passwords are written anew.
@@ -44,14 +44,14 @@ KafkaConnect {
 
 @dataclass(frozen=True)
 class Authority:
-    """Who signs."""
+    """Certificate authority."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
 
 def authority(folder: Path) -> Authority:
-    """The authority, made the first time."""
+    """Return the authority; create it at the first start."""
     key_file, certificate_file = folder / "ca.key", folder / "ca.pem"
     if certificate_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
@@ -90,18 +90,18 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def certify(by: Authority, part: str, folder: Path) -> None:
-    """Key and certificate of a part's servers, in the forms that their programs read."""
+    """Write key and certificate of a service, in the formats that its programs read."""
     if (folder / CERTIFICATE).exists():
         return
     key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName(host) for host in (*HOSTS[part], "localhost")]
-    # This machine comes by 127.0.0.1.
+    # This machine connects by 127.0.0.1.
     names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, part)])
     certificate = (
         _builder(name, by.certificate.subject, key)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        # Both identifiers: without them a strict check, Python's own since 3.13, refuses the certificate.
+        # Both identifiers: without them a strict check, the default of Python 3.13, rejects the certificate.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key()), critical=False)
         # Brokers and workers are clients of each other, too.
@@ -116,12 +116,12 @@ def certify(by: Authority, part: str, folder: Path) -> None:
     (folder / "keystore.pem").write_bytes(_key_bytes(key) + certificate.public_bytes(PEM))
     if part == "connect":
         _java_stores(by, key, certificate, folder)
-    # Last: what says that the others are there.
+    # Last: its presence means that the others exist.
     (folder / CERTIFICATE).write_bytes(certificate.public_bytes(PEM))
 
 
 def _java_stores(by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path) -> None:
-    """PKCS12 stores, the only kind that Connect's REST server reads."""
+    """Write PKCS12 stores, the only format that Connect's REST server reads."""
     password = "".join(secrets.choice(string.ascii_letters) for _ in range(32))
     encryption = serialization.BestAvailableEncryption(password.encode())
     stored = pkcs12.serialize_key_and_certificates(b"connect", key, certificate, [by.certificate], encryption)
@@ -132,7 +132,7 @@ def _java_stores(by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x5
 
 
 def write_passwords() -> None:
-    """What the servers read their passwords from: files, so that neither a config nor an environment holds them."""
+    """Write the password files of the servers, so that neither a config nor an environment contains passwords."""
     env = os.environ
     users = {user: env[f"KAFKA_{user.upper()}_PASSWORD"] for user in ("admin", "connect", "spark")}
     users["tool"] = env["KAFKA_PASSWORD"]
@@ -148,7 +148,7 @@ def write_passwords() -> None:
 
 
 def main() -> None:
-    """Write everything, owned by the user that the servers run as."""
+    """Write all files, owned by the user that the servers run as."""
     os.umask(0o077)
     by = authority(ROOT / "ca")
     for part in HOSTS:
