@@ -1,0 +1,1 @@
+"""Spark jobs that materialize compacted topics into PostgreSQL, Delta and Iceberg tables."""

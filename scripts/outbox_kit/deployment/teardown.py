@@ -16,7 +16,7 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
-from outbox_kit.postgres import slot_changes
+from outbox_kit.postgres import undelivered_events
 from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
 from outbox_kit.progress import Progress
@@ -158,20 +158,20 @@ def _count_undelivered(deployment: Deployment, progress: Progress, actual: conne
         wait_inactive(connection, source.slot)
         if slot.wal_status == "lost" or postgres_client.read_publication(connection, source.publication) is None:
             return 0
-        minutes = slot_changes.PEEK_TIMEOUT_MS // 60_000
+        minutes = undelivered_events.PEEK_TIMEOUT_MS // 60_000
         size = lsn.size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
         progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return slot_changes.count_undelivered(connection, source, delivered(actual))
+        return undelivered_events.count_undelivered(connection, source, delivered(actual))
 
 
-def delivered(actual: connect_state.ActualConnector) -> slot_changes.Delivered:
+def delivered(actual: connect_state.ActualConnector) -> undelivered_events.Delivered:
     """Return what the connector's offset covers: the last commit, and an event of the transaction after it."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
-        return slot_changes.Delivered()
+        return undelivered_events.Delivered()
     latest = max(offsets, key=highest_lsn)
     xid = str(latest.get("txId") or "")
-    return slot_changes.Delivered(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
+    return undelivered_events.Delivered(latest.get("lsn_commit") or 0, latest.get("lsn") or 0, xid)
 
 
 def _delete(deployment: Deployment, change: Change) -> None:

@@ -1,9 +1,9 @@
 """Rules over pipeline files and rendered configs. Checks that need a connection belong in `verification`."""
 
-from outbox_kit.linting.engine import RULES, lint, lint_deployment
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.loading import lint_files
+from outbox_kit.linting.rule_catalogue import RULES, lint, lint_deployment
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 
 __all__ = ["RULES", "LintInput", "LintRule", "lint", "lint_deployment", "lint_files", "unknown_keys_rule"]

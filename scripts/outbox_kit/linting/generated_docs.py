@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from outbox_kit.linting.engine import RULES
+from outbox_kit.linting.rule_catalogue import RULES
 from outbox_kit.linting.rules.unknown_keys import unknown_keys_rule
 from outbox_kit.markdown import list_item
 

@@ -23,7 +23,7 @@ from outbox_kit.operations.resume_guard import refuse_other_source, require_conn
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
-from outbox_kit.postgres.slot_changes import count_between
+from outbox_kit.postgres.undelivered_events import count_between
 from outbox_kit.progress import Progress
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError, OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status, offsets_json, time_json
-from outbox_spark.kafka.ranges import describe
+from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.apply_batch import Applied
 from outbox_spark.session.stage_metrics import StageMetrics
 

@@ -16,7 +16,7 @@ from outbox_spark.commands.report import as_json, as_table, exit_of, failed_outc
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, Status
-from outbox_spark.kafka.ranges import resolve
+from outbox_spark.kafka.offset_ranges import resolve
 from outbox_spark.kafka.topic import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.sinks import open_table

@@ -15,7 +15,7 @@ from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of, failed_comparison
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Progress, Source
-from outbox_spark.kafka.ranges import resolve
+from outbox_spark.kafka.offset_ranges import resolve
 from outbox_spark.kafka.topic import Topic, topic_of
 from outbox_spark.runs.compare_source import compare_with_source
 from outbox_spark.runs.compare_topic import DIFFERENCES, Kind, compare

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import Committed, ReadRange
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 from outbox_spark.kafka.topic import Topic
 
 BEGINNING = "beginning"

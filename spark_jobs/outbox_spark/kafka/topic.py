@@ -9,11 +9,11 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
 from outbox_spark.kafka.newest_reader import read_newest
+from outbox_spark.kafka.offset_ranges import TopicState, describe, offsets_at
 from outbox_spark.kafka.range_reader import read_records
-from outbox_spark.kafka.ranges import TopicState, describe, offsets_at
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.decoding.columns import columns_of
 from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.rows import decode, types_of
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
 from outbox_spark.jobs.model import Format, MaterializeJob
 from outbox_spark.runs.newest_per_key import Schemas, are_expected

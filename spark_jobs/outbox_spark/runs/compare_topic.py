@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS
 from outbox_spark.decoding.columns import Column as TableColumn
-from outbox_spark.decoding.schema_registry import SchemaRegistry
+from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, ReadRange
-from outbox_spark.kafka.ranges import TopicState, resolve
+from outbox_spark.kafka.offset_ranges import TopicState, resolve
 from outbox_spark.kafka.topic import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, Schemas, newest_of, summarize

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, MissedTombstones, ReadRange
-from outbox_spark.kafka.ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicState
 
 EXPIRE_EVERY = timedelta(hours=1)
 _MAX_HOURS = 72

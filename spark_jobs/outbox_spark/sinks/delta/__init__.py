@@ -1,0 +1,1 @@
+"""Delta tables: naming, commits with progress, maintenance."""

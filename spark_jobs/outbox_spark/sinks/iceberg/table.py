@@ -21,9 +21,9 @@ from outbox_spark.sinks.iceberg.maintenance import compact
 from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
 from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.lake.ledger import LEDGER_ID
 from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
 from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
 _MAIN = "main"

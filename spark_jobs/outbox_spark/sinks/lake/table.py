@@ -36,7 +36,6 @@ from outbox_spark.jobs.model import Committed, Mode, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
-from outbox_spark.sinks.lake.ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.merge_sql import (
     QUARANTINED,
     READABLE,
@@ -49,6 +48,7 @@ from outbox_spark.sinks.lake.merge_sql import (
 )
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.storage import LakeStorage
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
 
 PROGRESS_KEY = "outbox"

@@ -1,0 +1,1 @@
+"""PostgreSQL tables: staging by COPY, and the merge of rows and offsets in one transaction."""
