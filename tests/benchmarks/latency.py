@@ -160,10 +160,10 @@ class Reader:
         """Wait until `events` events have arrived since the start. Raises WaitTimeoutError."""
         self.expected = events
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             return Seen(True if self.seen.value >= events else None, f"{self.seen.value} of {events} events")
 
-        wait_for("every event to arrive", look, seconds=ARRIVE_SECONDS)
+        wait_for("every event to arrive", poll, seconds=ARRIVE_SECONDS)
 
 
 @contextmanager

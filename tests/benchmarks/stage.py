@@ -184,7 +184,7 @@ def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
         )
     url = f"http://{HOST}:{port}"
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         assert process.poll() is None, log.read_text(errors="replace")[-2000:]
         try:
             return Seen(get(f"{url}/health").ok or None, "not healthy")
@@ -192,7 +192,7 @@ def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
             return Seen(None, type(error).__name__)
 
     try:
-        wait_for("the second worker", look, seconds=120)
+        wait_for("the second worker", poll, seconds=120)
         yield place.deployment.connect.at(url)
     finally:
         process.terminate()

@@ -76,7 +76,7 @@ class Cluster:
         self.processes[name].wait(timeout=START_SECONDS)
 
     def wait_for_workers(self, count: int) -> None:
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             try:
                 state = requests.get(f"http://{HOST}:{self.web}/json/", timeout=5).json()
             except requests.RequestException as error:
@@ -84,7 +84,7 @@ class Cluster:
             alive = sum(worker["state"] == "ALIVE" for worker in state["workers"])
             return Seen(True if alive == count else None, f"{alive} workers")
 
-        wait_for(f"{count} workers", look, seconds=START_SECONDS)
+        wait_for(f"{count} workers", poll, seconds=START_SECONDS)
 
     def submit(self, *options: str, secrets: Mapping[str, str]) -> Driver:
         """spark-submit, as docs/scheduling.md has it; Python of driver and executors are not this one."""

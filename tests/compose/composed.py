@@ -111,12 +111,12 @@ class Composed:
     def wait_healthy(self, service: str) -> None:
         """Wait until the engine reports a service as healthy."""
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             state = self.container(service).attrs["State"]
             health = state.get("Health", {}).get("Status")
             return Seen(True if health == "healthy" else None, f"{state['Status']}, {health}")
 
-        wait_for(f"{service} to be healthy", look, seconds=HEALTHY_SECONDS)
+        wait_for(f"{service} to be healthy", poll, seconds=HEALTHY_SECONDS)
 
     def wait_answers(self, number: int) -> None:
         """Wait until a worker responds on this machine."""

@@ -32,13 +32,13 @@ def rows(stack: Composed) -> set[str]:
 def wait_each_once(stack: Composed, events: set[str]) -> None:
     """Until each event is on the topic; once."""
 
-    def look() -> Seen[Counter[str]]:
+    def poll() -> Seen[Counter[str]]:
         with stack.deployment() as deployment:
             actual = Counter(headers(item)["event_id"] for item in records(deployment, TOPIC, PARTITIONS))
         missing = len(events - set(actual))
         return Seen(None if missing else actual, f"{missing} of {len(events)} events missing")
 
-    actual = wait_for(f"{len(events)} events on {TOPIC}", look, seconds=ARRIVE_SECONDS, every=2.0)
+    actual = wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, every=2.0)
     assert {actual[event] for event in events} == {1}
 
 

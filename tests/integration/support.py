@@ -112,12 +112,12 @@ def headers(message: Message) -> dict[str, str]:
 def arrived(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
     """Wait for the record of an event."""
 
-    def look() -> Seen[Message]:
+    def poll() -> Seen[Message]:
         actual = records(deployment, topic, partitions)
         mine = [message for message in actual if headers(message).get("event_id") == event_id]
         return Seen(mine[0] if mine else None, f"{len(actual)} other records")
 
-    return wait_for(f"event {event_id} on {topic}", look, seconds=ARRIVE_SECONDS)
+    return wait_for(f"event {event_id} on {topic}", poll, seconds=ARRIVE_SECONDS)
 
 
 def decode(deployment: Deployment, aggregate: str, message: Message) -> dict[str, Any]:

@@ -52,12 +52,12 @@ def test_timeout_is_bounded() -> None:
 def test_propagates_errors_of_the_poll(error: Exception) -> None:
     looks = 0
 
-    def look() -> Seen[int]:
+    def poll() -> Seen[int]:
         nonlocal looks
         looks += 1
         raise error
 
     with pytest.raises(type(error)) as caught:
-        wait_for("a thing", look, seconds=5)
+        wait_for("a thing", poll, seconds=5)
     assert caught.value is error
     assert looks == 1

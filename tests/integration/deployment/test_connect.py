@@ -216,12 +216,12 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     assert done.code == 0, done.words
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         """The workers receive the change through a topic."""
         level = library.connect.loggers().get("io.outboxkit.smt")
         return Seen(True if level == "DEBUG" else None, f"level {level}")
 
-    wait_for("the worker to take the level", look, seconds=30)
+    wait_for("the worker to take the level", poll, seconds=30)
     visible = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]
     assert set(visible.values()) == {"DEBUG"}, "those below it have its level"
     assert library.connect.loggers()["root"] in outbox("log-level").stdout

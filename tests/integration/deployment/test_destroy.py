@@ -44,11 +44,11 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
     sequence = headers(arrived(deployment, f"{name}.book", 4, event))["source_sequence"]
     position = int(sequence.rpartition("-")[2], 16)
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         offset = deployment.connect.offsets(name)[0]["offset"]
         return Seen(True if (offset.get("lsn_commit") or 0) > position else None, f"{offset}, the row is at {position}")
 
-    wait_for("the next heartbeat to record the commit", look, seconds=30)
+    wait_for("the next heartbeat to record the commit", poll, seconds=30)
     return sequence
 
 

@@ -98,12 +98,12 @@ class Topic:
     def wait_for_the_cleaner(self, taken: set[oracle.Place]) -> None:
         """Until it has removed the records at these places. New records close the segments before them."""
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             self.send(self.events(["nudge-1", "nudge-2", "nudge-3", "nudge-4"], "u"))
             left = taken & self.there()
             return Seen(None if left else True, f"{len(left)} records are left")
 
-        wait_for(f"the cleaner on {self.name}", look, seconds=COMPACT_SECONDS)
+        wait_for(f"the cleaner on {self.name}", poll, seconds=COMPACT_SECONDS)
 
 
 def record_at(message: Message, key: str, commit: int, state: dict[str, int] | None, value: bytes | None) -> Record:

@@ -132,12 +132,12 @@ def keys(state: StackState) -> list[str]:
 def compacted_away(state: StackState, sender: Sender, key: str) -> None:
     """Only closed segments are cleaned, and a tombstone is removed one round later: keep writing."""
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         sender.send("filler", 0)
         actual = keys(state)
         return Seen(None if key in actual else True, f"{len(actual)} records, {actual.count(key)} of {key}")
 
-    wait_for(f"compaction of {key}", look, seconds=60)
+    wait_for(f"compaction of {key}", poll, seconds=60)
 
 
 def rows(state: StackState, table: str = "zombie") -> dict[str, int]:

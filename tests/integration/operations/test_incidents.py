@@ -36,7 +36,7 @@ BLOCKS: dict[str, str] = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")
 
 
 @dataclass
-class World:
+class Scenario:
     """The pipeline of this module, its service and its documents."""
 
     file: Path
@@ -90,13 +90,13 @@ class World:
         connect_lifecycle.stop(self.deployment.connect, self.deployment.pipeline.connector.name)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
 
-            def look() -> Seen[bool]:
+            def poll() -> Seen[bool]:
                 row = connection.execute(
                     "select active from pg_replication_slots where slot_name = 'incidents_outbox'"
                 ).fetchone()
                 return Seen(None if row == (True,) else True, str(row))
 
-            wait_for("the slot to be given up", look, seconds=30)
+            wait_for("the slot to be given up", poll, seconds=30)
 
     def change(self, edit: Callable[[dict[str, dict[str, dict[str, object]]]], None]) -> None:
         """Edit the pipeline file."""
@@ -106,7 +106,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(stack: Stack, project: Path, make_pipeline: Callable[..., Path], source_dsn: str) -> Iterator[World]:
+def scenario(stack: Stack, project: Path, make_pipeline: Callable[..., Path], source_dsn: str) -> Iterator[Scenario]:
     """The pipeline, deployed, with one book that has arrived."""
     del stack
     with psycopg.connect(source_dsn, autocommit=True) as connection:
@@ -123,15 +123,15 @@ def world(stack: Stack, project: Path, make_pipeline: Callable[..., Path], sourc
     file = make_pipeline(NAME, source=source, aggregates=aggregates, connector=connector)
     with open_deployment(file, "local") as deployment:
         apply(deployment, silent)
-        actual = World(file, source_dsn, deployment)
+        actual = Scenario(file, source_dsn, deployment)
         actual.arrives(actual.write()[1])
         yield actual
 
 
 @pytest.fixture
-def play(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[Finished]]:
+def play(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[Finished]]:
     """Run the lines of an incident; the pipeline is chosen by the environment variables."""
-    monkeypatch.setenv("OUTBOX_PIPELINE", str(world.file))
+    monkeypatch.setenv("OUTBOX_PIPELINE", str(scenario.file))
     monkeypatch.setenv("OUTBOX_ENVIRONMENT", "local")
     monkeypatch.chdir(tmp_path)
 
@@ -158,136 +158,136 @@ def test_every_incident_has_a_test() -> None:
     assert played == BLOCKS.keys()
 
 
-def test_dead_letters(world: World, play: Play) -> None:
-    world.write("dead-1", {"no": "book"})
-    world.arrives(world.write()[1])
-    assert not world.has_state("dead-1")
+def test_dead_letters(scenario: Scenario, play: Play) -> None:
+    scenario.write("dead-1", {"no": "book"})
+    scenario.arrives(scenario.write()[1])
+    assert not scenario.has_state("dead-1")
     done = play("dead-letters")
     assert "payload-invalid" in done[0].stdout
-    world.comes_to("dead-1", live=True)
+    scenario.comes_to("dead-1", live=True)
     assert "1 dead letter acknowledged" in done[-1].stderr
 
 
-def test_slot_lost(world: World, play: Play) -> None:
-    world.stop()
-    world.sql("select pg_drop_replication_slot('incidents_outbox')")
-    lost, _ = world.write()
+def test_slot_lost(scenario: Scenario, play: Play) -> None:
+    scenario.stop()
+    scenario.sql("select pg_drop_replication_slot('incidents_outbox')")
+    lost, _ = scenario.write()
     done = play("slot-lost")
     assert "slot incidents_outbox does not exist" in done[0].stderr
     assert "does not exist" in done[1].stderr
-    world.comes_to(lost, live=True)
-    world.arrives(world.write()[1])
+    scenario.comes_to(lost, live=True)
+    scenario.arrives(scenario.write()[1])
 
 
-def test_wal_filling(world: World, play: Play) -> None:
-    world.stop()
-    _, event = world.write()
+def test_wal_filling(scenario: Scenario, play: Play) -> None:
+    scenario.stop()
+    _, event = scenario.write()
     done = play("wal-filling")
     assert "slot incidents_outbox is not active" in done[0].stderr
     assert re.search(r"retained WAL +\d", done[0].stdout)
-    world.arrives(event)
+    scenario.arrives(event)
 
 
-def test_failover_and_restore(world: World, play: Play) -> None:
+def test_failover_and_restore(scenario: Scenario, play: Play) -> None:
     """Change the database in the lock file: equivalent to a restored server."""
-    _, before = world.write()
-    world.arrives(before)
-    world.stop()
-    lock = world.deployment.lock()
+    _, before = scenario.write()
+    scenario.arrives(before)
+    scenario.stop()
+    lock = scenario.deployment.lock()
     assert lock is not None
     assert lock.source is not None
-    world.deployment.write_lock(
+    scenario.deployment.write_lock(
         lock.model_copy(update={"source": lock.source.model_copy(update={"system_identifier": "1"})})
     )
-    meanwhile, _ = world.write()
+    meanwhile, _ = scenario.write()
     done = play("restore")
     assert "system identifier of the database is " in done[1].stderr
     assert "system identifier of the database is " in done[2].stderr
-    world.comes_to(meanwhile, live=True)
-    world.arrives(world.write()[1])
-    raised = world.deployment.lock()
+    scenario.comes_to(meanwhile, live=True)
+    scenario.arrives(scenario.write()[1])
+    raised = scenario.deployment.lock()
     assert raised is not None
     assert raised.source_epoch == lock.source_epoch + 1
 
 
-def test_two_connectors_on_one_slot(world: World, play: Play) -> None:
-    world.stop()
-    lost, _ = world.write()
+def test_two_connectors_on_one_slot(scenario: Scenario, play: Play) -> None:
+    scenario.stop()
+    lost, _ = scenario.write()
     # A foreign reader confirms rows that this connector never received.
-    world.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
+    scenario.sql("select pg_replication_slot_advance('incidents_outbox', pg_current_wal_lsn())")
     done = play("two-readers")
     assert "beyond the offset of connector" in done[0].stderr
-    world.comes_to(lost, live=True)
-    world.arrives(world.write()[1])
+    scenario.comes_to(lost, live=True)
+    scenario.arrives(scenario.write()[1])
 
 
-def test_poisoned_config(world: World, play: Play) -> None:
-    name = world.deployment.pipeline.connector.name
-    config = world.deployment.connect.config(name)
+def test_poisoned_config(scenario: Scenario, play: Play) -> None:
+    name = scenario.deployment.pipeline.connector.name
+    config = scenario.deployment.connect.config(name)
     assert config is not None
-    world.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
-    connect_lifecycle.wait_for_state(world.deployment.connect, name)
+    scenario.deployment.connect.update(name, {**config, "poll.interval.ms": "77"})
+    connect_lifecycle.wait_for_state(scenario.deployment.connect, name)
     done = play("poisoned-config")
     assert "connect.config" in done[0].stderr
     assert "poll.interval.ms" in done[1].stdout
-    world.arrives(world.write()[1])
+    scenario.arrives(scenario.write()[1])
 
 
-def test_failed_task(world: World, play: Play) -> None:
-    name = world.deployment.pipeline.connector.name
-    world.sql("alter publication incidents_outbox rename to elsewhere")
-    world.deployment.connect.restart(name)
+def test_failed_task(scenario: Scenario, play: Play) -> None:
+    name = scenario.deployment.pipeline.connector.name
+    scenario.sql("alter publication incidents_outbox rename to elsewhere")
+    scenario.deployment.connect.restart(name)
 
-    def look() -> Seen[bool]:
-        status = world.deployment.connect.status(name)
+    def poll() -> Seen[bool]:
+        status = scenario.deployment.connect.status(name)
         return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
 
-    wait_for("the task to fail", look, seconds=60)
-    world.sql("alter publication elsewhere rename to incidents_outbox")
+    wait_for("the task to fail", poll, seconds=60)
+    scenario.sql("alter publication elsewhere rename to incidents_outbox")
     done = play("failed-task")
     assert "root cause" in done[0].stdout
-    world.arrives(world.write()[1])
+    scenario.arrives(scenario.write()[1])
 
 
-def test_stuck_aggregates(world: World, play: Play) -> None:
+def test_stuck_aggregates(scenario: Scenario, play: Play) -> None:
     """A state without an event, and a record of an aggregate deleted without an event."""
-    world.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
-    _, event = world.write("ghost", row=False)
-    world.arrives(event)
-    world.sql("delete from incidents_event where aggregate_id = 'ghost'")
+    scenario.sql("insert into incidents_book select 'silent', state from incidents_book where id <> 'dead-1' limit 1")
+    _, event = scenario.write("ghost", row=False)
+    scenario.arrives(event)
+    scenario.sql("delete from incidents_event where aggregate_id = 'ghost'")
     done = play("stuck")
     listed = done[0].stdout
     assert re.search(r"book +silent +no record on the topic", listed)
     assert re.search(r"book +ghost +a record on the topic, no aggregate", listed)
-    world.comes_to("silent", live=True)
-    world.comes_to("ghost", live=False)
+    scenario.comes_to("silent", live=True)
+    scenario.comes_to("ghost", live=False)
 
 
-def test_connector_upgrade(world: World, play: Play) -> None:
+def test_connector_upgrade(scenario: Scenario, play: Play) -> None:
     done = play("connector-upgrade")
     assert Path("before-upgrade.json").stat().st_mode & 0o777 == 0o600
     assert "connector STOPPED" in done[1].stderr
-    world.arrives(world.write()[1])
+    scenario.arrives(scenario.write()[1])
 
 
-def test_schema_roll_out(world: World, play: Play, project: Path) -> None:
+def test_schema_roll_out(scenario: Scenario, play: Play, project: Path) -> None:
     path = project / "schemas" / "incidents.avsc"
     schema = json.loads(path.read_text())
     schema["fields"].append({"name": "shelf", "type": ["null", "string"], "default": None})
     path.write_text(json.dumps(schema))
     play("schema-roll-out")
-    world.extra = {"shelf": "A7"}
-    world.arrives(world.write()[1])
+    scenario.extra = {"shelf": "A7"}
+    scenario.arrives(scenario.write()[1])
 
 
-def test_partition_growth(world: World, play: Play) -> None:
-    world.change(lambda data: data["aggregates"]["book"].update(partitions=6))
+def test_partition_growth(scenario: Scenario, play: Play) -> None:
+    scenario.change(lambda data: data["aggregates"]["book"].update(partitions=6))
     play("partition-growth")
-    world.partitions = 6
-    world.arrives(world.write()[1])
+    scenario.partitions = 6
+    scenario.arrives(scenario.write()[1])
 
 
-def test_removing_an_aggregate(world: World, play: Play) -> None:
-    world.change(lambda data: data["aggregates"].pop("author"))
+def test_removing_an_aggregate(scenario: Scenario, play: Play) -> None:
+    scenario.change(lambda data: data["aggregates"].pop("author"))
     play("removing-an-aggregate")
-    world.arrives(world.write()[1])
+    scenario.arrives(scenario.write()[1])

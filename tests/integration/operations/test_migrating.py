@@ -90,7 +90,7 @@ class Before:
         """Wait for the snapshot and the slot: RUNNING is reported before them."""
         with psycopg.connect(dsn, autocommit=True) as connection:
 
-            def look() -> Seen[bool]:
+            def poll() -> Seen[bool]:
                 slot = self.deployment.pipeline.source.slot
                 row = connection.execute(
                     "select active from pg_replication_slots where slot_name = %s", (slot,)
@@ -98,7 +98,7 @@ class Before:
                 status = self.deployment.connect.status(self.old)
                 return Seen(True if row == (True,) else None, f"slot {row}, {status}")
 
-            wait_for(f"connector {self.old} to stream", look, seconds=60)
+            wait_for(f"connector {self.old} to stream", poll, seconds=60)
 
     def sent_by_old(self) -> list[str]:
         """Event ids on the old topic."""
@@ -172,11 +172,11 @@ def load(dsn: str, table: str) -> Iterator[Load]:
 
 
 def wait_for_records(what: str, count: Callable[[], int], least: int) -> None:
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         actual = count()
         return Seen(True if actual >= least else None, f"{actual} records")
 
-    wait_for(what, look, seconds=60)
+    wait_for(what, poll, seconds=60)
 
 
 def sql_of_the_guide(before: Before, heading: str) -> list[str]:

@@ -118,11 +118,11 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
             "insert into operate_event (aggregate_type, aggregate_id, other_type) values ('book', 'x', 'y')"
         )
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             status = operate.connect.status(NAME)
             return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
 
-        wait_for("the task to fail", look, seconds=60)
+        wait_for("the task to fail", poll, seconds=60)
         actual = document(run("status", "--output", "json", code=1))
         assert actual["connector"]["tasks"][0]["state"] == "FAILED"
         assert "event_type" in actual["connector"]["cause"]
@@ -229,7 +229,9 @@ def test_concurrent_transactions_are_not_reported_as_lost_rows(
     source = operate.pipeline.source
     with psycopg.connect(source_dsn, row_factory=dict_row) as connection:
         after = {"after": written, "upto": server_position(source_dsn)}
-        assert undelivered_events.count_between(connection, source, **after) == 1, "by its commit, not by its own position"
+        assert undelivered_events.count_between(connection, source, **after) == 1, (
+            "by its commit, not by its own position"
+        )
     run("resume")
     arrived(operate, TOPIC, 4, behind)
     assert document(run("offsets", "reset", "--yes", "--output", "json"))["resumed"] is True
@@ -304,11 +306,11 @@ def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, so
             "insert into operate_event (aggregate_type, aggregate_id, event_type) values ('book','l','t')"
         )
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             row = connection.execute("select active from pg_replication_slots where slot_name = 'operate_s'").fetchone()
             return Seen(True if row == (False,) else None, str(row))
 
-        wait_for("the slot to be given up", look, seconds=30)
+        wait_for("the slot to be given up", poll, seconds=30)
         connection.execute("select pg_replication_slot_advance('operate_s', pg_current_wal_lsn())")
     refused = run("resume", code=1)
     assert "slot 'operate_s' is at " in refused.stderr

@@ -63,10 +63,10 @@ def wait_old_enough(pipeline: Deployment) -> None:
     query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
     with connected(pipeline.environment.source) as connection:
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             return Seen(connection.execute(query).fetchall()[0]["old"] or None, "a row is younger")
 
-        wait_for("the newest row to be 0.1 s old", look, seconds=10, every=0.02)
+        wait_for("the newest row to be 0.1 s old", poll, seconds=10, every=0.02)
 
 
 def keep(dsn: str, *keys: str) -> None:

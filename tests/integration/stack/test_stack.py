@@ -159,13 +159,13 @@ def test_restarts_a_killed_server(stack: Stack) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 
-    def look() -> Seen[object]:
+    def poll() -> Seen[object]:
         try:
             return Seen(value(state.postgres, "select 1"), "an answer")
         except psycopg.OperationalError as error:
             return Seen(None, str(error))
 
-    assert wait_for("postgres to answer again", look, seconds=20) == 1
+    assert wait_for("postgres to answer again", poll, seconds=20) == 1
     assert stack.pid("postgres") != pid
 
 

@@ -192,7 +192,7 @@ def test_heartbeats_advance_the_slot(chain: Deployment, source_dsn: str) -> None
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'chain_s'",
@@ -201,7 +201,7 @@ def test_heartbeats_advance_the_slot(chain: Deployment, source_dsn: str) -> None
             assert row is not None
             return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
-        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert {message.value() for message in records(chain, "__debezium-heartbeat.chain", 1)} == {None}
 
 
@@ -210,12 +210,12 @@ def test_stops_the_task_with_a_reason_for_an_invalid_row(deploy: Deploy, source_
     key = str(uuid4())
     send(source_dsn, "book", key, book(key, title="secret", pages="many"), table="public.chainstop_event")
 
-    def look() -> Seen[ConnectorStatus]:
+    def poll() -> Seen[ConnectorStatus]:
         status = deployment.connect.status("chainstop")
         assert status is not None
         return Seen(status if "FAILED" in status.text else None, status.text)
 
-    trace = str(wait_for("the task to fail", look, seconds=60))
+    trace = str(wait_for("the task to fail", poll, seconds=60))
     assert "Field value.payload on topic chainstop.book fits no schema version of its aggregate type [1]" in trace
     assert "pages: expected" in trace
     assert "secret" not in trace

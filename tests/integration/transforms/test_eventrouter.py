@@ -60,7 +60,7 @@ def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, sourc
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
         assert row is not None
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             moved = connection.execute(
                 "select confirmed_flush_lsn > %s, confirmed_flush_lsn from pg_replication_slots"
                 " where slot_name = 'routed_s'",
@@ -68,7 +68,7 @@ def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, sourc
             ).fetchone()
             return Seen(True if moved and moved[0] else None, f"{moved} of {row}")
 
-        wait_for("the slot to move", look, seconds=60)
+        wait_for("the slot to move", poll, seconds=60)
     assert read_all(routed.environment.kafka, "__debezium-heartbeat.routed", 1)
     assert connect_state.stored_lsn(connect_state.read_actual(routed.connect, "routed")) > 0
 

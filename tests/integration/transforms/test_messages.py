@@ -115,7 +115,7 @@ def test_heartbeats_advance_the_slot_without_records(messages: Deployment, sourc
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'messages_s'",
@@ -124,7 +124,7 @@ def test_heartbeats_advance_the_slot_without_records(messages: Deployment, sourc
             assert row is not None
             return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
-        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert records(messages, "__debezium-heartbeat.messages", 1)
 
 

@@ -155,7 +155,7 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'beating_s'",
@@ -164,7 +164,7 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
             assert row is not None
             return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
-        wait_for(f"the slot to pass {written[0]} on heartbeats alone", look, seconds=60)
+        wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert records(deployment, "__debezium-heartbeat.beating", 1)
     statuses = [json.loads(m.value() or b"")["status"] for m in records(deployment, "beating.transaction", 1)]
     assert statuses[:2] == ["BEGIN", "END"]

@@ -24,12 +24,12 @@ def failure(deployment: Deployment) -> str:
     """Wait until the task has failed; return its error."""
     name = deployment.pipeline.connector.name
 
-    def look() -> Seen[ConnectorStatus]:
+    def poll() -> Seen[ConnectorStatus]:
         status = deployment.connect.status(name)
         assert status is not None
         return Seen(status if "FAILED" in status.text else None, status.text)
 
-    return str(wait_for(f"the task of {name} to fail", look, seconds=60))
+    return str(wait_for(f"the task of {name} to fail", poll, seconds=60))
 
 
 def allow(project: Path, name: str, **policies: str) -> None:

@@ -134,14 +134,14 @@ class Bench:
         """Wait until RUNNING, reading the slot through another server process than `before`, and committing."""
         status = self.deployment.connect.status
 
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             actual = status(self.name)
             if actual and connect_lifecycle.has_failed(actual):
                 self.deployment.connect.restart(self.name)
             valid = connect_lifecycle.is_running(actual) and self.reader() not in (None, before)
             return Seen(True if valid else None, f"{actual}, reader {self.reader()}")
 
-        wait_for("the connector to read its slot", look, seconds=SECONDS)
+        wait_for("the connector to read its slot", poll, seconds=SECONDS)
         self.wait_moving()
 
     def wait_moving(self) -> None:
@@ -198,10 +198,10 @@ class Bench:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
 
     def _wait_topic(self, topic: str, *, there: bool) -> None:
-        def look() -> Seen[bool]:
+        def poll() -> Seen[bool]:
             return Seen(True if (topic in self.admin.list_topics(timeout=SECONDS).topics) is there else None, topic)
 
-        wait_for(f"topic {topic}", look, seconds=SECONDS, every=0.1)
+        wait_for(f"topic {topic}", poll, seconds=SECONDS, every=0.1)
 
     def topic_setting(self, topic: str, key: str, value: str) -> None:
         self.deployment.kafka.set_config(topic, {key: value})

@@ -195,14 +195,14 @@ def wait_stuck(bench: Bench) -> None:
     """The row is sent just before progress stops; the state is RUNNING."""
     last, still = 0, 0
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         nonlocal last, still
         now = bench.confirmed()
         still = still + 1 if now == last else 0
         last = now
         return Seen(True if still >= 10 else None, f"slot at {now}")
 
-    wait_for("the connector to be stuck", look, seconds=SECONDS, every=0.15)
+    wait_for("the connector to be stuck", poll, seconds=SECONDS, every=0.15)
 
 
 def unwedge(bench: Bench) -> None:
@@ -240,11 +240,11 @@ def remake_author(bench: Bench) -> None:
 def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("nobody-routes-this")
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         count = dead_letters.count(bench.deployment.kafka, bench.deployment.pipeline)
         return Seen(count > 0 or None, f"{count} dead letters")
 
-    wait_for("the dead letter", look, seconds=SECONDS)
+    wait_for("the dead letter", poll, seconds=SECONDS)
 
 
 def impatient(bench: Bench, patch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from tests.integration.verification.servers import ADMIN, reading, running
 from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
-from outbox_kit.postgres import client, ddl, state, verify_queries
-from outbox_kit.postgres import undelivered_events
+from outbox_kit.postgres import client, ddl, state, undelivered_events, verify_queries
 from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.replication_slot import read_slot
@@ -330,7 +329,9 @@ def test_slow_slot_is_not_reported_as_a_lock(database: Database, monkeypatch: py
     monkeypatch.setattr(undelivered_events, "PEEK_TIMEOUT_MS", 1)
     monkeypatch.setattr(undelivered_events, "EVENTS", "select pg_sleep(5), %(slot)s, %(commit)s")
     with pytest.raises(RejectedError, match="took longer than") as caught:
-        undelivered_events.count_undelivered(database.connection, database.pipeline.source, undelivered_events.Delivered())
+        undelivered_events.count_undelivered(
+            database.connection, database.pipeline.source, undelivered_events.Delivered()
+        )
     assert "--drop-slot" in caught.value.hint
 
 
@@ -339,11 +340,11 @@ def test_reports_a_lost_slot(database: Database) -> None:
     database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
     database.sql("create table filler (text text)")
 
-    def look() -> Seen[bool]:
+    def poll() -> Seen[bool]:
         database.sql(ADD_ROWS, "select pg_switch_wal()", "checkpoint")
         actual = database.checks()["postgres.slot-wal"]
         return Seen(True if actual.seen.startswith("lost") else None, actual.seen)
 
-    wait_for("the slot to be lost", look, seconds=60, every=0)
+    wait_for("the slot to be lost", poll, seconds=60, every=0)
     assert database.named() == {"postgres.slot-wal", "postgres.slot-active"}
     assert database.checks()["postgres.slot-retained"].status is Status.UNKNOWN

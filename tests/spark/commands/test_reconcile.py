@@ -46,7 +46,7 @@ def compared(target: Target, live: LiveTopic) -> Comparison:
         return compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
 
 
-def mended(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
+def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
     """Differences, written rows, and unchanged rows."""
     with target.open() as table, ExitStack() as stack:
         actual = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_repairs_every_kind_of_difference_without_moving_offsets(spark: SparkSes
     damage(target, "b", _sequence=sequence(0), n=0)
     damage(target, "c", aggregate_id="gone", _offset=0)
     damage(target, "d", _sequence=sequence(99))
-    actual, written, left = mended(target, live)
+    actual, written, left = repaired(target, live)
     assert actual == {"missing": ["a", "c"], "stale": ["b"], "zombie": ["gone"], "ahead": ["d"]}
     assert set(left.values()) == {0}
     assert (written.upserts, written.deletes, written.tombstones) == (3, 1, 0)
@@ -94,7 +94,7 @@ def test_deletes_a_row_older_than_its_deletion_record(spark: SparkSession, targe
     live.compact("gone")
     damage(target, "c", aggregate_id="gone", _offset=0)
     before = target.rows("__tombstones")
-    actual, written, left = mended(target, live)
+    actual, written, left = repaired(target, live)
     assert actual == {"missing": ["c"], "zombie": ["gone"]}
     assert set(left.values()) == {0}
     assert (written.upserts, written.deletes, written.tombstones) == (1, 1, 0)
@@ -109,7 +109,7 @@ def test_deletes_a_zombie_key_without_records(spark: SparkSession, target: Targe
     put(live.log, "f", 9)
     put(live.log, "g", 10)
     live.compact("a", "gone")
-    actual, written, _ = mended(target, live)
+    actual, written, _ = repaired(target, live)
     assert actual == {"zombie": ["a"]}
     assert (written.upserts, written.deletes, written.tombstones) == (0, 1, 1)
     assert set(target.state()) == {"b", "c", "d", "e"}
@@ -127,7 +127,7 @@ def test_newer_records_apply_after_a_zombie_repair(spark: SparkSession, postgres
     put(log, "d", 0, 3, header=False)
     live = LiveTopic(spark, log, SCHEMAS)
     live.compact("b")
-    assert mended(postgres_target, live)[1].deletes == 1
+    assert repaired(postgres_target, live)[1].deletes == 1
     assert set(postgres_target.state()) == {"a", "c"}
     put(log, "b", 0, 7, header=False)
     postgres_target.run(log, SCHEMAS)
@@ -180,7 +180,7 @@ def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postg
     live = filled(spark, postgres_target)
     live.start = 2
     live.log.records = [record for record in live.log.records if record.offset >= 2]
-    assert mended(postgres_target, live)[:2] == ({"unproven": ["a", "b"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unproven": ["a", "b"]}, Written())
 
 
 def test_unread_records_are_not_differences(spark: SparkSession, postgres_target: Target) -> None:
@@ -199,7 +199,7 @@ def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_targ
     live.log.append(None, b"no key", sequence(10))
     put(live.log, "e", 11)
     postgres_target.run(live.log, SCHEMAS)
-    assert mended(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
 
 
 def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
@@ -219,7 +219,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
     live.compact("a")
     put(log, "a", 1)  # what the old partition still has
     log.records[-1] = replace(log.records[-1], partition=0, offset=0)
-    assert mended(postgres_target, live)[:2] == ({"unsure": ["a"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unsure": ["a"]}, Written())
 
 
 def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:

@@ -32,9 +32,9 @@ from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, Read
 from outbox_spark.kafka.offset_ranges import TopicState, resolve
 from outbox_spark.sinks import DeltaTable, PostgresTable
 from outbox_spark.sinks.delta.storage import DeltaStorage
-from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.lake.quarantine import Quarantine
 from outbox_spark.sinks.lake.table import LakeTable
+from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 
 KEYS = "abcde"
 MOST_CALLS = 40
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         passed = self.committed.offsets if self.committed else {}
         last = {(r.partition, r.key): r.offset for r in self.log.records if r.offset < limits[r.partition]}
 
-        def kept(record: Record) -> bool:
+        def retained(record: Record) -> bool:
             if record.offset >= limits[record.partition]:
                 return True
             if record.offset < last[record.partition, record.key]:
@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
             old = record.offset < passed.get(record.partition, 0)
             return not (tombstones and old and record.value is None)
 
-        self.log.records = [record for record in self.log.records if kept(record)]
+        self.log.records = [record for record in self.log.records if retained(record)]
 
     @precondition(lambda self: self.log.partitions < MOST_PARTITIONS)
     @rule()

@@ -16,17 +16,17 @@ from outbox_kit.deployment.teardown import delivered
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.undelivered_events import Delivered
 from outbox_kit.postgres.state import ActualDatabase
+from outbox_kit.postgres.undelivered_events import Delivered
 
 NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
 SUBJECT: tuple[int, object] = (200, {"subject": "s", "version": 1, "id": 1, "schema": '"string"'})
 TOPICS = {"library.book": (4, 3), "library.author": (4, 3), "__debezium-heartbeat.library": (1, 3), "else": (1, 1)}
-World = Callable[..., Deployment]
+Scenario = Callable[..., Deployment]
 
 
 @pytest.fixture
-def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> World:
+def scenario(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Scenario:
     """A deployment with these topics (books and heartbeats have records), database, and connector or not."""
 
     def made(
@@ -42,8 +42,8 @@ def world(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> 
     return made
 
 
-def test_keeps_data_without_its_flag(world: World, lock: Lock) -> None:
-    deployment = world()
+def test_keeps_data_without_its_flag(scenario: Scenario, lock: Lock) -> None:
+    deployment = scenario()
     deployment.write_lock(lock)
     actual = plan_destroy(deployment, Flags())
     assert [(change.object, change.action, change.danger) for change in actual.changes] == [
@@ -62,8 +62,8 @@ def test_keeps_data_without_its_flag(world: World, lock: Lock) -> None:
     )
 
 
-def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(world: World, lock: Lock) -> None:
-    deployment = world()
+def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(scenario: Scenario, lock: Lock) -> None:
+    deployment = scenario()
     deployment.write_lock(lock)
     actual = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
     assert [change.system for change in actual.changes] == [
@@ -83,26 +83,26 @@ def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(world: World
     assert actual.retained == ("table public.outbox_event and its rows: they belong to the service",)
 
 
-def test_reports_nothing_to_delete(world: World) -> None:
+def test_reports_nothing_to_delete(scenario: Scenario) -> None:
     """A second run, without a lock file: it went with the last topic."""
     removed = replace(DEPLOYED, slot=None, publication=None)
-    assert plan_destroy(world(database=removed, topics={}, running=False), Flags()).changes == ()
+    assert plan_destroy(scenario(database=removed, topics={}, running=False), Flags()).changes == ()
 
 
-def test_rejects_objects_without_a_lock_file(world: World) -> None:
+def test_rejects_objects_without_a_lock_file(scenario: Scenario) -> None:
     with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
-        plan_destroy(world(), Flags())
+        plan_destroy(scenario(), Flags())
 
 
-def test_rejects_another_database(world: World, lock: Lock) -> None:
-    deployment = world(database=replace(DEPLOYED, system_identifier="99"))
+def test_rejects_another_database(scenario: Scenario, lock: Lock) -> None:
+    deployment = scenario(database=replace(DEPLOYED, system_identifier="99"))
     deployment.write_lock(lock)
     with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
         plan_destroy(deployment, Flags(drop_slot=True))
 
 
-def test_deletes_the_lock_file_with_the_last_topic(world: World, lock: Lock) -> None:
-    deployment = world()
+def test_deletes_the_lock_file_with_the_last_topic(scenario: Scenario, lock: Lock) -> None:
+    deployment = scenario()
     deployment.write_lock(lock)
     teardown._close_lock(deployment)
     retained = deployment.lock()
@@ -110,7 +110,7 @@ def test_deletes_the_lock_file_with_the_last_topic(world: World, lock: Lock) -> 
     assert (retained.source, retained.source_epoch) == (None, lock.source_epoch + 1)
     teardown._close_lock(deployment)
     assert deployment.lock() == retained, "a second run does not raise it again"
-    teardown._close_lock(world(topics={"else": (1, 1)}))
+    teardown._close_lock(scenario(topics={"else": (1, 1)}))
     assert deployment.lock() is None
     teardown._close_lock(deployment)
 

@@ -176,11 +176,11 @@ def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState)
     time.sleep(2.2)  # beyond `startsecs`, below which an end counts as a failed start
     os.kill(before.pid, signal.SIGKILL)
 
-    def look() -> Seen[int]:
+    def poll() -> Seen[int]:
         now = control.processes()["connect"]
         return Seen(now.pid if now.pid != before.pid else None, now.state)
 
-    assert wait_for("the new process", look, seconds=10, every=0.1)
+    assert wait_for("the new process", poll, seconds=10, every=0.1)
 
 
 def test_ignores_processes_of_another_project(layout: Layout, state: StackState, tmp_path: Path) -> None:
