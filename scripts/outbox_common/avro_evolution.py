@@ -34,7 +34,7 @@ class Difference:
 
 
 def differences(writer: str, reader: str) -> list[Difference]:
-    """Return the fields written under `writer` that `reader` reads as a different value or not at all; JSON texts.
+    """Return the fields written under `writer` that `reader` reads as a different value or not at all.
 
     Fields that are removed, or added with a default, are not differences.
     """

@@ -12,7 +12,7 @@ ConnectorKind = Literal["connector", "offsets", "start", "state"]
 Kind = Literal[DatabaseKind, "topic", "compatibility", "schema", ConnectorKind]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Changes of a connector that are neither creation, update nor deletion of its config.
-CONNECTOR_STEPS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}
+CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change state of", "offsets": "reset offsets of"}
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class Change:
     @property
     def operation(self) -> str:
         """The verb to print: `create`, `start`, `change state`."""
-        return CONNECTOR_STEPS.get(self.kind, self.action).removesuffix(" of")
+        return CONNECTOR_OPERATIONS.get(self.kind, self.action).removesuffix(" of")
 
     @property
     def target(self) -> str:
         """The object to print, with its connector where the kind is a step of one."""
-        return f"connector {self.name}" if self.kind in CONNECTOR_STEPS else self.object
+        return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property
     def title(self) -> str:
         """Operation and target as one phrase: `create topic shop.order`, `change state of connector shop-outbox`."""
-        return f"{CONNECTOR_STEPS.get(self.kind, self.action)} {self.target}"
+        return f"{CONNECTOR_OPERATIONS.get(self.kind, self.action)} {self.target}"
 
     def to_dict(self) -> dict[str, str]:
         """Return the JSON form (docs/plan.md)."""

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Hint wherever slot, database or WAL position differ from the lock file.
-RECOVER = "`outbox apply --recover`, then write the newest state of the aggregates concerned again"
+RECOVER = "`outbox apply --recover`, then `outbox republish` the affected aggregates"
 
 
 class WaitTimeoutError(OutboxKitError):

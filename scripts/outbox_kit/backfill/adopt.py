@@ -17,9 +17,9 @@ from outbox_kit.changes import System
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.config_diff import with_fingerprint
-from outbox_kit.connect.confirmed_writes import sent
+from outbox_kit.connect.confirmed_writes import send_request
 from outbox_kit.connect.offset_seeding import own_offset, write_offset
-from outbox_kit.deployment import SYSTEMS, Deployment, apply, make_plan, prepare
+from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
 from outbox_kit.deployment.safety import refuse_dangerous, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres import client as postgres_client
@@ -55,7 +55,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Progress) -> Adopted:
         refuse_wrong_cluster(deployment, deployment.lock(), SYSTEMS)
         plan = make_plan(deployment, only=BEFORE_CONNECT)
         refuse_dangerous(plan, ())
-        rendered = deployment.render(prepare(deployment, plan, progress))
+        rendered = deployment.render(apply_prerequisites(deployment, plan, progress))
         config = with_fingerprint(deployment.pipeline.name, rendered | ONLY_INSERTS)
         client, name = deployment.connect, deployment.pipeline.connector.name
         if client.config(name) is None:  # validated before the old one stops
@@ -132,7 +132,7 @@ def _hand_over(
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)
         write_offset(client, name, prefix, offset, progress)
-    sent(lambda: client.resume(name), progress)
+    send_request(lambda: client.resume(name), progress)
     progress(f"wait for connector {name} to be RUNNING")
     connect_lifecycle.wait_for_state(client, name)
     return offset

@@ -103,7 +103,7 @@ class Session:
         if slot is None or slot.wal_status in ("unreserved", "lost"):
             state = f"is {slot.wal_status}" if slot else "does not exist"
             raise RefusedError(
-                f"slot {name!r} {state}: rows written now would be lost to the connector",
+                f"slot {name!r} {state}: the connector would never receive rows written now",
                 "check that the connector is running; see postgres.slot of `outbox verify`",
             )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from outbox_kit.changes import Change
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys
-from outbox_kit.connect.confirmed_writes import confirmed, sent
+from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remove, stop, wait_stopped
 from outbox_kit.connect.offset_seeding import Start, ensure_offset
 from outbox_kit.connect.state import INSTALL, State, missing_plugins
@@ -130,7 +130,7 @@ class _ConnectorUpdater:
 
     def _delete_offsets(self) -> None:
         stop(self.client, self.name, progress=self.progress)
-        confirmed(
+        write_confirmed(
             f"delete the offsets of {self.name}",
             lambda: self.client.delete_offsets(self.name),
             lambda: not any(entry["offset"] for entry in self.client.offsets(self.name)),
@@ -145,5 +145,5 @@ class _ConnectorUpdater:
     def _move(self) -> bool:
         if self.state != "stopped":
             request = self.client.resume if self.state == "running" else self.client.pause
-            sent(lambda: request(self.name), self.progress)
+            send_request(lambda: request(self.name), self.progress)
         return self.state == "running"

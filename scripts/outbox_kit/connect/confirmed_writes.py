@@ -13,7 +13,9 @@ from outbox_kit.waiting import Seen, wait_for
 CONFIRM_TIMEOUT_S = 30.0
 
 
-def confirmed(description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Progress) -> None:
+def write_confirmed(
+    description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Progress
+) -> None:
     """Send an idempotent write; on an unknown outcome poll `is_done`, and send it once more if it did not happen.
 
     Raises MaybeDoneError when the second attempt cannot be confirmed either.
@@ -36,7 +38,7 @@ def confirmed(description: str, write: Callable[[], None], is_done: Callable[[],
                 raise
 
 
-def sent(write: Callable[[], None], progress: Progress) -> None:
+def send_request(write: Callable[[], None], progress: Progress) -> None:
     """Send a write whose effect the caller waits for; an unknown outcome is only reported."""
     try:
         write()

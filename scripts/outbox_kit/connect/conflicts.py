@@ -1,4 +1,4 @@
-"""Conflicts with other connectors: shared slots, publications and prefixes, and connectors that a renaming left."""
+"""Conflicts with other connectors: shared slots, publications and prefixes, and connectors left behind by a rename."""
 
 from __future__ import annotations
 

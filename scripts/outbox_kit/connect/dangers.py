@@ -22,7 +22,7 @@ DANGERS = (
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
 # Dangers after which the topics no longer have the latest state of every aggregate.
 STATES_AFFECTED = (KEYS, PARTITIONS, TOPIC)
-REPUBLISH = "write the newest state of every aggregate again afterwards"
+REPUBLISH = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:

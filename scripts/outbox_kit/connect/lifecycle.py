@@ -8,7 +8,7 @@ from time import monotonic
 
 from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import different_keys
-from outbox_kit.connect.confirmed_writes import confirmed, sent
+from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State, is_in
 from outbox_kit.connect.task_errors import root_cause
@@ -42,12 +42,12 @@ def put_config(
         return actual is not None and not different_keys(config, actual)
 
     description = f"{'create' if create else 'update'} connector {name}"
-    confirmed(description, lambda: write(name, config), is_done, progress)
+    write_confirmed(description, lambda: write(name, config), is_done, progress)
 
 
 def stop(client: ConnectClient, name: str, *, progress: Progress = silent) -> None:
     """Stop the connector and wait until it has no tasks. Raises WaitTimeoutError."""
-    sent(lambda: client.stop(name), progress)
+    send_request(lambda: client.stop(name), progress)
     wait_stopped(client, name)
 
 
@@ -63,7 +63,7 @@ def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress:
     if offsets:
         client.delete_offsets(name)
     try:
-        sent(lambda: client.delete(name), progress)
+        send_request(lambda: client.delete(name), progress)
     except NotFoundError:
         return
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.confirmed_writes import confirmed
+from outbox_kit.connect.confirmed_writes import write_confirmed
 from outbox_kit.progress import Progress
 
 LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
@@ -71,7 +71,7 @@ def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Prog
 
 def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str, Any], progress: Progress) -> None:
     """Replace the offset of a stopped connector, and confirm that Connect has it."""
-    confirmed(
+    write_confirmed(
         f"seed the offsets of {name}",
         lambda: client.patch_offsets(name, {"server": prefix}, offset),
         lambda: own_offset(client.offsets(name), prefix) == offset,

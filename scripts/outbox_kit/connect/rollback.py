@@ -6,7 +6,7 @@ import re
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys, short_fingerprint
-from outbox_kit.connect.confirmed_writes import sent
+from outbox_kit.connect.confirmed_writes import send_request
 from outbox_kit.connect.lifecycle import STABILITY_S, FailedError, put_config, stop, wait_for_state, wait_stopped
 from outbox_kit.connect.state import State, epoch
 from outbox_kit.errors import RejectedError
@@ -50,7 +50,7 @@ def roll_back(
             wait_stopped(client, name)
         else:
             request = client.resume if state == "running" else client.pause
-            sent(lambda: request(name), progress)
+            send_request(lambda: request(name), progress)
             wait_for_state(client, name, state=state, stability_seconds=stability_seconds)
     except FailedError as second:
         hint = "the cause is not in the config: see docs/operations.md"

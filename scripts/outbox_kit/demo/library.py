@@ -117,7 +117,7 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
     Returns the ids of the books; None, and no event, when there is no such author.
     """
     with _joined(connection):
-        # Before the books: the lock prevents new ones, and every transaction locks in this order, without deadlocks.
+        # Lock the author before its books: no book can be added then, and a fixed order prevents deadlocks.
         if not _lock_author(connection, author_id, "for update"):
             return None
         query = sql.SQL("select id from library.book where author_id = %s order by id for update")

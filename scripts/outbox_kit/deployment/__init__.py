@@ -4,7 +4,7 @@ Requests to a single system belong in the package of that system.
 """
 
 from outbox_kit.deployment.context import Deployment, deployment_of, open_deployment, render_files, render_sql
-from outbox_kit.deployment.execution import apply, prepare
+from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut, read_plan, to_document
 from outbox_kit.deployment.startup import wait_reading
@@ -18,12 +18,12 @@ __all__ = [
     "Removal",
     "RollOut",
     "apply",
+    "apply_prerequisites",
     "deployment_of",
     "destroy",
     "make_plan",
     "open_deployment",
     "plan_destroy",
-    "prepare",
     "read_plan",
     "render_files",
     "render_sql",

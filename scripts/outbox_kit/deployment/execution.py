@@ -57,17 +57,17 @@ def apply(
         refuse_early_connector(plan)
         refuse_dangerous(plan, allow)
         _begin_recovery(deployment, plan, progress)
-        lock = prepare(deployment, plan, progress)
+        lock = apply_prerequisites(deployment, plan, progress)
         if "connect" not in plan.systems:
             return list(plan.changes)
         connector = _apply_connect(deployment, plan, lock, progress, rollback=rollback)
         return [*(change for change in plan.changes if change.system != "connect"), *connector]
 
 
-def prepare(deployment: Deployment, plan: Plan, progress: Progress) -> Lock:
+def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Progress) -> Lock:
     """Make the changes that the connector requires (database, topics, schemas); return the lock."""
-    planned = deployment.lock() or deployment.new_lock()
-    lock = planned.model_copy(update={"cluster_id": plan.cluster_id or planned.cluster_id})
+    previous = deployment.lock() or deployment.new_lock()
+    lock = previous.model_copy(update={"cluster_id": plan.cluster_id or previous.cluster_id})
     systems = set(plan.systems)
     # The connector requires the lock's entries for database and registry, also if nothing changes there.
     if systems & {"postgres", "connect"}:

@@ -191,7 +191,7 @@ def _delete(deployment: Deployment, change: Change) -> None:
 
 
 def _close_lock(deployment: Deployment) -> None:
-    """Delete the lock file with the last topic; until then keep it with a higher source epoch.
+    """Delete the lock file if no topic remains; else keep it and increase its source epoch.
 
     Records of a pipeline that is deployed again must replace the states that remain on topics and in tables.
     """

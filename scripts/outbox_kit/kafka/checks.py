@@ -46,7 +46,7 @@ def _reachable(snapshot: KafkaSnapshot) -> Finding:
 
 @RULES.rule(
     "kafka.cluster",
-    guards="the cluster is the one of the environment file, or the one that was deployed to",
+    guards="the cluster id is kafka.cluster_id, or that of the first apply",
     remedy="check kafka.bootstrap_servers: the tables are filled from the cluster that was deployed to",
 )
 def _cluster(snapshot: KafkaSnapshot) -> Finding:

@@ -132,7 +132,7 @@ def _update(topic: Topic, actual: TopicState) -> Change:
     if topic.partitions != actual.partitions:
         before.insert(0, f"{actual.partitions} partitions")
         after.insert(0, f"{topic.partitions} partitions")
-        reasons.insert(0, "the topic first, then the connector, which restarts its task")
+        reasons.insert(0, "as declared in the pipeline file; the topic is changed before the connector")
     texts = "; ".join(reasons), ", ".join(before), ", ".join(after)
     return Change("kafka", "topic", topic.name, "update", *texts, danger(topic, actual))
 
@@ -143,7 +143,7 @@ def danger(topic: Topic, actual: TopicState) -> str:
     if topic.partitions != actual.partitions:
         dangers.append(
             "keys move to other partitions: tombstones miss the old one, so deleted and old states stay there; "
-            "write the newest state of every aggregate again afterwards"
+            "afterwards run `outbox backfill --restart`"
         )
     different = different_settings(topic, actual)
     old, new = (_policies(value) for value in different.get("cleanup.policy", ("", "")))
@@ -152,7 +152,7 @@ def danger(topic: Topic, actual: TopicState) -> str:
             "compaction removes all but the newest record of each key, and records without a key are rejected"
         )
     if "delete" in new:
-        states = ", the newest states of keys among them" if "compact" in old else ""
+        states = ", the latest states of keys among them" if "compact" in old else ""
         dangers.append(f"records older than the retention are deleted{states}")
     policies = _policies(topic.config.get("cleanup.policy", actual.config.get("cleanup.policy", "")))
     dangers += [

@@ -25,12 +25,12 @@ class Positions:
 
     @property
     def slot_is_ahead(self) -> bool:
-        """Whether the slot is beyond the connector's offset: rows in between are lost to the connector."""
+        """Whether the slot is beyond the connector's offset: the connector never receives the rows in between."""
         return self.confirmed is not None and self.connector is not None and self.confirmed > self.connector
 
     def meaning(self) -> list[str]:
         if self.confirmed is None or self.restart is None:
-            return ["the slot does not exist: rows after its last confirmed position are lost to the connector"]
+            return ["the slot does not exist: the connector never receives the rows after its last confirmed position"]
         messages = [f"{lsn.size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's position")

@@ -59,7 +59,7 @@ class Move:
         amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
         span = f"{amount} in {lsn.size(end - start)} of WAL between {lsn.text(start)} and {lsn.text(end)}"
         if self.loses:
-            return f"{span} are SKIPPED: lost to the connector, until they are republished"
+            return f"{span} are SKIPPED: the connector never receives them; republish the aggregates"
         return f"{span} are sent again, with the same event_id, which changes no state"
 
 
@@ -165,7 +165,7 @@ def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move
         raise RefusedError(
             f"{lsn.both(target)} is ahead of the connector's offset {lsn.both(positions.connector)}: "
             f"{move.describe(None)}",
-            "to skip them: --skip-rows; republish the aggregates concerned afterwards",
+            "to skip them: --skip-rows; republish the affected aggregates afterwards",
         )
     return move
 

@@ -1,4 +1,4 @@
-"""Status of a pipeline: connector, slot, dead letters, lock file. A system that does not respond is a problem in it."""
+"""Status of a pipeline: connector, slot, dead letters, lock file. Systems that do not respond are in `problems`."""
 
 from __future__ import annotations
 

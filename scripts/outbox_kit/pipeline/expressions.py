@@ -37,16 +37,17 @@ class _Namespace:
 class Expansion:
     """Expansion of one file: inputs, required keys, and the errors so far.
 
-    `excused` are sections that the caller may not need, `needs` the keys that it does. `file` contains variables that
-    are not set in the process. `unset` collects the sections with unset variables that are not needed.
+    `optional_sections` are sections that the caller may not need, `needed_keys` the keys that it needs. `env_file`
+    contains variables that are not set in the process. `unset` collects the sections with unset variables that are
+    not needed.
     """
 
     values: Values
     root: Path
     overrides: Overrides
-    excused: Collection[str]
-    needs: Collection[str]
-    file: Path | None = None
+    optional_sections: Collection[str]
+    needed_keys: Collection[str]
+    env_file: Path | None = None
     unset: set[str] = field(default_factory=set)
     _missing: list[tuple[str, str]] = field(default_factory=list)
 
@@ -60,8 +61,8 @@ class Expansion:
             return
         names = dict.fromkeys(name for name, _ in self._missing)
         hint = " ".join(["export", *(f"{name}=..." for name in names), "and run again"])
-        if self.file is not None:
-            hint += f"; or set them in {self.file}" + ("" if self.file.is_file() else ", which does not exist")
+        if self.env_file is not None:
+            hint += f"; or set them in {self.env_file}" + ("" if self.env_file.is_file() else ", which does not exist")
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
@@ -70,7 +71,7 @@ class Expansion:
         if value:
             return value
         section = str(location[0])
-        if section in self.excused and not any(_covers(need, location) for need in self.needs):
+        if section in self.optional_sections and not any(_covers(need, location) for need in self.needed_keys):
             self.unset.add(section)
         else:
             key = ".".join(map(str, location))
@@ -80,12 +81,14 @@ class Expansion:
 
     @cached_property
     def _in_file(self) -> dict[str, str | None]:
-        if self.file is None or not self.file.is_file():
+        if self.env_file is None or not self.env_file.is_file():
             return {}
         try:
-            return dotenv_values(self.file, interpolate=False)
+            return dotenv_values(self.env_file, interpolate=False)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"cannot read {self.file}: {type(error).__name__}", "correct env_file") from None
+            raise ConfigurationError(
+                f"cannot read {self.env_file}: {type(error).__name__}", "correct env_file"
+            ) from None
 
     def _stack_value(self, name: str) -> Any:  # noqa: ANN401 - JSON values
         """Return a value of the running embedded stack."""

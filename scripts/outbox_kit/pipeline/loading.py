@@ -177,7 +177,7 @@ EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 def _section(key: str, expansion: Expansion) -> object:
     """Return one expanded top-level section."""
     filled = expansion.expand(key)
-    if key not in EMPTY or any(need.split(".")[0] == key for need in expansion.needs):
+    if key not in EMPTY or any(need.split(".")[0] == key for need in expansion.needed_keys):
         return filled
     adapter, empty = EMPTY[key]
     try:

@@ -34,7 +34,7 @@ class DatabaseSnapshot:
 
 RULES = Rules[DatabaseSnapshot]()
 # Result of the table's checks where events are messages.
-NO_TABLE = "no table: events are messages"
+NO_TABLE = "no table: events are logical decoding messages"
 
 
 @RULES.rule(
@@ -163,7 +163,7 @@ def _partition_field(snapshot: DatabaseSnapshot) -> Finding:
 
 @RULES.rule(
     "postgres.prepared-transactions",
-    guards="no forgotten prepared transaction stops the slot; a two-phase slot has room for them",
+    guards="no old prepared transaction holds back the slot; max_prepared_transactions is above 0 for a two-phase slot",
     remedy="commit prepared or rollback prepared what pg_prepared_xacts lists",
 )
 def _prepared(snapshot: DatabaseSnapshot) -> Finding:

@@ -27,7 +27,7 @@ def _publication(snapshot: DatabaseSnapshot) -> Finding:
     if publication is None:
         return Finding(False, f"no publication {source.publication}", expected)
     if not snapshot.uses_table:
-        return Finding(True, f"{NO_TABLE}, which pass any publication", "a publication")
+        return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
     root = "via root" if publication["pubviaroot"] else "not via root"
     tables = f"{', '.join(publication['tables'])}, {root}"
@@ -82,7 +82,7 @@ def _publication_identity(snapshot: DatabaseSnapshot) -> Finding:
 @RULES.rule(
     "postgres.slot",
     guards="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"rows after its last confirmed position are lost to the connector: {RECOVER}",
+    remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER}",
 )
 def _slot(snapshot: DatabaseSnapshot) -> Finding:
     expected = f"pgoutput in database {snapshot.actual.database}"

@@ -91,7 +91,7 @@ def diff(pipeline: Pipeline, environment: Environment, actual: ActualDatabase) -
         role = environment.source.connector.user
         changes.append(Change("postgres", "grant to", role, "create", "the connector reads the outbox table"))
     if actual.publication is None:
-        reason = "inserts only" if source.uses_table else "no table: messages pass any publication"
+        reason = "inserts only" if source.uses_table else "no table: logical decoding messages need no entry"
         changes.append(Change("postgres", "publication", source.publication, "create", reason))
     if actual.slot is None:
         changes.append(Change("postgres", "slot", source.slot, "create", "no row is missed from now on"))
@@ -211,8 +211,8 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedS
         )
     if actual.slot is None:
         raise RefusedError(
-            f"slot {source.slot!r}, created at {locked.slot_lsn}, does not exist: rows after its last confirmed "
-            "position are lost to the connector",
+            f"slot {source.slot!r}, created at {locked.slot_lsn}, does not exist: the connector never receives "
+            "the rows after its last confirmed position",
             RECOVER,
         )
     if actual.publication is not None and actual.publication["oid"] != locked.publication_oid:

@@ -179,7 +179,7 @@ def refuse_incompatible(client: RegistryClient, subjects: list[Subject], actual:
 
 
 def _may_follow(client: RegistryClient, subject: Subject, current: ActualSubject, latest: SchemaVersion) -> bool:
-    """Test compatibility in the registry if its level is current and the schema has no references, else locally.
+    """Test compatibility in the registry, or locally if the level is about to change or the schema has references.
 
     Apicurio rejects the test of a schema with references with HTTP 422, although it accepts its registration.
     """

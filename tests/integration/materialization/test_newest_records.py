@@ -19,8 +19,8 @@ from outbox_kit.waiting import Seen, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import Format, ReadRange
 from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
-from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.offset_ranges import describe, resolve
+from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.runs.newest_per_key import newest_per_key
 from outbox_spark.session.error_redaction import redacted
 

@@ -64,7 +64,7 @@ def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
     given(DEPLOYED)
     now = lock.model_copy(update={"config": {"a": "1"}, **update})
     deployed().write_lock(now)
-    monkeypatch.setattr(execution, "prepare", lambda *_: now)
+    monkeypatch.setattr(execution, "apply_prerequisites", lambda *_: now)
     connect = FakeConnect(PLUGINS, offsets={NAME: stored(lsn)})
     apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
     assert connect.states == {NAME: "RUNNING"}
@@ -80,7 +80,7 @@ def test_rolls_back_a_start_after_an_interruption(
     valid = written({**deployed().render(lock), "poll.interval.ms": "77"})
     now = lock.model_copy(update={"config": valid, "unfinished": "update"})
     deployed().write_lock(now)
-    monkeypatch.setattr(execution, "prepare", lambda *_: now)
+    monkeypatch.setattr(execution, "apply_prerequisites", lambda *_: now)
     connect = deployed_connector(deployed().render(lock), "STOPPED")
     connect.fails = lambda config: config != valid
     with pytest.raises(RejectedError, match=r"rolled back to the last working config .* connector RUNNING"):
@@ -99,13 +99,13 @@ def test_connector_recovery_steps(
     server = serve(connect)
     prepared: list[bool] = []
 
-    def prepare(_: object, plan: Plan, __: Progress) -> Lock:
+    def apply_prerequisites(_: object, plan: Plan, __: Progress) -> Lock:
         prepared.append(plan.recover)
         assert connect.states == {NAME: "STOPPED"}
         assert deployed().lock() == after.model_copy(update={"source": None}), "recorded"
         return after
 
-    monkeypatch.setattr(execution, "prepare", prepare)
+    monkeypatch.setattr(execution, "apply_prerequisites", apply_prerequisites)
     changes = apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=True)
     offsets = {"offsets": [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}]}
     assert writes(server) == [
@@ -125,11 +125,11 @@ def test_records_a_recovery_before_any_change(
 ) -> None:
     """It fails at its first step: resume is rejected from then on, and a plain apply stops the connector again."""
 
-    def prepare(*_: object) -> Lock:
+    def apply_prerequisites(*_: object) -> Lock:
         raise InterruptedError
 
     given(replace(DEPLOYED, timeline=2))
-    monkeypatch.setattr(execution, "prepare", prepare)
+    monkeypatch.setattr(execution, "apply_prerequisites", apply_prerequisites)
     deployed().write_lock(lock)
     recorded = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
     for recover in (True, False):

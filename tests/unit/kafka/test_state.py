@@ -127,8 +127,8 @@ def test_explains_every_setting(library: Pipeline, environment: Environment) -> 
 def test_reports_added_partitions_as_dangerous() -> None:
     (change,) = diff([BOOK], {BOOK.name: live(BOOK, partitions=2)})
     assert (change.before, change.after) == ("2 partitions", "4 partitions")
-    assert change.reason == "the topic first, then the connector, which restarts its task"
-    for message in ("keys move", "tombstones miss the old one", "write the newest state of every aggregate again"):
+    assert change.reason == "as declared in the pipeline file; the topic is changed before the connector"
+    for message in ("keys move", "tombstones miss the old one", "outbox backfill --restart"):
         assert message in change.danger
 
 

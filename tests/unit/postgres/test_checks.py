@@ -273,7 +273,7 @@ def test_table_checks_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
     wrong = [check.id for check in result.values() if check.status is not Status.PASS]
     assert wrong == ["postgres.partition-field"]
     assert result["postgres.partition-field"].status is Status.UNKNOWN
-    assert result["postgres.table"].seen == "no table: events are messages"
+    assert result["postgres.table"].seen == "no table: events are logical decoding messages"
     lost = {
         check.id: check
         for check in evaluate(slot_checks.RULES, replace(observed, actual=replace(actual, publication=None)))

@@ -26,7 +26,7 @@ def lint(
     common: CommonOptions,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Pipeline files to check together. Default: the one of --pipeline."),
+        typer.Argument(metavar="FILE", help="Pipeline files to check together. Default: the file of --pipeline."),
     ] = None,
     connect: Annotated[
         bool, typer.Option("--connect", help="Check config keys against the plugins of the Connect worker.")

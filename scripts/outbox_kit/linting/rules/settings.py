@@ -87,7 +87,10 @@ _setting(
     "a publication created after the slot loses rows on PostgreSQL 18, with only a warning in the server log",
 )
 _setting(
-    "slot.drop.on.stop", ("false",), "rows written after the slot is dropped are lost to the connector", optional=True
+    "slot.drop.on.stop",
+    ("false",),
+    "the connector never receives rows that are written after the slot is dropped",
+    optional=True,
 )
 _setting("table.include.list", _table, "the transform rejects rows of another table, and the task stops")
 _setting("snapshot.mode", ("no_data",), "a snapshot emits old row versions in heap order, and so restores old states")

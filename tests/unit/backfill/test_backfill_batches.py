@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_kit.backfill.backfill_run import Meter
+from outbox_kit.backfill.backfill_batches import Meter
 from outbox_kit.backfill.progress_table import BackfillProgress
 
 
