@@ -14,7 +14,7 @@ from tests.integration.support import Deploy, arrived, decode, headers, records
 
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
-from outbox_kit.deployment import Deployment, make_plan, prepare
+from outbox_kit.deployment import Deployment, apply_prerequisites, make_plan
 from outbox_kit.deployment.execution import connector_start
 from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
@@ -179,7 +179,7 @@ def test_keeps_seeded_offsets_over_a_restart_before_the_first_message(deploy: De
     deployment = deploy("seeded", applied=False)
     name = deployment.pipeline.connector.name
     # All steps but the start: the state after an apply that crashed there.
-    lock = prepare(deployment, make_plan(deployment), silent)
+    lock = apply_prerequisites(deployment, make_plan(deployment), silent)
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         connection.execute("create table backlog as select repeat(md5(i::text), 30) from generate_series(1, 70000) i")
     key = str(uuid4())
