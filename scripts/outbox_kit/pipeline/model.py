@@ -53,7 +53,7 @@ class Source(Model):
 
     table: QualifiedTable = Field(default="public.outbox_event", description="Outbox table, schema.table.")
     publication: Identifier = Field(description="Publication of the outbox table; created by `outbox apply`.")
-    slot: SlotName = Field(description="Logical replication slot, one per connector; the name is unique per server.")
+    slot: SlotName = Field(description="Logical replication slot; unique per server.")
     columns: Columns = Field(default=Columns(), description="Column names that differ from the contract.")
     message_prefix: Identifier | None = Field(
         default=None,

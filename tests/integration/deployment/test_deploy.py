@@ -71,7 +71,7 @@ def test_apply_rejects_a_missing_slot(outbox: Outbox, deploy: Deploy, source_dsn
     drop_slot(deployment, source_dsn)
     done = outbox("apply", "--yes", pipeline="slotless")
     assert done.code == 1, done.words
-    assert "slot 'slotless_s' is gone" in done.stderr
+    assert "slot 'slotless_s', created at" in done.stderr
     assert "hint:" in done.stderr
 
 

@@ -20,6 +20,9 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
 
+# The set-up runs the job three times, each in a new JVM, beside the tests of another stack.
+pytestmark = pytest.mark.timeout(600)
+
 MATERIALIZATIONS = [
     {"aggregate": "book", "target": "warehouse", "table": "shelf_book"},
     {"aggregate": "book", "target": "lake", "table": "shelf_book"},

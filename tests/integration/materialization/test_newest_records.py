@@ -44,10 +44,10 @@ class Topic:
         wait_for(f"leaders of {self.name}", self._look, seconds=30)
 
     def _look(self) -> Seen[bool]:
-        """Wait for partition leaders: a new topic is visible before its partitions have one."""
+        """Wait until the broker knows the topic and its partitions have leaders, which follows the creation."""
         try:
             describe(self.kafka, self.name)
-        except UnreachableError as error:
+        except (ConfigurationError, UnreachableError) as error:
             return Seen(None, str(error))
         return Seen(True, "led")
 

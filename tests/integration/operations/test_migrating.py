@@ -213,7 +213,7 @@ def test_adopts_a_running_connector_without_gaps_or_duplicates(before: Callable[
                 assert missing in outbox("adopt", "old-moved", "--yes", code=1).stderr
                 assert connect_lifecycle.is_running(deployment.connect.status("old-moved"))
                 connection.execute(statement)
-        for step in ("create connector", "connector moved goes on", "wait for connector", "delete"):
+        for step in ("create connector", "start connector moved", "wait for connector", "delete"):
             with pytest.raises(KeyboardInterrupt, match=step):
                 adopt(deployment, "old-moved", interrupted_at(step))
         # Both exist, one of them runs: only the same command can continue.
@@ -265,7 +265,7 @@ def test_rejects_an_unsupported_connector_before_stopping_it(shared: Before, lib
     for target, old, message in (
         (deployment, "nobody", "connector 'nobody' does not exist"),
         (with_source(slot="nowhere"), "old-freed", "slot 'nowhere' does not exist"),
-        (with_source(publication="nowhere"), "old-freed", "there is no publication 'nowhere'"),
+        (with_source(publication="nowhere"), "old-freed", "publication 'nowhere' does not exist"),
         (with_source(slot=library.pipeline.source.slot), "old-freed", "has slot.name 'freed_s', the pipeline 'library"),
         (with_connector("old-freed"), "old-freed", "connector 'old-freed' is the pipeline's own"),
         (with_connector("library-outbox"), "old-freed", "both exist, and 'old-freed' is RUNNING"),

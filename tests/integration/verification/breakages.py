@@ -285,7 +285,7 @@ def missing_transform(bench: Bench) -> Deployment:
 
 def restart(bench: Bench, said: str) -> None:
     """Between the two polls."""
-    if said.startswith("look again"):
+    if said.startswith("check for progress"):
         bench.restart()
 
 

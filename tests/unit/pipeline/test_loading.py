@@ -132,7 +132,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     # names that PostgreSQL or Kafka would reject
     (
         {"source/slot": "Library-Outbox"},
-        "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot, one per connector",
+        "source.slot: found 'Library-Outbox'; must match ^[a-z0-9_]+$ (Logical replication slot",
     ),
     ({"source/table": "outbox_event"}, "source.table: found 'outbox_event'; must match "),
     ({"source/publication": "a b"}, "source.publication: found 'a b'; must match "),
