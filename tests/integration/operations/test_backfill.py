@@ -262,7 +262,7 @@ def test_writes_nothing_without_a_slot(
         backfill(deploy("unready", applied=False), ["book"], silent)
     removed = with_slot(store, "unready_s", tmp_path)
     written = connection.execute("select count(*) from store_event").fetchone()
-    with pytest.raises(RefusedError, match="slot 'unready_s', created at .*, does not exist"):
+    with pytest.raises(RefusedError, match=r"slot 'unready_s', created at .*, does not exist"):
         republish(removed, "mended", ["1"], silent)
     assert connection.execute("select count(*) from store_event").fetchone() == written
 

@@ -192,7 +192,7 @@ def test_rejects_data_without_passwords(stack: Stack) -> None:
     stack.down()
     retained = stack.layout.state_file.read_bytes()
     stack.layout.state_file.unlink()
-    with pytest.raises(StackError, match="state.json with its passwords does not exist") as caught:
+    with pytest.raises(StackError, match=r"state\.json with its passwords does not exist") as caught:
         stack.up(services=POSTGRES)
     assert "--purge" in caught.value.hint
     stack.layout.state_file.write_bytes(retained)

@@ -143,9 +143,9 @@ DEAD_LETTER = Topic("library.dead-letter", 1, {"cleanup.policy": "delete", **COM
         (
             replace(BOOK, config={**COMPACT, "cleanup.policy": "compact,delete"}),
             "compact",
-            "records older than the retention are deleted, the newest states of keys among them",
+            "records older than the retention are deleted, the latest states of keys among them",
         ),
-        (DEAD_LETTER, "compact", "records older than the retention are deleted, the newest states"),
+        (DEAD_LETTER, "compact", "records older than the retention are deleted, the latest states"),
         (DEAD_LETTER, "compact,delete", "records older than the retention are deleted"),
     ],
 )
