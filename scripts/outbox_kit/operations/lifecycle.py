@@ -28,7 +28,7 @@ def restart(deployment: Deployment, progress: Progress, *, only_failed: bool = F
         progress(f"nothing FAILED: {status_text(actual.status)}")
     else:
         refuse_unsafe_start(deployment, actual)
-        progress(f"restart {'what failed of ' if only_failed else ''}connector {name}")
+        progress(f"restart {'failed tasks of ' if only_failed else ''}connector {name}")
         deployment.connect.restart(name, only_failed=only_failed)
     wait_running(deployment)
     return _read_status(deployment)
