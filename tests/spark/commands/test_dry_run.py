@@ -243,7 +243,7 @@ def test_reads_the_layout_that_the_sink_writes(postgres_target: Target) -> None:
     """The dry run has its own query: it must match the sink."""
     with topic_in_memory(Log("test.thing", partitions=1)):
         materialize_table.materialize(postgres_target.spark, postgres_target.job, lambda _: None)
-    actual = module._committed(postgres_target.job, no_spark)
+    actual = module._committed(postgres_target.job, no_spark, lambda _: None)
     assert actual == postgres_target.committed()
     assert actual is not None
     assert actual.run == 1

@@ -158,7 +158,7 @@ def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target
 def test_no_result_for_a_topic_that_keeps_changing(
     spark: SparkSession, postgres_target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare_module, "MAX_HOPS", 2)
+    monkeypatch.setattr(compare_module, "MAX_PASSES", 2)
     live = filled(spark, postgres_target)
     delete(live.log, "a", 8)
     put(live.log, "b", 9)
