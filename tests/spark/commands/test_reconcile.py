@@ -166,7 +166,7 @@ def test_no_result_for_a_topic_that_keeps_changing(
     live.before_read = lambda _: put(live.log, "b", 10 + len(live.reads))
     actual = compared(postgres_target, live)
     assert keys(actual) == {"unproven": ["a"]}
-    assert actual.scan.startswith("hop 2 still had ")
+    assert actual.scan.startswith("pass 2 still had ")
     # The cleaner does not touch records younger than the lag, so the first hop proves it.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
