@@ -108,7 +108,7 @@ ps: ## List the containers and their health.
 	@$(COMPOSE) ps --all
 
 dist-spark: setup ## Build the files for spark-submit in build/spark: zip, launchers, jars, driver requirements.
-	@$(BIN)/python -m outbox_spark.package build/spark --jars build/runtime/spark/jars
+	@$(BIN)/python -m outbox_spark.spark_submit_files build/spark --jars build/runtime/spark/jars
 
 dist: setup ## Build a release in dist/: wheel, sdist, Connect plugins, files for spark-submit, checksums.
 	@$(BIN)/python scripts/dist.py

@@ -22,8 +22,8 @@ import zipfile
 from pathlib import Path
 
 from outbox_kit import __version__
-from outbox_spark.package import ZIP_NAME
-from outbox_spark.package import build as build_spark
+from outbox_spark.spark_submit_files import ZIP_NAME
+from outbox_spark.spark_submit_files import build as build_spark
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ROOT / "smt" / "target" / "plugin"

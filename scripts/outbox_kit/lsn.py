@@ -16,12 +16,12 @@ def parse(text: str) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-def both(lsn: int | None) -> str:
+def describe(lsn: int | None) -> str:
     """Return both notations for messages."""
     return "none" if lsn is None else f"{text(lsn)} ({lsn})"
 
 
-def pair(lsn: int | None) -> dict[str, object] | None:
+def as_json(lsn: int | None) -> dict[str, object] | None:
     """Return both notations for JSON output."""
     return None if lsn is None else {"number": lsn, "text": text(lsn)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[str], None]
+Reporter = Callable[[str], None]
 """Receives one line of text."""
 
 

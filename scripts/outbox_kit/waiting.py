@@ -14,27 +14,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Seen(Generic[T]):
+class Observation(Generic[T]):
     """Result of one poll: the awaited value, or None, and a description of the observed state."""
 
     value: T | None
     text: str
 
 
-def wait_for(subject: str, poll: Callable[[], Seen[T]], *, seconds: float, every: float = 0.25, hint: str = "") -> T:
-    """Call `poll` at once and then every `every` seconds until it returns a value; return that value.
+def wait_for(
+    subject: str, poll: Callable[[], Observation[T]], *, seconds: float, interval: float = 0.25, hint: str = ""
+) -> T:
+    """Call `poll` at once and then every `interval` seconds until it returns a value; return that value.
 
     Raises WaitTimeoutError after `seconds`. An exception of `poll` ends the wait: raise it for permanent failures.
     """
     retrying = Retrying(
         stop=stop_after_delay(seconds),
-        wait=wait_fixed(every),
+        wait=wait_fixed(interval),
         retry=retry_if_result(lambda result: result.value is None),
     )
     try:
         result = retrying(poll)
     except RetryError as error:
-        last: Seen[T] = error.last_attempt.result()
+        last: Observation[T] = error.last_attempt.result()
         message = f"waited {seconds:g} s for {subject}; last seen: {last.text}"
         raise WaitTimeoutError(message, hint) from None
     if result.value is None:  # unreachable: for the type checker

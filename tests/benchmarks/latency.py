@@ -27,7 +27,7 @@ from tests.benchmarks.variants import Variant
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.kafka.client import client_settings
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SECONDS = float(os.environ.get("SECONDS", "10"))
@@ -160,8 +160,8 @@ class Reader:
         """Wait until `events` events have arrived since the start. Raises WaitTimeoutError."""
         self.expected = events
 
-        def poll() -> Seen[bool]:
-            return Seen(True if self.seen.value >= events else None, f"{self.seen.value} of {events} events")
+        def poll() -> Observation[bool]:
+            return Observation(True if self.seen.value >= events else None, f"{self.seen.value} of {events} events")
 
         wait_for("every event to arrive", poll, seconds=ARRIVE_SECONDS)
 

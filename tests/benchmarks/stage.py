@@ -32,7 +32,7 @@ from outbox_kit.stack.health_checks import get
 from outbox_kit.stack.ports import HOST, choose_ports
 from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, worker_settings
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NAME = "bench"
 TABLE = "public.bench_event"
@@ -184,12 +184,12 @@ def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
         )
     url = f"http://{HOST}:{port}"
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         assert process.poll() is None, log.read_text(errors="replace")[-2000:]
         try:
-            return Seen(get(f"{url}/health").ok or None, "not healthy")
+            return Observation(get(f"{url}/health").ok or None, "not healthy")
         except OSError as error:
-            return Seen(None, type(error).__name__)
+            return Observation(None, type(error).__name__)
 
     try:
         wait_for("the second worker", poll, seconds=120)

@@ -17,8 +17,8 @@ import requests
 from tests.integration.conftest import deploy_once, make_pipeline
 
 from outbox_kit.stack.ports import free_port
-from outbox_kit.waiting import Seen, wait_for
-from outbox_spark.package import ZIP_NAME, build
+from outbox_kit.waiting import Observation, wait_for
+from outbox_spark.spark_submit_files import ZIP_NAME, build
 
 __all__ = ["deploy_once", "make_pipeline"]  # fixtures
 
@@ -76,13 +76,13 @@ class Cluster:
         self.processes[name].wait(timeout=START_SECONDS)
 
     def wait_for_workers(self, count: int) -> None:
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             try:
                 state = requests.get(f"http://{HOST}:{self.web}/json/", timeout=5).json()
             except requests.RequestException as error:
-                return Seen(None, type(error).__name__)
+                return Observation(None, type(error).__name__)
             alive = sum(worker["state"] == "ALIVE" for worker in state["workers"])
-            return Seen(True if alive == count else None, f"{alive} workers")
+            return Observation(True if alive == count else None, f"{alive} workers")
 
         wait_for(f"{count} workers", poll, seconds=START_SECONDS)
 

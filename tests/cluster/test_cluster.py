@@ -19,7 +19,7 @@ from tests.integration.transforms.test_records import book
 from outbox_kit.deployment import Deployment
 from outbox_kit.sending import emit
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.jobs.job_file import variables
@@ -70,11 +70,11 @@ def job(project: Path, state: StackState, deploy_once: Deploy, cluster: Cluster)
     deployment: Deployment = deploy_once("cluster", materializations=MATERIALIZATIONS)
     expected = write(state)
 
-    def look() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         actual = len(records(deployment, "cluster.book", 4))
-        return Seen(True if actual == expected else None, f"{actual} of {expected} records")
+        return Observation(True if actual == expected else None, f"{actual} of {expected} records")
 
-    wait_for("the topic to be filled", look, seconds=60)
+    wait_for("the topic to be filled", poll, seconds=60)
     path = cluster.folder / "job.json"
     assert main(["-p", str(project / "connectors/cluster.yaml"), "--write-job", str(path)]) == Exit.DONE
     return path
@@ -117,12 +117,12 @@ def test_tables_are_correct_after_a_worker_is_killed(
     options = ["--job", str(job), "--output", "json", "--batch-records", "120", "--metrics", str(lines)]
     driver = cluster.submit(*options, secrets=secrets)
 
-    def look() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         assert driver.process.poll() is None, driver.words
         actual = lines.read_text().count("\n") if lines.exists() else 0
-        return Seen(True if actual else None, driver.words)
+        return Observation(True if actual else None, driver.words)
 
-    wait_for("the first batch", look, seconds=BATCH_SECONDS)
+    wait_for("the first batch", poll, seconds=BATCH_SECONDS)
     cluster.kill("one")
     results = driver.results()
     assert {target: result["status"] for target, result in results.items()} == dict.fromkeys(results, "changed")
@@ -154,16 +154,16 @@ def test_runs_rounds_until_sigterm(job: Path, cluster: Cluster, secrets: dict[st
         process = subprocess.Popen(command, env={**os.environ, **secrets}, stderr=log, stdout=log)
     try:
 
-        def look(status: str) -> Seen[bool]:
+        def poll(status: str) -> Observation[bool]:
             assert process.poll() is None, message.read_text()
             entries = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
             actual = [entry["status"] for entry in entries if entry["event"] == "run"]
-            return Seen(True if status in actual else None, f"{len(actual)} runs: {message.read_text()[-300:]}")
+            return Observation(True if status in actual else None, f"{len(actual)} runs: {message.read_text()[-300:]}")
 
-        wait_for("a round with nothing new", lambda: look("unchanged"), seconds=BATCH_SECONDS)
+        wait_for("a round with nothing new", lambda: poll("unchanged"), seconds=BATCH_SECONDS)
         with psycopg.connect(state.postgres) as connection:
             send(connection, next(iter(KEPT)), book(next(iter(KEPT)), title="meanwhile"))
-        wait_for("a round with a change", lambda: look("changed"), seconds=BATCH_SECONDS)
+        wait_for("a round with a change", lambda: poll("changed"), seconds=BATCH_SECONDS)
         process.terminate()
         assert process.wait(timeout=BATCH_SECONDS) == Exit.DONE, message.read_text()
     finally:

@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment, open_deployment
 from outbox_kit.stack import health_checks
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.stack.state import kafka_cluster_id
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEALTHY_SECONDS = 120
@@ -111,10 +111,10 @@ class Composed:
     def wait_healthy(self, service: str) -> None:
         """Wait until the engine reports a service as healthy."""
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             state = self.container(service).attrs["State"]
             health = state.get("Health", {}).get("Status")
-            return Seen(True if health == "healthy" else None, f"{state['Status']}, {health}")
+            return Observation(True if health == "healthy" else None, f"{state['Status']}, {health}")
 
         wait_for(f"{service} to be healthy", poll, seconds=HEALTHY_SECONDS)
 

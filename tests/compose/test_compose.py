@@ -21,7 +21,7 @@ from tests.integration.support import Finished, headers, records
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.sending import emit
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 TOPIC, PARTITIONS = "library.book", 4
 SERVICES = ("postgres", "kafka", "registry", "connect-1", "connect-2")
@@ -48,23 +48,23 @@ def stack(stack_in_containers: Composed) -> Composed:
 def arrived(stack: Composed, events: set[str]) -> list[Message]:
     """Wait until every event is on the topic; all its records then."""
 
-    def poll() -> Seen[list[Message]]:
+    def poll() -> Observation[list[Message]]:
         with stack.deployment() as deployment:
             actual = records(deployment, TOPIC, PARTITIONS)
         missing = events - {headers(message)["event_id"] for message in actual}
-        return Seen(None if missing else actual, f"{len(missing)} of {len(events)} events missing")
+        return Observation(None if missing else actual, f"{len(missing)} of {len(events)} events missing")
 
-    return wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, every=1.0)
+    return wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, interval=1.0)
 
 
 def running(stack: Composed) -> Finished:
     """Return the output of `outbox status` once connector and task are RUNNING, on any worker."""
 
-    def poll() -> Seen[Finished]:
+    def poll() -> Observation[Finished]:
         messages = stack.outbox("status")
-        return Seen(messages if messages.code == 0 else None, messages.words)
+        return Observation(messages if messages.code == 0 else None, messages.words)
 
-    return wait_for("the connector to run", poll, seconds=ARRIVE_SECONDS, every=1.0)
+    return wait_for("the connector to run", poll, seconds=ARRIVE_SECONDS, interval=1.0)
 
 
 def test_verify_and_plan_report_no_changes_after_apply(stack: Composed) -> None:

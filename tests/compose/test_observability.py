@@ -17,7 +17,7 @@ from tests.conftest import make_project
 from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.stack.ports import HOST
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 FOLDER = REPOSITORY / "compose" / "observability"
 SCRAPED_SECONDS = 60
@@ -67,9 +67,9 @@ def wait_sampled(stack: Composed, expression: str) -> list[Any]:
     """Samples need a scrape, rates two."""
     return wait_for(
         f"samples of {expression}",
-        lambda: Seen(samples(stack, expression) or None, "none"),
+        lambda: Observation(samples(stack, expression) or None, "none"),
         seconds=SCRAPED_SECONDS,
-        every=1.0,
+        interval=1.0,
     )
 
 

@@ -13,7 +13,7 @@ from tests.conftest import make_project
 from tests.integration.support import Finished, headers, records, run
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 TOPIC, PARTITIONS = "library.book", 4
 ARRIVE_SECONDS = 180
@@ -32,13 +32,13 @@ def rows(stack: Composed) -> set[str]:
 def wait_each_once(stack: Composed, events: set[str]) -> None:
     """Until each event is on the topic; once."""
 
-    def poll() -> Seen[Counter[str]]:
+    def poll() -> Observation[Counter[str]]:
         with stack.deployment() as deployment:
             actual = Counter(headers(item)["event_id"] for item in records(deployment, TOPIC, PARTITIONS))
         missing = len(events - set(actual))
-        return Seen(None if missing else actual, f"{missing} of {len(events)} events missing")
+        return Observation(None if missing else actual, f"{missing} of {len(events)} events missing")
 
-    actual = wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, every=2.0)
+    actual = wait_for(f"{len(events)} events on {TOPIC}", poll, seconds=ARRIVE_SECONDS, interval=2.0)
     assert {actual[event] for event in events} == {1}
 
 
@@ -93,14 +93,14 @@ def up(stack: Composed, **changes: str) -> Finished:
     return run([str(REPOSITORY / "scripts" / "compose-up.sh")], REPOSITORY, **{**stack.values, **changes})
 
 
-def ended(stack: Composed, service: str) -> Seen[bool]:
+def ended(stack: Composed, service: str) -> Observation[bool]:
     status = stack.container(service).status
-    return Seen(True if status == "exited" else None, status)
+    return Observation(True if status == "exited" else None, status)
 
 
-def green(stack: Composed) -> Seen[bool]:
+def green(stack: Composed) -> Observation[bool]:
     done = stack.outbox("verify")
-    return Seen(True if done.code == 0 else None, done.words)
+    return Observation(True if done.code == 0 else None, done.words)
 
 
 def test_keeps_running_without_one_of_three_brokers(tmp_path_factory: pytest.TempPathFactory) -> None:

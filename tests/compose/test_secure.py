@@ -13,7 +13,7 @@ from tests.conftest import make_project
 from tests.integration.support import Finished
 from tests.integration.transforms.test_records import book, send
 
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 FILES = ("compose.yaml", "secure.yaml")
 WRONG = "not-the-password"
@@ -62,13 +62,13 @@ def test_delivers_rows_to_tables(stack: Composed) -> None:
     key = str(uuid4())
     send(f"{stack.source_dsn}?sslmode=require", "book", key, book(key))
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         done = stack.materialize("--aggregate", "book")
         assert done.code == 0, done.words
         actual = [row[0] for row in stack.rows("select id::text from book")]
-        return Seen(True if actual == [key] else None, f"rows {actual}")
+        return Observation(True if actual == [key] else None, f"rows {actual}")
 
-    wait_for("the row", poll, seconds=ARRIVE_SECONDS, every=1.0)
+    wait_for("the row", poll, seconds=ARRIVE_SECONDS, interval=1.0)
     inside = stack.command("run", "--rm", "spark")
     assert inside.code == 0, inside.words
 

@@ -19,7 +19,7 @@ from outbox_kit.cli.app import app
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka.topic_reader import read_all
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 ARRIVE_SECONDS = 60
 COMMAND_SECONDS = 240
@@ -112,10 +112,10 @@ def headers(message: Message) -> dict[str, str]:
 def arrived(deployment: Deployment, topic: str, partitions: int, event_id: str) -> Message:
     """Wait for the record of an event."""
 
-    def poll() -> Seen[Message]:
+    def poll() -> Observation[Message]:
         actual = records(deployment, topic, partitions)
         mine = [message for message in actual if headers(message).get("event_id") == event_id]
-        return Seen(mine[0] if mine else None, f"{len(actual)} other records")
+        return Observation(mine[0] if mine else None, f"{len(actual)} other records")
 
     return wait_for(f"event {event_id} on {topic}", poll, seconds=ARRIVE_SECONDS)
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_log import Log, Schemas
 
 from outbox_spark.commands import metrics as module
-from outbox_spark.kafka import topic
+from outbox_spark.kafka import topic_access
 from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.offset_ranges import TopicState
 
@@ -23,10 +23,10 @@ def topic_in_memory(log: Log) -> Iterator[None]:
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
     state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic, "describe", lambda *_: state)
+        patch.setattr(topic_access, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(topic, "read_records", lambda spark, _, read: log.read(spark, read))
-        patch.setattr(topic, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
+        patch.setattr(topic_access, "read_records", lambda spark, _, read: log.read(spark, read))
+        patch.setattr(topic_access, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )

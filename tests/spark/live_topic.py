@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.newest_reader import select_columns
 from outbox_spark.kafka.offset_ranges import TopicState
-from outbox_spark.kafka.topic import Topic
+from outbox_spark.kafka.topic_access import Topic
 
 
 @dataclass

@@ -7,23 +7,23 @@ import time
 import pytest
 
 from outbox_kit.errors import RejectedError, WaitTimeoutError
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 
 def test_returns_an_existing_result_immediately() -> None:
     started = time.monotonic()
-    assert wait_for("a thing", lambda: Seen("here", "it is here"), seconds=30, every=10) == "here"
+    assert wait_for("a thing", lambda: Observation("here", "it is here"), seconds=30, interval=10) == "here"
     assert time.monotonic() - started < 1
 
 
 @pytest.mark.parametrize("value", [0, "", False, ()])
 def test_falsy_value_is_a_result(value: object) -> None:
-    assert wait_for("a thing", lambda: Seen(value, "there"), seconds=0.1) == value
+    assert wait_for("a thing", lambda: Observation(value, "there"), seconds=0.1) == value
 
 
 def test_polls_until_there_is_a_result() -> None:
-    polls = iter([Seen(None, "1 of 3"), Seen(None, "2 of 3"), Seen(3, "3 of 3")])
-    assert wait_for("three", lambda: next(polls), seconds=5, every=0.001) == 3
+    polls = iter([Observation(None, "1 of 3"), Observation(None, "2 of 3"), Observation(3, "3 of 3")])
+    assert wait_for("three", lambda: next(polls), seconds=5, interval=0.001) == 3
 
 
 def test_timeout_reports_the_condition_and_last_status() -> None:
@@ -31,9 +31,9 @@ def test_timeout_reports_the_condition_and_last_status() -> None:
     with pytest.raises(WaitTimeoutError) as caught:
         wait_for(
             "the topic to appear",
-            lambda: Seen[int](None, next(message)),
+            lambda: Observation[int](None, next(message)),
             seconds=0.05,
-            every=0.01,
+            interval=0.01,
             hint="create it",
         )
     assert caught.value.message.startswith("waited 0.05 s for the topic to appear; last seen: look ")
@@ -44,7 +44,7 @@ def test_timeout_reports_the_condition_and_last_status() -> None:
 def test_timeout_is_bounded() -> None:
     started = time.monotonic()
     with pytest.raises(WaitTimeoutError):
-        wait_for("nothing", lambda: Seen[int](None, "nothing"), seconds=0.1, every=0.02)
+        wait_for("nothing", lambda: Observation[int](None, "nothing"), seconds=0.1, interval=0.02)
     assert time.monotonic() - started < 1
 
 
@@ -52,7 +52,7 @@ def test_timeout_is_bounded() -> None:
 def test_propagates_errors_of_the_poll(error: Exception) -> None:
     looks = 0
 
-    def poll() -> Seen[int]:
+    def poll() -> Observation[int]:
         nonlocal looks
         looks += 1
         raise error

@@ -26,7 +26,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.replication_slot import wait_confirmed, wait_inactive, wait_transactions_ended
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 # Systems that the new connector requires. It cannot be planned itself while the old one uses its slot.
 BEFORE_CONNECT: tuple[System, ...] = ("postgres", "kafka", "registry")
@@ -43,7 +43,7 @@ class Adopted:
     offset: dict[str, Any]
 
 
-def adopt(deployment: Deployment, old_name: str, progress: Progress) -> Adopted:
+def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> Adopted:
     """Start the pipeline's connector at the offset of connector `old_name`, and delete that one.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
@@ -91,7 +91,7 @@ def _refuse_database(deployment: Deployment, old: ForeignConnector) -> None:
 
 
 def _replace(
-    deployment: Deployment, old: ForeignConnector, config: dict[str, str], progress: Progress
+    deployment: Deployment, old: ForeignConnector, config: dict[str, str], progress: Reporter
 ) -> dict[str, Any]:
     """Hand over to the new connector, delete the old one, and return the offset at which the new one started."""
     source, name = deployment.pipeline.source, deployment.pipeline.connector.name
@@ -114,7 +114,7 @@ def _hand_over(
     connection: postgres_client.Connection,
     old: ForeignConnector,
     config: dict[str, str],
-    progress: Progress,
+    progress: Reporter,
 ) -> dict[str, Any]:
     """Stop the old connector, write its offset to the new one, and start that."""
     client, name = deployment.connect, deployment.pipeline.connector.name

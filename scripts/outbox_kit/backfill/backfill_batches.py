@@ -13,7 +13,7 @@ from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, ret
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 EVENT_TYPE = "backfill"
 REPORT_EVERY_S = 1.0
@@ -44,7 +44,7 @@ class Backfilled:
 
 
 def backfill(
-    deployment: Deployment, aggregate_types: Sequence[str], progress: Progress, options: Options | None = None
+    deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: Options | None = None
 ) -> list[Backfilled]:
     """Write the latest state of every aggregate of these types (default: all with a `backfill`) to the outbox.
 
@@ -64,7 +64,7 @@ def backfill(
         return [_run(session, states, progress, options) for states in types]
 
 
-def _run(session: Session, states: States, progress: Progress, options: Options) -> Backfilled:
+def _run(session: Session, states: States, progress: Reporter, options: Options) -> Backfilled:
     table = ProgressTable(session.deployment.pipeline, states.aggregate_type)
     with session.connection.transaction():
         table.create(session.connection)
@@ -106,7 +106,7 @@ def _batch(session: Session, states: States, table: ProgressTable, size: int) ->
 class Meter:
     """Reports the progress of a backfill, once a second at most, and limits its rate."""
 
-    def __init__(self, aggregate_type: str, estimate: int | None, start: BackfillProgress, progress: Progress) -> None:
+    def __init__(self, aggregate_type: str, estimate: int | None, start: BackfillProgress, progress: Reporter) -> None:
         self._aggregate_type = aggregate_type
         self._estimate = estimate
         self._start = start

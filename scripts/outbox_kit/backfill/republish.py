@@ -9,7 +9,7 @@ from outbox_kit.backfill.newest_states import Published, States, open_states
 from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 EVENT_TYPE = "republish"
 BATCH_SIZE = 500
@@ -22,7 +22,7 @@ def republish(
     deployment: Deployment,
     aggregate_type: str,
     keys: Iterable[str],
-    progress: Progress,
+    progress: Reporter,
     *,
     tombstones: bool = False,
     delete: bool = False,

@@ -12,7 +12,7 @@ from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remov
 from outbox_kit.connect.offset_seeding import Start, ensure_offset
 from outbox_kit.connect.state import INSTALL, State, missing_plugins
 from outbox_kit.errors import OutboxKitError, RefusedError
-from outbox_kit.progress import Progress, silent
+from outbox_kit.progress import Reporter, silent
 
 
 def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> None:
@@ -22,7 +22,7 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
         raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
 
 
-def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Progress = silent) -> None:
+def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
     """Validate the config on the worker before it is written. Raises RefusedError."""
     # Debezium's validation connects to the database: an unreachable one delays this by its time-outs.
     progress("validate the connector config on the worker")
@@ -47,7 +47,7 @@ def apply(
     changes: list[Change],
     *,
     start: Start,
-    progress: Progress,
+    progress: Reporter,
     state: State = "running",
 ) -> bool:
     """Make the `changes` of diff(). Return whether the connector was started.
@@ -72,7 +72,7 @@ class _ConnectorUpdater:
     config: dict[str, str]
     begin: Start
     state: State
-    progress: Progress
+    progress: Reporter
 
     def make(self, change: Change) -> bool:
         if change.action == "delete":

@@ -18,7 +18,7 @@ NO_CONNECTOR = "no connector"
 
 
 @dataclass(frozen=True)
-class ConnectSnapshot:
+class ConnectState:
     """Input of the checks; `cluster` is the id of the Kafka cluster of the environment file."""
 
     name: str
@@ -29,7 +29,7 @@ class ConnectSnapshot:
     cluster: str | None
 
 
-RULES = Rules[ConnectSnapshot]()
+RULES = Rules[ConnectState]()
 
 
 @RULES.rule(
@@ -37,8 +37,8 @@ RULES = Rules[ConnectSnapshot]()
     guards="Kafka Connect responds",
     remedy="check connect.url in the environment file, and that a worker is running",
 )
-def _reachable(snapshot: ConnectSnapshot) -> Finding:
-    return Finding(True, f"{len(snapshot.observed.versions)} plugins", "a response")
+def _reachable(live: ConnectState) -> Finding:
+    return Finding(True, f"{len(live.observed.versions)} plugins", "a response")
 
 
 @RULES.rule(
@@ -46,15 +46,15 @@ def _reachable(snapshot: ConnectSnapshot) -> Finding:
     guards="the workers use the Kafka cluster of the environment file",
     remedy="connect.url and kafka.bootstrap_servers belong to two clusters: correct one of them",
 )
-def _cluster(snapshot: ConnectSnapshot) -> Finding:
-    if snapshot.cluster is None:
+def _cluster(live: ConnectState) -> Finding:
+    if live.cluster is None:
         return Finding(None, "Kafka does not respond", "the same cluster")
-    return Finding(snapshot.observed.cluster == snapshot.cluster, snapshot.observed.cluster, snapshot.cluster)
+    return Finding(live.observed.cluster == live.cluster, live.observed.cluster, live.cluster)
 
 
 @RULES.rule("connect.plugins", guards="every class that the config names is installed", remedy=INSTALL)
-def _plugins(snapshot: ConnectSnapshot) -> Finding:
-    missing = missing_plugins(snapshot.desired, list(snapshot.observed.versions))
+def _plugins(live: ConnectState) -> Finding:
+    missing = missing_plugins(live.desired, list(live.observed.versions))
     expected = "every class that the config names"
     return Finding(not missing, f"missing: {', '.join(missing)}" if missing else "all installed", expected)
 
@@ -65,9 +65,9 @@ def _plugins(snapshot: ConnectSnapshot) -> Finding:
     remedy=INSTALL,
     severity=Severity.WARNING,
 )
-def _smt_version(snapshot: ConnectSnapshot) -> Finding:
-    used = {value for key, value in snapshot.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
-    installed = {snapshot.observed.versions[name] for name in used if name in snapshot.observed.versions}
+def _smt_version(live: ConnectState) -> Finding:
+    used = {value for key, value in live.desired.items() if key.endswith(".type") and value.startswith(KIT_PACKAGE)}
+    installed = {live.observed.versions[name] for name in used if name in live.observed.versions}
     if not installed:
         return Finding(None if used else True, "none installed" if used else "none used", __version__)
     return Finding(installed == {__version__}, ", ".join(sorted(installed)), __version__)
@@ -78,35 +78,33 @@ def _smt_version(snapshot: ConnectSnapshot) -> Finding:
     guards="every worker has the plugins in the same version: the task may start on any of them",
     remedy=f"{INSTALL}, on each worker",
 )
-def _workers(snapshot: ConnectSnapshot) -> Finding:
+def _workers(live: ConnectState) -> Finding:
     expected = "the same plugins on every worker"
-    if not snapshot.observed.workers:
+    if not live.observed.workers:
         return Finding(None, "no worker is listed", expected, "list every worker in connect.workers")
-    problems = [text for worker in snapshot.observed.workers if (text := _worker_problem(snapshot, worker))]
-    remedy = "; ".join(dict.fromkeys(worker.hint for worker in snapshot.observed.workers if worker.hint))
-    return Finding(not problems, "; ".join(problems) or f"all {len(snapshot.observed.workers)}", expected, remedy)
+    problems = [text for worker in live.observed.workers if (text := _worker_problem(live, worker))]
+    remedy = "; ".join(dict.fromkeys(worker.hint for worker in live.observed.workers if worker.hint))
+    return Finding(not problems, "; ".join(problems) or f"all {len(live.observed.workers)}", expected, remedy)
 
 
-def _worker_problem(snapshot: ConnectSnapshot, worker: Worker) -> str:
+def _worker_problem(live: ConnectState, worker: Worker) -> str:
     if worker.error:
         return worker.error
-    if worker.cluster and worker.cluster != snapshot.observed.cluster:
-        return f"{worker.url} uses Kafka cluster {worker.cluster}, not {snapshot.observed.cluster}"
-    missing_everywhere = missing_plugins(snapshot.desired, list(snapshot.observed.versions))
-    missing = [
-        name for name in missing_plugins(snapshot.desired, list(worker.versions)) if name not in missing_everywhere
-    ]
+    if worker.cluster and worker.cluster != live.observed.cluster:
+        return f"{worker.url} uses Kafka cluster {worker.cluster}, not {live.observed.cluster}"
+    missing_everywhere = missing_plugins(live.desired, list(live.observed.versions))
+    missing = [name for name in missing_plugins(live.desired, list(worker.versions)) if name not in missing_everywhere]
     if missing:
         return f"{worker.url} lacks {', '.join(missing)}"
-    classes = set(snapshot.desired.values()) & snapshot.observed.versions.keys()
-    different = sorted(name for name in classes if worker.versions.get(name) != snapshot.observed.versions[name])
+    classes = set(live.desired.values()) & live.observed.versions.keys()
+    different = sorted(name for name in classes if worker.versions.get(name) != live.observed.versions[name])
     return f"{worker.url} has another version of {', '.join(different)}" if different else ""
 
 
 @RULES.rule("connect.connector", guards="the connector exists", remedy="run `outbox apply`")
-def _connector(snapshot: ConnectSnapshot) -> Finding:
-    exists = snapshot.observed.actual.config is not None
-    return Finding(exists, snapshot.name if exists else f"no connector {snapshot.name}", snapshot.name)
+def _connector(live: ConnectState) -> Finding:
+    exists = live.observed.actual.config is not None
+    return Finding(exists, live.name if exists else f"no connector {live.name}", live.name)
 
 
 @RULES.rule(
@@ -114,28 +112,28 @@ def _connector(snapshot: ConnectSnapshot) -> Finding:
     guards="connector and task are RUNNING; a failure is shown with its root cause",
     remedy="FAILED: fix the cause, then `outbox restart`; PAUSED or STOPPED: `outbox resume`; see docs/operations.md",
 )
-def _running(snapshot: ConnectSnapshot) -> Finding:
+def _running(live: ConnectState) -> Finding:
     expected = "connector RUNNING, every task RUNNING"
-    actual = snapshot.observed.actual
+    actual = live.observed.actual
     if actual.config is None:
         return Finding(None, NO_CONNECTOR, expected)
     status = actual.status
     text = status_text(status)
     if status and status.traces:
         text = f"{text}; {root_cause(status.traces)}"
-    if snapshot.desired_state != "running" and status is not None:
-        return Finding(is_in(snapshot.desired_state, status), text, f"connector {snapshot.desired_state.upper()}")
+    if live.desired_state != "running" and status is not None:
+        return Finding(is_in(live.desired_state, status), text, f"connector {live.desired_state.upper()}")
     return Finding(is_running(status), text, expected)
 
 
 @RULES.rule(
     "connect.config", guards="the connector has the config rendered from the files", remedy="run `outbox apply`"
 )
-def _config(snapshot: ConnectSnapshot) -> Finding:
-    config = snapshot.observed.actual.config
+def _config(live: ConnectState) -> Finding:
+    config = live.observed.actual.config
     if config is None:
         return Finding(None, NO_CONNECTOR, "as rendered from the files")
-    keys = different_keys(snapshot.desired, config)
+    keys = different_keys(live.desired, config)
     return Finding(not keys, f"differs in {', '.join(keys)}" if keys else "as rendered", "as rendered from the files")
 
 
@@ -144,8 +142,8 @@ def _config(snapshot: ConnectSnapshot) -> Finding:
     guards="the worker accepts the live config, and logs in to the database with it",
     remedy="correct what the worker reports; its secrets may have changed since it started",
 )
-def _valid(snapshot: ConnectSnapshot) -> Finding:
-    validation = snapshot.observed.validation
+def _valid(live: ConnectState) -> Finding:
+    validation = live.observed.validation
     if validation is None:
         return Finding(None, NO_CONNECTOR, "no error")
     errors = {key: texts for key, texts in validation.errors.items() if key != EXACTLY_ONCE}
@@ -157,8 +155,8 @@ def _valid(snapshot: ConnectSnapshot) -> Finding:
     guards="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
     remedy="check the name, the path and the provider's allow-list on the worker",
 )
-def _placeholders(snapshot: ConnectSnapshot) -> Finding:
-    validation = snapshot.observed.validation
+def _placeholders(live: ConnectState) -> Finding:
+    validation = live.observed.validation
     if validation is None:
         return Finding(None, NO_CONNECTOR, "all resolved")
     keys = ", ".join(validation.unresolved)
@@ -170,13 +168,13 @@ def _placeholders(snapshot: ConnectSnapshot) -> Finding:
     guards="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
     remedy="set exactly.once.source.support=enabled on every worker; run `outbox apply`",
 )
-def _exactly_once(snapshot: ConnectSnapshot) -> Finding:
-    config, validation = snapshot.observed.actual.config, snapshot.observed.validation
+def _exactly_once(live: ConnectState) -> Finding:
+    config, validation = live.observed.actual.config, live.observed.validation
     if config is None or validation is None:
-        return Finding(None, NO_CONNECTOR, snapshot.exactly_once)
+        return Finding(None, NO_CONNECTOR, live.exactly_once)
     actual = config.get(EXACTLY_ONCE, "not set")
     errors = validation.errors.get(EXACTLY_ONCE, [])
-    return Finding(actual == snapshot.exactly_once and not errors, "; ".join([actual, *errors]), snapshot.exactly_once)
+    return Finding(actual == live.exactly_once and not errors, "; ".join([actual, *errors]), live.exactly_once)
 
 
 @RULES.rule(
@@ -184,8 +182,8 @@ def _exactly_once(snapshot: ConnectSnapshot) -> Finding:
     guards="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
     remedy="each of two connectors on one slot misses rows: delete one, or give it names of its own",
 )
-def _exclusive(snapshot: ConnectSnapshot) -> Finding:
-    sharing = snapshot.observed.sharing
+def _exclusive(live: ConnectState) -> Finding:
+    sharing = live.observed.sharing
     return Finding(not sharing, "; ".join(sharing) or "exclusive", "exclusive slot, publication and prefix")
 
 
@@ -194,11 +192,11 @@ def _exclusive(snapshot: ConnectSnapshot) -> Finding:
     guards="the connector has a stored offset: without one a restart can skip rows",
     remedy="stop the connector and run `outbox apply`, which stores one",
 )
-def _offsets(snapshot: ConnectSnapshot) -> Finding:
+def _offsets(live: ConnectState) -> Finding:
     expected = "an offset with an lsn"
-    if snapshot.observed.actual.config is None:
+    if live.observed.actual.config is None:
         return Finding(None, NO_CONNECTOR, expected)
-    offsets = [entry["offset"] for entry in snapshot.observed.actual.offsets if entry.get("offset")]
+    offsets = [entry["offset"] for entry in live.observed.actual.offsets if entry.get("offset")]
     positions = [offset.get("lsn") for offset in offsets]
     actual = f"lsn {positions[0]}" if positions else "no offset"
     return Finding(any(position is not None for position in positions), actual, expected)

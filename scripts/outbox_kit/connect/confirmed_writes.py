@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError
 from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
-from outbox_kit.progress import Progress
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.progress import Reporter
+from outbox_kit.waiting import Observation, wait_for
 
 # After a herder time-out the worker usually completes the request within seconds of the rebalance.
 CONFIRM_TIMEOUT_S = 30.0
 
 
 def write_confirmed(
-    description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Progress
+    description: str, write: Callable[[], None], is_done: Callable[[], bool], progress: Reporter
 ) -> None:
     """Send an idempotent write; on an unknown outcome poll `is_done`, and send it once more if it did not happen.
 
@@ -38,7 +38,7 @@ def write_confirmed(
                 raise
 
 
-def send_request(write: Callable[[], None], progress: Progress) -> None:
+def send_request(write: Callable[[], None], progress: Reporter) -> None:
     """Send a write whose effect the caller waits for; an unknown outcome is only reported."""
     try:
         write()
@@ -47,14 +47,14 @@ def send_request(write: Callable[[], None], progress: Progress) -> None:
 
 
 def _becomes_true(description: str, is_done: Callable[[], bool]) -> bool:
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         try:
-            return Seen(is_done() or None, "not done")
+            return Observation(is_done() or None, "not done")
         except (UnreachableError, RejectedError) as error:
             # A busy worker rejects reads too, with 500 `Request timed out`.
-            return Seen(None, error.message)
+            return Observation(None, error.message)
 
     try:
-        return wait_for(f"{description} to be done", poll, seconds=CONFIRM_TIMEOUT_S, every=1)
+        return wait_for(f"{description} to be done", poll, seconds=CONFIRM_TIMEOUT_S, interval=1)
     except WaitTimeoutError:
         return False

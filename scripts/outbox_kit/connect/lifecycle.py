@@ -13,8 +13,8 @@ from outbox_kit.connect.rest import NotFoundError
 from outbox_kit.connect.state import State, is_in
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.errors import OutboxKitError, RejectedError
-from outbox_kit.progress import Progress, silent
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.progress import Reporter, silent
+from outbox_kit.waiting import Observation, wait_for
 
 STATE_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
@@ -32,7 +32,7 @@ class FailedError(RejectedError):
 
 
 def put_config(
-    client: ConnectClient, name: str, config: dict[str, str], progress: Progress, *, create: bool = False
+    client: ConnectClient, name: str, config: dict[str, str], progress: Reporter, *, create: bool = False
 ) -> None:
     """Update the connector, or create it STOPPED, and confirm that Connect has the config."""
     write = client.create_stopped if create else client.update
@@ -45,13 +45,13 @@ def put_config(
     write_confirmed(description, lambda: write(name, config), is_done, progress)
 
 
-def stop(client: ConnectClient, name: str, *, progress: Progress = silent) -> None:
+def stop(client: ConnectClient, name: str, *, progress: Reporter = silent) -> None:
     """Stop the connector and wait until it has no tasks. Raises WaitTimeoutError."""
     send_request(lambda: client.stop(name), progress)
     wait_stopped(client, name)
 
 
-def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Progress = silent) -> None:
+def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress: Reporter = silent) -> None:
     """Delete the connector, if it exists, and wait until Connect no longer lists it. Raises WaitTimeoutError.
 
     With `offsets` its offsets are deleted too: Connect would give them to the next connector of that name.
@@ -67,11 +67,11 @@ def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress:
     except NotFoundError:
         return
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         status = client.status(name)
         if status is not None:
-            return Seen(None, status.text)
-        return Seen(True, "") if client.config(name) is None else Seen(None, "its config still exists")
+            return Observation(None, status.text)
+        return Observation(True, "") if client.config(name) is None else Observation(None, "its config still exists")
 
     wait_for(f"connector {name} to be deleted", poll, seconds=REMOVE_TIMEOUT_S, hint=WORKER_LOG)
 
@@ -79,9 +79,9 @@ def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress:
 def wait_stopped(client: ConnectClient, name: str) -> None:
     """Wait until the connector is STOPPED and has no tasks. Raises WaitTimeoutError."""
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         status = client.status(name)
-        return Seen((status is not None and is_stopped(status)) or None, status_text(status))
+        return Observation((status is not None and is_stopped(status)) or None, status_text(status))
 
     wait_for(f"connector {name} to be STOPPED without tasks", poll, seconds=STOP_TIMEOUT_S, hint=WORKER_LOG)
 
@@ -89,7 +89,7 @@ def wait_stopped(client: ConnectClient, name: str) -> None:
 def settle(
     client: ConnectClient,
     name: str,
-    progress: Progress,
+    progress: Reporter,
     *,
     started: bool,
     state: State = "running",
@@ -128,7 +128,7 @@ def wait_for_state(
     since: float | None = None
     failures = 0
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         nonlocal since, failures
         status = client.status(name)
         now = monotonic()
@@ -136,19 +136,19 @@ def wait_for_state(
         failures = failures + 1 if has_failed(status) else 0
         if failures >= FAILED_POLLS:
             raise_if_failed(name, status)
-        return Seen((since is not None and now - since >= stability_seconds) or None, status_text(status))
+        return Observation((since is not None and now - since >= stability_seconds) or None, status_text(status))
 
     wait_for(
         f"connector {name} and its tasks to be {state.upper()}",
         poll,
         seconds=seconds + stability_seconds,
-        every=POLL_INTERVAL_S,
+        interval=POLL_INTERVAL_S,
         hint=f"{WORKER_LOG}; after the loss of a worker, tasks start after the rebalance delay",
     )
 
 
 @contextmanager
-def resumed_on_error(client: ConnectClient, name: str, progress: Progress, *, was_running: bool) -> Iterator[None]:
+def resumed_on_error(client: ConnectClient, name: str, progress: Reporter, *, was_running: bool) -> Iterator[None]:
     """Resume a connector that was stopped for an operation if the operation fails before its first write."""
     try:
         yield

@@ -7,7 +7,7 @@ from typing import Any
 
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.confirmed_writes import write_confirmed
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 
@@ -50,7 +50,7 @@ def highest_lsn(offset: dict[str, Any] | None) -> int:
     return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
 
 
-def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Progress, *, was_stopped: bool) -> None:
+def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Reporter, *, was_stopped: bool) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
     Connect keeps the offsets of a deleted connector for the next one of that name: the task fails at an offset before
@@ -69,7 +69,7 @@ def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Prog
     write_offset(client, name, start.prefix, seed(start.slot_lsn), progress)
 
 
-def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str, Any], progress: Progress) -> None:
+def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str, Any], progress: Reporter) -> None:
     """Replace the offset of a stopped connector, and confirm that Connect has it."""
     write_confirmed(
         f"seed the offsets of {name}",

@@ -10,7 +10,7 @@ from outbox_kit.connect.confirmed_writes import send_request
 from outbox_kit.connect.lifecycle import STABILITY_S, FailedError, put_config, stop, wait_for_state, wait_stopped
 from outbox_kit.connect.state import State, epoch
 from outbox_kit.errors import RejectedError
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 # With another value of these, the stored offset does not apply.
 OFFSET_KEYS = re.compile(r"topic\.prefix|slot\.name|database\.(hostname|port|dbname)")
@@ -24,7 +24,7 @@ def roll_back(
     *,
     config: dict[str, str],
     last_good: dict[str, str] | None,
-    progress: Progress,
+    progress: Reporter,
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> RejectedError:

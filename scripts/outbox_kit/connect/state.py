@@ -89,9 +89,9 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
     """
     if offset_lsn and confirmed is not None and confirmed > offset_lsn:
         raise RefusedError(
-            f"slot {slot!r} is at {lsn.both(confirmed)}, beyond the offset of connector {name!r} at "
-            f"{lsn.both(offset_lsn)}: it was recreated, advanced, or used by another client, and the connector loses "
-            "the rows in between",
+            f"slot {slot!r} is at {lsn.describe(confirmed)}, beyond the offset of connector {name!r} at "
+            f"{lsn.describe(offset_lsn)}: it was recreated, advanced, or used by another client, and the connector "
+            "loses the rows in between",
             f"check which client uses the slot (pg_stat_replication); then {RECOVER}",
         )
 

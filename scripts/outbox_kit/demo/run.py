@@ -15,19 +15,19 @@ from typing import Any
 import psycopg
 
 from outbox_kit.connect.lifecycle import is_running
-from outbox_kit.demo import library, workload
+from outbox_kit.demo import library_service, workload
 from outbox_kit.demo.compare_values import compare, json_rows, read_schema, table_rows
 from outbox_kit.demo.report import DemoReport
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.pipeline import PostgresTarget, load_files
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.rules import Status
 from outbox_kit.stack import Stack, StackState
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 ENVIRONMENT = "local"
 # A killed worker restarts within 15 s; reading the backlog takes some seconds more.
@@ -47,7 +47,7 @@ class Demo:
     pipeline_file: Path
     transactions: int
     seed: int
-    progress: Progress
+    progress: Reporter
 
     @property
     def root(self) -> Path:
@@ -119,7 +119,7 @@ class Demo:
 
     def _apply(self, deployment: Deployment, state: StackState) -> None:
         with psycopg.connect(state.postgres) as connection:
-            library.create(connection)
+            library_service.create(connection)
         apply(deployment, self.progress)
         again = apply(deployment, self.progress)
         if again:
@@ -136,23 +136,23 @@ class Demo:
         stable = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             nonlocal stable
             try:
                 status = deployment.connect.status(name)
             except UnreachableError as error:
                 stable = 0
-                return Seen(None, error.message)
+                return Observation(None, error.message)
             with psycopg.connect(state.postgres) as connection:
                 query = "select active from pg_replication_slots where slot_name = %s"
                 active = connection.execute(query, (slot,)).fetchone() == (True,)
             description = status.text if status else "no status yet"
             stable = stable + 1 if is_running(status) and active else 0
             description += f", slot {'active' if active else 'not active'}"
-            return Seen(True if stable >= STABLE_POLLS else None, description)
+            return Observation(True if stable >= STABLE_POLLS else None, description)
 
         hint = "see `outbox stack logs connect`"
-        wait_for("the connector to run", poll, seconds=RUNNING_SECONDS, every=POLL_INTERVAL_S, hint=hint)
+        wait_for("the connector to run", poll, seconds=RUNNING_SECONDS, interval=POLL_INTERVAL_S, hint=hint)
 
     def _verify(self, deployment: Deployment) -> None:
         checks = verify(deployment, self.progress, canary_seconds=CANARY_SECONDS)
@@ -197,7 +197,7 @@ class Demo:
                     entry.aggregate,
                     entry.target,
                     schema=read_schema(pipeline.aggregates[entry.aggregate].schema_path),
-                    source=table_rows(source, library.SCHEMA, entry.aggregate),
+                    source=table_rows(source, library_service.SCHEMA, entry.aggregate),
                     rows=rows,
                 )
                 report.comparisons.append(comparison)

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from random import Random
 
-from outbox_kit.demo.library import AuthorChanges, BookChanges, BookStatus
+from outbox_kit.demo.library_service import AuthorChanges, BookChanges, BookStatus
 
 TEXTS = (
     "The Left Hand of Darkness",

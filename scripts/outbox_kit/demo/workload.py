@@ -21,7 +21,7 @@ from uuid import uuid4
 import psycopg
 
 from outbox_kit.demo.writer import Effects, Shelf, Writer
-from outbox_kit.progress import Progress, silent
+from outbox_kit.progress import Reporter, silent
 from outbox_kit.sending import emit
 
 Connect = Callable[[], psycopg.Connection[Any]]
@@ -59,7 +59,7 @@ def run(
     transactions: int = 3000,
     seed: int = 1,
     writers: int = 3,
-    progress: Progress = silent,
+    progress: Reporter = silent,
 ) -> WorkloadCounts:
     """Run transactions with concurrent writers, each over its own connection.
 
@@ -106,7 +106,7 @@ def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
     return InvalidEvents(("book", broken), ("magazine", unknown))
 
 
-def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Progress) -> None:
+def _report_progress(futures: list[Future[None]], tally: Tally, transactions: int, progress: Reporter) -> None:
     """Report once a second from this thread, so that `progress` need not be thread-safe."""
     waiting = set(futures)
     while waiting:

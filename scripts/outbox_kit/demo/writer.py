@@ -14,7 +14,7 @@ import psycopg
 from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.rows import scalar_row
 
-from outbox_kit.demo import library, samples
+from outbox_kit.demo import library_service, samples
 
 ROLLED_BACK = 0.08  # of all transactions, after both rows were written
 ATTEMPTS = 20
@@ -153,13 +153,13 @@ class Writer:
 
     def _change_author(self, effects: Effects) -> bool:
         for author in self._shelf.authors.choose(self._rng):
-            if library.change_author(self._connection, author, **samples.author(self._rng)):
+            if library_service.change_author(self._connection, author, **samples.author(self._rng)):
                 effects.states["author"] += 1
         return bool(effects.states)
 
     def _change_books(self, effects: Effects) -> bool:
         for book in self._shelf.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
-            if library.change_book(self._connection, book, **samples.book(self._rng)):
+            if library_service.change_book(self._connection, book, **samples.book(self._rng)):
                 effects.states["book"] += 1
         return bool(effects.states)
 
@@ -172,7 +172,7 @@ class Writer:
                     # PostgreSQL checks the foreign key of a row that the transaction itself has written.
                     fields = samples.book(self._rng)
                     fields["author_id"] = author
-                    effects.states["book"] += library.change_book(self._connection, book, **fields)
+                    effects.states["book"] += library_service.change_book(self._connection, book, **fields)
         return bool(effects.states.total())
 
     def _change_after_savepoint_rollback(self, effects: Effects) -> bool:
@@ -186,19 +186,19 @@ class Writer:
     def _move_book(self, effects: Effects) -> bool:
         for author in self._shelf.authors.choose(self._rng):
             for book in self._shelf.books.choose(self._rng):
-                if library.change_book(self._connection, book, author_id=author):
+                if library_service.change_book(self._connection, book, author_id=author):
                     effects.states["book"] += 1
         return bool(effects.states)
 
     def _remove_book(self, effects: Effects) -> bool:
         for book in self._shelf.books.choose(self._rng):
-            if library.remove_book(self._connection, book):
+            if library_service.remove_book(self._connection, book):
                 self._count_removed_book(effects, book)
         return bool(effects.tombstones)
 
     def _remove_author(self, effects: Effects) -> bool:
         for author in self._shelf.authors.choose(self._rng):
-            books = library.remove_author(self._connection, author)
+            books = library_service.remove_author(self._connection, author)
             if books is None:
                 continue
             effects.tombstones["author"] += 1
@@ -212,9 +212,9 @@ class Writer:
         for author in self._shelf.authors.choose(self._rng):
             for book in self._shelf.books.choose(self._rng):
                 # The change also locks the author, so that the new book can refer to it.
-                if library.change_book(self._connection, book, author_id=author):
+                if library_service.change_book(self._connection, book, author_id=author):
                     effects.states["book"] += 1
-                    effects.tombstones["book"] += library.remove_book(self._connection, book)
+                    effects.tombstones["book"] += library_service.remove_book(self._connection, book)
                     self._new_book(effects, author, book)
         return bool(effects.tombstones)
 
@@ -227,7 +227,7 @@ class Writer:
         return bool(effects.states)
 
     def _new_author(self, effects: Effects) -> UUID:
-        author = library.add_author(self._connection, **samples.author(self._rng))
+        author = library_service.add_author(self._connection, **samples.author(self._rng))
         effects.states["author"] += 1
         effects.on_commit.append((self._shelf.authors.add, author))
         return author
@@ -235,7 +235,7 @@ class Writer:
     def _new_book(self, effects: Effects, author: UUID, key: UUID | None = None) -> bool:
         fields = samples.book(self._rng)
         fields["author_id"] = author
-        book = library.add_book(self._connection, book_id=key, **fields)
+        book = library_service.add_book(self._connection, book_id=key, **fields)
         if book is None:
             return False
         effects.states["book"] += 1

@@ -3,11 +3,11 @@
 Requests to a single system belong in the package of that system.
 """
 
-from outbox_kit.deployment.context import Deployment, deployment_of, open_deployment, render_files, render_sql
+from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_files, render_sql
 from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut, read_plan, to_document
-from outbox_kit.deployment.startup import wait_reading
+from outbox_kit.deployment.slot_wait import wait_reading
 from outbox_kit.deployment.teardown import Flags, Removal, destroy, plan_destroy
 
 __all__ = [

@@ -14,11 +14,11 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import Start
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.deployment import plan_comparison
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.deployment.safety import refuse_dangerous, refuse_early_connector
-from outbox_kit.deployment.startup import wait_reading
+from outbox_kit.deployment.slot_wait import wait_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
@@ -26,14 +26,14 @@ from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.state import ActualDatabase
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.registry import apply as registry_apply
 from outbox_kit.registry import state as registry_state
 
 
 def apply(
     deployment: Deployment,
-    progress: Progress,
+    progress: Reporter,
     *,
     recover: bool = False,
     only: Collection[System] = (),
@@ -64,7 +64,7 @@ def apply(
         return [*(change for change in plan.changes if change.system != "connect"), *connector]
 
 
-def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Progress) -> Lock:
+def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) -> Lock:
     """Make the changes that the connector requires (database, topics, schemas); return the lock."""
     previous = deployment.lock() or deployment.new_lock()
     lock = previous.model_copy(update={"cluster_id": plan.cluster_id or previous.cluster_id})
@@ -82,7 +82,7 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Progress) 
     return lock
 
 
-def _begin_recovery(deployment: Deployment, plan: Plan, progress: Progress) -> None:
+def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
     """Record a recovery in the lock file, then stop the connector; continue a recovery that was interrupted.
 
     From then on no command starts the connector with the old epoch, and the next apply continues.
@@ -97,7 +97,7 @@ def _begin_recovery(deployment: Deployment, plan: Plan, progress: Progress) -> N
         connect_lifecycle.stop(deployment.connect, name)
 
 
-def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Progress) -> Lock:
+def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], progress: Reporter) -> Lock:
     pipeline, environment = deployment.pipeline, deployment.environment
     with postgres_client.connected(environment.source) as connection:
         postgres_apply.apply(connection, pipeline, environment, changes, progress)
@@ -107,7 +107,7 @@ def _apply_postgres(deployment: Deployment, lock: Lock, changes: list[Change], p
     return lock
 
 
-def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Progress) -> Lock:
+def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Reporter) -> Lock:
     registry_apply.apply(deployment.registry, all_subjects(deployment), plan.of("registry"), progress)
     subjects = registry_state.desired_subjects(deployment.pipeline)
     schemas = registry_apply.locked_schemas(deployment.registry, subjects)
@@ -118,7 +118,7 @@ def _apply_registry(deployment: Deployment, lock: Lock, plan: Plan, progress: Pr
 
 
 def _apply_connect(
-    deployment: Deployment, plan: Plan, lock: Lock, progress: Progress, *, rollback: bool
+    deployment: Deployment, plan: Plan, lock: Lock, progress: Reporter, *, rollback: bool
 ) -> list[Change]:
     client, name, settings = deployment.connect, deployment.pipeline.connector.name, deployment.environment.connector
     config = connector_config(deployment, lock)

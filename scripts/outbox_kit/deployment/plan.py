@@ -14,7 +14,7 @@ from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.dangers import REPUBLISH
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.safety import highest_epoch, refuse_broken_rules, refuse_lost_lock, refuse_wrong_cluster
 from outbox_kit.errors import ConfigurationError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_kit.changes import Change
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import Plan
 from outbox_kit.errors import RECOVER, RefusedError
 from outbox_kit.kafka import source_epoch

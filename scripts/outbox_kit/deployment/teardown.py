@@ -9,7 +9,7 @@ from outbox_kit.changes import Change
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.offset_seeding import highest_lsn
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS
 from outbox_kit.deployment.safety import refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
@@ -19,7 +19,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import undelivered_events
 from outbox_kit.postgres.advisory_lock import exclusive
 from outbox_kit.postgres.replication_slot import read_slot, wait_inactive
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.registry import state as registry_state
 
 SLOT_LOSS = "rows that the connector has not delivered yet never reach Kafka"
@@ -108,7 +108,12 @@ def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[C
 
 
 def destroy(
-    deployment: Deployment, progress: Progress, flags: Flags, *, shown: Removal | None = None, wait_seconds: float = 0
+    deployment: Deployment,
+    progress: Reporter,
+    flags: Flags,
+    *,
+    shown: Removal | None = None,
+    wait_seconds: float = 0,
 ) -> Removal:
     """Delete what plan_destroy() returns, and return it. Safe to interrupt and to repeat.
 
@@ -130,7 +135,7 @@ def destroy(
     return removal
 
 
-def _stop(deployment: Deployment, progress: Progress, flags: Flags) -> None:
+def _stop(deployment: Deployment, progress: Reporter, flags: Flags) -> None:
     """Stop the connector; resume it and refuse if undelivered rows would be lost."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
@@ -148,7 +153,7 @@ def _stop(deployment: Deployment, progress: Progress, flags: Flags) -> None:
             )
 
 
-def _count_undelivered(deployment: Deployment, progress: Progress, actual: connect_state.ActualConnector) -> int:
+def _count_undelivered(deployment: Deployment, progress: Reporter, actual: connect_state.ActualConnector) -> int:
     """Return the number of rows or messages that only the slot holds. Raises RejectedError, WaitTimeoutError."""
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:

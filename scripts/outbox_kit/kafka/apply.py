@@ -6,11 +6,15 @@ from outbox_kit.changes import Change
 from outbox_kit.kafka.client import KafkaClient
 from outbox_kit.kafka.state import Topic
 from outbox_kit.pipeline import Environment
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 
 def apply(
-    client: KafkaClient, environment: Environment, topics: list[Topic], changes: list[Change], progress: Progress
+    client: KafkaClient,
+    environment: Environment,
+    topics: list[Topic],
+    changes: list[Change],
+    progress: Reporter,
 ) -> None:
     """Make the `changes` that diff() returned for `topics`. Raises RejectedError, UnreachableError."""
     by_name = {topic.name: topic for topic in topics}
@@ -23,5 +27,5 @@ def apply(
             client.create(topic.name, partitions=topic.partitions, replication_factor=factor, config=topic.config)
             continue
         if actual[topic.name][0] < topic.partitions:
-            client.grow(topic.name, topic.partitions)
+            client.add_partitions(topic.name, topic.partitions)
         client.set_config(topic.name, topic.config)

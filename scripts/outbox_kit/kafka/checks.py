@@ -17,7 +17,7 @@ CHECKED_SEPARATELY = frozenset(
 
 
 @dataclass(frozen=True)
-class KafkaSnapshot:
+class KafkaState:
     """Input of the checks; `dead_letters` is None if this login may not count them."""
 
     kafka: Kafka
@@ -32,7 +32,7 @@ class KafkaSnapshot:
         return [topic for topic in self.topics if topic.name in self.actual]
 
 
-RULES = Rules[KafkaSnapshot]()
+RULES = Rules[KafkaState]()
 
 
 @RULES.rule(
@@ -40,8 +40,8 @@ RULES = Rules[KafkaSnapshot]()
     guards="the Kafka cluster responds",
     remedy="check kafka.bootstrap_servers and kafka.client in the environment file",
 )
-def _reachable(snapshot: KafkaSnapshot) -> Finding:
-    return Finding(True, f"cluster {snapshot.cluster.id}", "a response")
+def _reachable(live: KafkaState) -> Finding:
+    return Finding(True, f"cluster {live.cluster.id}", "a response")
 
 
 @RULES.rule(
@@ -49,11 +49,11 @@ def _reachable(snapshot: KafkaSnapshot) -> Finding:
     guards="the cluster id is kafka.cluster_id, or that of the first apply",
     remedy="check kafka.bootstrap_servers: the tables are filled from the cluster that was deployed to",
 )
-def _cluster(snapshot: KafkaSnapshot) -> Finding:
-    expected = {name for name in (snapshot.kafka.cluster_id, snapshot.locked_cluster) if name}
+def _cluster(live: KafkaState) -> Finding:
+    expected = {name for name in (live.kafka.cluster_id, live.locked_cluster) if name}
     if not expected:
-        return Finding(None, snapshot.cluster.id, "a cluster id", "set kafka.cluster_id in the environment file")
-    return Finding(expected == {snapshot.cluster.id}, snapshot.cluster.id, " and ".join(sorted(expected)))
+        return Finding(None, live.cluster.id, "a cluster id", "set kafka.cluster_id in the environment file")
+    return Finding(expected == {live.cluster.id}, live.cluster.id, " and ".join(sorted(expected)))
 
 
 @RULES.rule(
@@ -61,12 +61,10 @@ def _cluster(snapshot: KafkaSnapshot) -> Finding:
     guards="every topic that the connector writes exists: on a missing one the producer blocks, in state RUNNING",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
-def _exist(snapshot: KafkaSnapshot) -> Finding:
-    missing = sorted(topic.name for topic in snapshot.topics if topic.name not in snapshot.actual)
-    expected = f"all {len(snapshot.topics)} topics of the pipeline"
-    return Finding(
-        not missing, f"missing: {', '.join(missing)}" if missing else f"all {len(snapshot.topics)}", expected
-    )
+def _exist(live: KafkaState) -> Finding:
+    missing = sorted(topic.name for topic in live.topics if topic.name not in live.actual)
+    expected = f"all {len(live.topics)} topics of the pipeline"
+    return Finding(not missing, f"missing: {', '.join(missing)}" if missing else f"all {len(live.topics)}", expected)
 
 
 @RULES.rule(
@@ -74,8 +72,8 @@ def _exist(snapshot: KafkaSnapshot) -> Finding:
     guards="topics of aggregates have cleanup.policy=compact, all others delete: retention would remove states",
     remedy="run `outbox apply`, then republish what retention has removed",
 )
-def _policy(snapshot: KafkaSnapshot) -> Finding:
-    return _setting(snapshot, "cleanup.policy")
+def _policy(live: KafkaState) -> Finding:
+    return _setting(live, "cleanup.policy")
 
 
 @RULES.rule(
@@ -83,11 +81,11 @@ def _policy(snapshot: KafkaSnapshot) -> Finding:
     guards="topics have the partition count of the pipeline file: with another count keys change partition",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
 )
-def _partitions(snapshot: KafkaSnapshot) -> Finding:
+def _partitions(live: KafkaState) -> Finding:
     problems = [
-        f"{topic.name} has {snapshot.actual[topic.name].partitions}, not {topic.partitions}"
-        for topic in snapshot.present
-        if snapshot.actual[topic.name].partitions != topic.partitions
+        f"{topic.name} has {live.actual[topic.name].partitions}, not {topic.partitions}"
+        for topic in live.present
+        if live.actual[topic.name].partitions != topic.partitions
     ]
     return _as_declared(problems)
 
@@ -97,11 +95,11 @@ def _partitions(snapshot: KafkaSnapshot) -> Finding:
     guards="every topic has the replication factor of the environment file: the loss of a broker loses no record",
     remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
 )
-def _replication(snapshot: KafkaSnapshot) -> Finding:
-    factor = snapshot.kafka.replication_factor
+def _replication(live: KafkaState) -> Finding:
+    factor = live.kafka.replication_factor
     problems = [
         f"{name} has {min(p.replicas for p in partitions)}"
-        for name, partitions in sorted(snapshot.cluster.partitions.items())
+        for name, partitions in sorted(live.cluster.partitions.items())
         if min((p.replicas for p in partitions), default=0) < factor
     ]
     return Finding(not problems, "; ".join(problems) or f"{factor} or more", f"{factor} or more")
@@ -112,13 +110,13 @@ def _replication(snapshot: KafkaSnapshot) -> Finding:
     guards="topics have min.insync.replicas of the environment file, and at least as many replicas",
     remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
 )
-def _min_insync(snapshot: KafkaSnapshot) -> Finding:
-    finding = _setting(snapshot, "min.insync.replicas")
+def _min_insync(live: KafkaState) -> Finding:
+    finding = _setting(live, "min.insync.replicas")
     unwritable = [
-        f"{topic.name} needs {snapshot.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
-        for topic in snapshot.present
-        if int(snapshot.actual[topic.name].config.get("min.insync.replicas", "1"))
-        > (replicas := snapshot.actual[topic.name].replication_factor)
+        f"{topic.name} needs {live.actual[topic.name].config['min.insync.replicas']} of {replicas} replicas"
+        for topic in live.present
+        if int(live.actual[topic.name].config.get("min.insync.replicas", "1"))
+        > (replicas := live.actual[topic.name].replication_factor)
     ]
     return Finding(finding.passed and not unwritable, "; ".join(unwritable) or finding.actual, finding.expected)
 
@@ -128,12 +126,12 @@ def _min_insync(snapshot: KafkaSnapshot) -> Finding:
     guards="every partition has a leader and enough in-sync replicas for a write",
     remedy="check the brokers: one is down or behind",
 )
-def _in_sync(snapshot: KafkaSnapshot) -> Finding:
+def _in_sync(live: KafkaState) -> Finding:
     problems = [
         f"{name}-{number}: {'no leader' if not p.led else f'{p.in_sync} of {p.replicas} in sync'}"
-        for name, partitions in sorted(snapshot.cluster.partitions.items())
+        for name, partitions in sorted(live.cluster.partitions.items())
         for number, p in enumerate(partitions)
-        if not p.led or p.in_sync < min(snapshot.kafka.min_insync_replicas, p.replicas)
+        if not p.led or p.in_sync < min(live.kafka.min_insync_replicas, p.replicas)
     ]
     expected = "every partition has a leader and enough in-sync replicas"
     return Finding(not problems, "; ".join(problems) or expected, expected)
@@ -144,19 +142,19 @@ def _in_sync(snapshot: KafkaSnapshot) -> Finding:
     guards="no topic rejects a record for its timestamp, which would fail the task at every commit",
     remedy="run `outbox apply`",
 )
-def _timestamps(snapshot: KafkaSnapshot) -> Finding:
-    return _setting(snapshot, "message.timestamp.after.max.ms")
+def _timestamps(live: KafkaState) -> Finding:
+    return _setting(live, "message.timestamp.after.max.ms")
 
 
 @RULES.rule(
     "kafka.topic-settings", guards="every other setting of a topic is the declared one", remedy="run `outbox apply`"
 )
-def _settings(snapshot: KafkaSnapshot) -> Finding:
+def _settings(live: KafkaState) -> Finding:
     return _as_declared(
         [
             f"{topic.name}: {key} is {old}, not {new}"
-            for topic in snapshot.present
-            for key, (old, new) in different_settings(topic, snapshot.actual[topic.name]).items()
+            for topic in live.present
+            for key, (old, new) in different_settings(topic, live.actual[topic.name]).items()
             if key not in CHECKED_SEPARATELY
         ]
     )
@@ -167,18 +165,18 @@ def _settings(snapshot: KafkaSnapshot) -> Finding:
     guards="no dead letters since the last acknowledgement",
     remedy="`outbox dead-letter list`, fix the cause, republish the aggregates, `outbox dead-letter acknowledge`",
 )
-def _dead_letters(snapshot: KafkaSnapshot) -> Finding:
+def _dead_letters(live: KafkaState) -> Finding:
     expected = "none since the acknowledged offset"
-    if snapshot.dead_letters is None:
+    if live.dead_letters is None:
         return Finding(None, "this login may not count them", expected)
-    count = snapshot.dead_letters
+    count = live.dead_letters
     return Finding(not count, f"{count} not acknowledged" if count else "none", expected)
 
 
-def _setting(snapshot: KafkaSnapshot, key: str) -> Finding:
+def _setting(live: KafkaState, key: str) -> Finding:
     problems = []
-    for topic in snapshot.present:
-        old, new = different_settings(topic, snapshot.actual[topic.name]).get(key, ("", ""))
+    for topic in live.present:
+        old, new = different_settings(topic, live.actual[topic.name]).get(key, ("", ""))
         if old != new:
             problems.append(f"{topic.name}: {key} is {old}, not {new}")
     return _as_declared(problems)

@@ -136,7 +136,7 @@ class KafkaClient:
         futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
         self._result(futures[resource], f"configure topic {name}")
 
-    def grow(self, name: str, partitions: int) -> None:
+    def add_partitions(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic to `partitions`."""
         request = [NewPartitions(name, new_total_count=partitions)]
         futures = self._admin.create_partitions(request, request_timeout=REQUEST_TIMEOUT_S)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from outbox_kit.errors import UnreachableError
 from outbox_kit.kafka.client import CREATES_TOPICS, REQUEST_TIMEOUT_S, client_settings
 from outbox_kit.pipeline import Kafka
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 POLL_S = 0.2
 READ_TIMEOUT_S = 60
@@ -75,7 +75,7 @@ def read_each(
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             nonlocal count
             record = _poll(consumer)
             if isinstance(record, int):
@@ -84,10 +84,10 @@ def read_each(
                 count += 1
                 take(record)
             done = not unread or count == limit
-            return Seen(done or None, f"{count} records, partitions {sorted(unread)} not at their end")
+            return Observation(done or None, f"{count} records, partitions {sorted(unread)} not at their end")
 
         if unread:
-            wait_for(f"the end of topic {topic}", poll, seconds=seconds, every=0)
+            wait_for(f"the end of topic {topic}", poll, seconds=seconds, interval=0)
 
 
 def read_one(kafka: Kafka, topic: str, partition: int, offset: int) -> Message | None:
@@ -95,13 +95,13 @@ def read_one(kafka: Kafka, topic: str, partition: int, offset: int) -> Message |
     with _consumer(kafka, topic, **{"enable.partition.eof": True}) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset)])
 
-        def poll() -> Seen[list[Message]]:
+        def poll() -> Observation[list[Message]]:
             record = _poll(consumer)
             if record is None:
-                return Seen(None, "no record")
-            return Seen([record] if not isinstance(record, int) and record.offset() == offset else [], "")
+                return Observation(None, "no record")
+            return Observation([record] if not isinstance(record, int) and record.offset() == offset else [], "")
 
-        records = wait_for(f"offset {offset} of topic {topic}", poll, seconds=READ_TIMEOUT_S, every=0)
+        records = wait_for(f"offset {offset} of topic {topic}", poll, seconds=READ_TIMEOUT_S, interval=0)
     return records[0] if records else None
 
 

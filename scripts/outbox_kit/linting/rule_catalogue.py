@@ -8,10 +8,10 @@ from outbox_kit import rules as rule_engine
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.rules import (
+    aggregate_keys,
     aliases,
     heartbeat,
     router_options,
-    router_schemas,
     routes,
     schemas,
     secrets,
@@ -23,7 +23,7 @@ from outbox_kit.linting.rules import (
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check
 
-GROUPS = (schemas, settings, heartbeat, routes, router_options, router_schemas, topics, sizes, secrets, aliases, unique)
+GROUPS = (schemas, settings, heartbeat, routes, router_options, aggregate_keys, topics, sizes, secrets, aliases, unique)
 RULES: tuple[LintRule, ...] = tuple(rule for group in GROUPS for rule in group.RULES)
 # Only the jobs use `targets`. Whoever runs `apply` need not have the passwords of that section, and without them it
 # is loaded as empty.

@@ -51,10 +51,10 @@ class Positions:
         """Return the document of `--output json`."""
         return {
             "offsets": self.offsets,
-            "connector": lsn.pair(self.connector),
-            "slot_confirmed_flush": lsn.pair(self.confirmed),
-            "slot_restart": lsn.pair(self.restart),
-            "server": lsn.pair(self.server),
+            "connector": lsn.as_json(self.connector),
+            "slot_confirmed_flush": lsn.as_json(self.confirmed),
+            "slot_restart": lsn.as_json(self.restart),
+            "server": lsn.as_json(self.server),
             "meaning": self.meaning(),
         }
 

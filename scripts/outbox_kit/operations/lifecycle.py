@@ -9,12 +9,12 @@ from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.deployment import Deployment, wait_reading
 from outbox_kit.errors import RejectedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 PAUSE_TIMEOUT_S = 60
 
 
-def restart(deployment: Deployment, progress: Progress, *, only_failed: bool = False) -> ConnectorStatus:
+def restart(deployment: Deployment, progress: Reporter, *, only_failed: bool = False) -> ConnectorStatus:
     """Restart connector and tasks, or those that FAILED, and wait until all run.
 
     Raises RefusedError before any change, RejectedError with the root cause if it fails again, WaitTimeoutError.
@@ -34,7 +34,7 @@ def restart(deployment: Deployment, progress: Progress, *, only_failed: bool = F
     return _read_status(deployment)
 
 
-def resume(deployment: Deployment, progress: Progress) -> ConnectorStatus:
+def resume(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Resume a paused or stopped connector, and wait until it and its tasks run.
 
     Raises RefusedError before any change, RejectedError, WaitTimeoutError.
@@ -54,7 +54,7 @@ def resume(deployment: Deployment, progress: Progress) -> ConnectorStatus:
     return _read_status(deployment)
 
 
-def pause(deployment: Deployment, progress: Progress) -> ConnectorStatus:
+def pause(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Pause the connector; its tasks stay assigned. Raises RejectedError if a task FAILED, WaitTimeoutError."""
     name = deployment.pipeline.connector.name
     status = require_connector(deployment).status
@@ -70,7 +70,7 @@ def pause(deployment: Deployment, progress: Progress) -> ConnectorStatus:
     return _read_status(deployment)
 
 
-def stop(deployment: Deployment, progress: Progress) -> ConnectorStatus:
+def stop(deployment: Deployment, progress: Reporter) -> ConnectorStatus:
     """Stop the connector, which releases the slot; config and offsets stay. Raises WaitTimeoutError."""
     name = deployment.pipeline.connector.name
     require_connector(deployment)

@@ -24,7 +24,7 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.postgres.undelivered_events import count_between
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) 
     return refuse_unreachable(positions, highest_lsn(_target(deployment, positions, lock, source)), skip=skip)
 
 
-def reset(deployment: Deployment, source: Path | None, progress: Progress, *, skip: bool = False) -> Reset:
+def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, skip: bool = False) -> Reset:
     """Stop, back up, set the offset of `source` or of the slot, and resume, unless it was paused or stopped before.
 
     `skip` accepts an offset that skips rows. A failure before the offset is set restores the connector's state; after
@@ -150,20 +150,20 @@ def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move
         raise RefusedError("the slot does not exist", RECOVER)
     if target < positions.confirmed:
         raise RefusedError(
-            f"{lsn.both(target)} is below the slot's confirmed position {lsn.both(positions.confirmed)}, at which "
-            "PostgreSQL would start instead",
+            f"{lsn.describe(target)} is below the slot's confirmed position {lsn.describe(positions.confirmed)}, at "
+            "which PostgreSQL would start instead",
             "omit --from to start at the slot's position; for older rows: `outbox republish`",
         )
     if target > positions.server:
         raise RefusedError(
-            f"{lsn.both(target)} is beyond the server's position {lsn.both(positions.server)}: PostgreSQL would skip "
-            "every row up to it without an error",
+            f"{lsn.describe(target)} is beyond the server's position {lsn.describe(positions.server)}: PostgreSQL "
+            "would skip every row up to it without an error",
             "the file is from another server, or from before a restore: omit --from",
         )
     move = Move(positions.connector, target, positions.confirmed)
     if move.loses and not skip:
         raise RefusedError(
-            f"{lsn.both(target)} is ahead of the connector's offset {lsn.both(positions.connector)}: "
+            f"{lsn.describe(target)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "
             f"{move.describe(None)}",
             "to skip them: --skip-rows; republish the affected aggregates afterwards",
         )
@@ -178,7 +178,7 @@ def _target(deployment: Deployment, positions: Positions, lock: Lock, source: Pa
     return seed(positions.confirmed)
 
 
-def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Progress) -> None:
+def _write(deployment: Deployment, actual: ActualConnector, target: dict[str, Any], progress: Reporter) -> None:
     """Replace every offset: one of another prefix could be taken for the connector's."""
     name, partition = deployment.pipeline.connector.name, {"server": deployment.pipeline.prefix}
     if any(entry["partition"] != partition for entry in actual.offsets):

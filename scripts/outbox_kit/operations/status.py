@@ -89,9 +89,9 @@ class PipelineStatus:
                 "retained_bytes": self.retained,
             },
             "positions": {
-                "connector": lsn.pair(self.position),
-                "slot": lsn.pair(self.confirmed),
-                "server": lsn.pair(self.server),
+                "connector": lsn.as_json(self.position),
+                "slot": lsn.as_json(self.confirmed),
+                "server": lsn.as_json(self.server),
             },
             "dead_letters_unacknowledged": self.dead_letters,
             "source_epoch": {"lock": self.locked_epoch, "connector": self.actual_epoch},

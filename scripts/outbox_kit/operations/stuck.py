@@ -29,8 +29,8 @@ from outbox_kit.pipeline import Backfill
 from outbox_kit.postgres import aggregate_queries
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import Connection, Row
-from outbox_kit.progress import Progress
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.progress import Reporter
+from outbox_kit.waiting import Observation, wait_for
 
 READ_TIMEOUT_S = 3600
 POLL_INTERVAL_S = 1.0
@@ -102,7 +102,7 @@ class TopicState:
         )
 
 
-def find(deployment: Deployment, progress: Progress, *, older_than: float) -> list[Stuck]:
+def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[Stuck]:
     """Return the stuck aggregates, by type and key. States younger than `older_than` seconds are ignored.
 
     The database is read before the topic, so that records that arrive meanwhile count. Raises UnreachableError,
@@ -177,7 +177,7 @@ def _by_table(
     """
     missing, ghosts = keys - compared, topic.keys_with_state() - keys - compared
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         nonlocal missing, ghosts
         topic.read()
         states = topic.keys_with_state()
@@ -186,18 +186,20 @@ def _by_table(
             # Aggregates may have been created or deleted meanwhile.
             current = aggregate_queries.live_keys(connection, source)
             missing, ghosts = missing & current, ghosts - current
-        return Seen(None if missing or ghosts else True, f"{len(missing)} missing, {len(ghosts)} without an aggregate")
+        return Observation(
+            None if missing or ghosts else True, f"{len(missing)} missing, {len(ghosts)} without an aggregate"
+        )
 
     # States that were just committed get the same time to arrive as outbox rows.
     with suppress(WaitTimeoutError):
-        wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, every=POLL_INTERVAL_S)
+        wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [
         *(Stuck(name, key, "missing") for key in missing),
         *(Stuck(name, key, "ghost", topic.latest[key].event_id, topic.latest[key].event_time) for key in ghosts),
     ]
 
 
-def resend(deployment: Deployment, aggregates: list[Stuck], progress: Progress) -> int:
+def resend(deployment: Deployment, aggregates: list[Stuck], progress: Reporter) -> int:
     """Write the latest state of each aggregate, or a tombstone if it was deleted, to the outbox; return the number.
 
     Raises RefusedError if a type has no `backfill` in the pipeline file.

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import schema_lookup
+from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.layered_values import Literal, Location, Values
 
 OPTION = "--set"
@@ -57,7 +57,7 @@ def _split(option: str) -> tuple[str, str]:
 def _put(model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool) -> None:
     if not location:
         raise ConfigurationError(f"{origin}: no key", FORM)
-    value = _value(schema_lookup.at(model, values.data, location), text, origin)
+    value = _value(json_schema_nodes.at(model, values.data, location), text, origin)
     try:
         values.put(location, Literal(value) if literal and isinstance(value, str) else value, origin)
     except (LookupError, TypeError) as error:
@@ -65,7 +65,7 @@ def _put(model: type[BaseModel], values: Values, location: Location, text: str, 
         raise ConfigurationError(f"{origin}: {error} is not a mapping, nor a list with that index", hint) from None
 
 
-def _value(node: schema_lookup.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
+def _value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
     """Parse a value: as text if the schema has text, else as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
@@ -79,7 +79,7 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     """Return the location of a dotted path; user-defined keys may contain dots."""
     location: Location = ()
     while parts:
-        node = schema_lookup.at(model, data, location) or {}
+        node = json_schema_nodes.at(model, data, location) or {}
         value = Values(data, {}).at(location)
         length = _key_length(node, value, parts)
         key = ".".join(parts[:length])
@@ -88,11 +88,11 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
     return location
 
 
-def _key_length(node: schema_lookup.Node, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
+def _key_length(node: json_schema_nodes.Node, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
     """Return the number of path segments that form one key."""
-    if schema_lookup.holds_values(node):
+    if json_schema_nodes.holds_values(node):
         return len(parts)
-    if schema_lookup.free(node) is not None and isinstance(value, dict):
+    if json_schema_nodes.free(node) is not None and isinstance(value, dict):
         return next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value), 1)
     return 1
 
@@ -101,14 +101,14 @@ def _by_name(model: type[BaseModel], data: Any, parts: list[str], name: str) -> 
     """Return the location of a variable; case is ignored, and `-`, `.` and `_` are equal."""
     location: Location = ()
     for part in parts:
-        node = schema_lookup.at(model, data, location) or {}
+        node = json_schema_nodes.at(model, data, location) or {}
         value = Values(data, {}).at(location)
         if isinstance(value, list) and part.isdigit():
             location = (*location, int(part))
             continue
         known = [*node.get("properties", {}), *(value if isinstance(value, dict) else [])]
         match = next((key for key in known if _plain(str(key)) == _plain(part)), None)
-        if match is None and schema_lookup.holds_values(node):
+        if match is None and json_schema_nodes.holds_values(node):
             message = f"environment variable {name}: no key like {part!r} in {'.'.join(map(str, location))}"
             raise ConfigurationError(message, f"set a new key with {OPTION} or in the file")
         location = (*location, part if match is None else match)

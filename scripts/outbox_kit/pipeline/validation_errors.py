@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.pipeline import schema_lookup
+from outbox_kit.pipeline import json_schema_nodes
 from outbox_kit.pipeline.layered_values import Location, Values, child
 
 MAX_PROBLEMS = 5
@@ -89,7 +89,7 @@ def _allowed(error: ErrorDetails) -> str:
 
 def _nearest(model: type[BaseModel], values: Values, location: Location) -> str:
     """Return the most similar known key of the mapping, or all known keys."""
-    node = schema_lookup.at(model, values.data, location[:-1]) or {}
+    node = json_schema_nodes.at(model, values.data, location[:-1]) or {}
     known = sorted(node.get("properties", {}))
     near = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known) or 'none'}"
@@ -99,7 +99,7 @@ def _key_description(model: type[BaseModel], values: Values, location: Location)
     """Return the description of the key."""
     if not location or not isinstance(location[-1], str):
         return ""
-    parent = schema_lookup.at(model, values.data, location[:-1])
+    parent = json_schema_nodes.at(model, values.data, location[:-1])
     schema = (parent or {}).get("properties", {}).get(location[-1], {})
     return str(schema.get("description", "")).rstrip(".")
 
@@ -113,7 +113,7 @@ def _shown(model: type[BaseModel], values: Values, location: Location, kind: str
         return "nothing"
     if kind in CONTAINERS:
         return "text" if isinstance(value, str) else "a single value"
-    node = schema_lookup.at(model, values.data, location) or {}
+    node = json_schema_nodes.at(model, values.data, location) or {}
     hidden = node.get("format") == "password" or any(SECRET.search(str(key)) for key in location)
     if hidden or (isinstance(value, str) and "@" in value):
         return "a value that is not shown"

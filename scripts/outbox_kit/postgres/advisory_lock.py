@@ -11,7 +11,7 @@ import psycopg
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import SourceDatabase
 from outbox_kit.postgres import client
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 CLASS = 0x6F757462
 """First key of every advisory lock of outbox-kit ("outb"); the second is the hash of the pipeline's name."""
@@ -40,12 +40,12 @@ def exclusive(database: SourceDatabase, pipeline: str, *, seconds: float = 0) ->
     with client.connected(database) as connection:
         connection.execute(SETTINGS, (f"outbox-kit apply {pipeline}"[:63],))
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             taken = connection.execute(TAKE, (CLASS, pipeline)).fetchall()[0]["taken"]
-            return Seen(True if taken else None, "" if taken else _holder(connection, pipeline))
+            return Observation(True if taken else None, "" if taken else _holder(connection, pipeline))
 
         if seconds:
-            wait_for(f"the other apply of {pipeline!r} to end", poll, seconds=seconds, every=0.5)
+            wait_for(f"the other apply of {pipeline!r} to end", poll, seconds=seconds, interval=0.5)
         elif (attempt := poll()).value is None:
             raise RefusedError(
                 f"another apply of {pipeline!r} is running: {attempt.text}",

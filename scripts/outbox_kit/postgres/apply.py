@@ -9,7 +9,7 @@ from outbox_kit.changes import Change
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres import client, ddl
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE, read_actual
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 
 
 def apply(
@@ -17,7 +17,7 @@ def apply(
     pipeline: Pipeline,
     environment: Environment,
     changes: list[Change],
-    progress: Progress,
+    progress: Reporter,
 ) -> None:
     """Make `changes` in the given order, which is that of state.diff()."""
     source = pipeline.source

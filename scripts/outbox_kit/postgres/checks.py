@@ -18,7 +18,7 @@ REQUIRED = ("id", "aggregate_type", "aggregate_id", "event_type", "created_at")
 
 
 @dataclass(frozen=True)
-class DatabaseSnapshot:
+class DatabaseState:
     """Input of the checks."""
 
     pipeline: Pipeline
@@ -32,7 +32,7 @@ class DatabaseSnapshot:
         return self.pipeline.source.uses_table
 
 
-RULES = Rules[DatabaseSnapshot]()
+RULES = Rules[DatabaseState]()
 # Result of the table's checks where events are messages.
 NO_TABLE = "no table: events are logical decoding messages"
 
@@ -42,8 +42,8 @@ NO_TABLE = "no table: events are logical decoding messages"
     guards="the source database responds",
     remedy="check source.host, port, database and login in the environment file",
 )
-def _reachable(snapshot: DatabaseSnapshot) -> Finding:
-    actual = snapshot.actual
+def _reachable(live: DatabaseState) -> Finding:
+    actual = live.actual
     return Finding(True, f"PostgreSQL {actual.version // 10_000}, database {actual.database}", "a response")
 
 
@@ -52,8 +52,8 @@ def _reachable(snapshot: DatabaseSnapshot) -> Finding:
     guards="outbox-kit and the connector connect to the primary, not to a standby",
     remedy="set source.host to the primary",
 )
-def _primary(snapshot: DatabaseSnapshot) -> Finding:
-    standby = snapshot.actual.standby
+def _primary(live: DatabaseState) -> Finding:
+    standby = live.actual.standby
     return Finding(not standby, "a standby" if standby else "the primary", "the primary")
 
 
@@ -62,8 +62,8 @@ def _primary(snapshot: DatabaseSnapshot) -> Finding:
     guards="the database is the one that was deployed to, not a copy, a restored or a promoted one",
     remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER}",
 )
-def _identity(snapshot: DatabaseSnapshot) -> Finding:
-    actual, locked = snapshot.actual, snapshot.locked
+def _identity(live: DatabaseState) -> Finding:
+    actual, locked = live.actual, live.locked
     if not actual.system_identifier:
         remedy = "as an administrator: grant execute on function pg_control_system() to this login"
         return Finding(None, "this login may not execute pg_control_system()", "a known database", remedy)
@@ -79,8 +79,8 @@ def _identity(snapshot: DatabaseSnapshot) -> Finding:
     guards="the WAL contains what logical decoding needs",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
-def _wal_level(snapshot: DatabaseSnapshot) -> Finding:
-    return Finding(snapshot.actual.wal_level == "logical", snapshot.actual.wal_level, "logical")
+def _wal_level(live: DatabaseState) -> Finding:
+    return Finding(live.actual.wal_level == "logical", live.actual.wal_level, "logical")
 
 
 @RULES.rule(
@@ -88,13 +88,13 @@ def _wal_level(snapshot: DatabaseSnapshot) -> Finding:
     guards="the connector's role can log in, replicate, read the table and write its heartbeat",
     remedy="alter role ... with login replication (Amazon RDS: grant rds_replication); `outbox apply` grants the rest",
 )
-def _role(snapshot: DatabaseSnapshot) -> Finding:
-    role, name = snapshot.actual.role, snapshot.environment.source.connector.user
+def _role(live: DatabaseState) -> Finding:
+    role, name = live.actual.role, live.environment.source.connector.user
     privileges = {
         "login": role and role["can_login"],
         "replication": role and role["can_replicate"],
-        "select on the table": not snapshot.uses_table or (role and role["can_read"]),
-        "execute pg_logical_emit_message": snapshot.details.may_emit,
+        "select on the table": not live.uses_table or (role and role["can_read"]),
+        "execute pg_logical_emit_message": live.details.may_emit,
     }
     missing = [privilege for privilege, granted in privileges.items() if not granted]
     actual = f"{name} lacks {', '.join(missing)}" if missing else f"{name} has all"
@@ -106,11 +106,11 @@ def _role(snapshot: DatabaseSnapshot) -> Finding:
     guards="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
     remedy="add the column again, or set its name under source.columns; docs/operations.md, column renamed",
 )
-def _table(snapshot: DatabaseSnapshot) -> Finding:
-    if not snapshot.uses_table:
+def _table(live: DatabaseState) -> Finding:
+    if not live.uses_table:
         return Finding(True, NO_TABLE, "messages")
     expected = "every column of the contract"
-    problems = column_problems(snapshot.pipeline, snapshot.actual.columns)
+    problems = column_problems(live.pipeline, live.actual.columns)
     return Finding(not problems, "; ".join(problems) or expected, expected)
 
 
@@ -119,12 +119,12 @@ def _table(snapshot: DatabaseSnapshot) -> Finding:
     guards="id, aggregate type, key, event type and time are never null: such rows would be dead letters",
     remedy="alter table ... alter column ... set not null",
 )
-def _not_null(snapshot: DatabaseSnapshot) -> Finding:
-    if not snapshot.uses_table:
+def _not_null(live: DatabaseState) -> Finding:
+    if not live.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    names = snapshot.pipeline.source.columns.model_dump()
+    names = live.pipeline.source.columns.model_dump()
     required = [names[role] for role in REQUIRED]
-    nullable = [name for name in required if name in snapshot.details.nullable]
+    nullable = [name for name in required if name in live.details.nullable]
     actual = f"may be null: {', '.join(nullable)}" if nullable else "none may be null"
     return Finding(not nullable, actual, f"not null: {', '.join(required)}")
 
@@ -135,13 +135,13 @@ def _not_null(snapshot: DatabaseSnapshot) -> Finding:
     remedy="alter table ... add check (<key column> <> '')",
     severity=Severity.WARNING,
 )
-def _key_not_empty(snapshot: DatabaseSnapshot) -> Finding:
-    if not snapshot.uses_table:
+def _key_not_empty(live: DatabaseState) -> Finding:
+    if not live.uses_table:
         return Finding(True, NO_TABLE, "messages")
-    key = snapshot.pipeline.source.columns.aggregate_id
+    key = live.pipeline.source.columns.aggregate_id
     name = rf'(?<![\w"])\(?"?{re.escape(key)}"?\)?(?:::text)?'
     pattern = re.compile(rf"{name} <> ''(::text)?|length\({name}\) (> 0|>= 1)")
-    rejected = any(pattern.search(text) and " OR " not in text for text in snapshot.details.constraints)
+    rejected = any(pattern.search(text) and " OR " not in text for text in live.details.constraints)
     return Finding(rejected, "rejected" if rejected else f"no check on {key}", f"check ({key} <> '')")
 
 
@@ -150,13 +150,13 @@ def _key_not_empty(snapshot: DatabaseSnapshot) -> Finding:
     guards="no key in the latest rows has several `partition_field` values: a tombstone would miss the old partition",
     remedy="write a tombstone with the old value first; do not use a column that changes as partition_field",
 )
-def _partition_field(snapshot: DatabaseSnapshot) -> Finding:
+def _partition_field(live: DatabaseState) -> Finding:
     expected = "one value per key among the latest rows"
-    if not snapshot.uses_table:
+    if not live.uses_table:
         return Finding(None, f"{NO_TABLE}, which are not stored", expected)
-    moved_keys = snapshot.details.moved_keys
+    moved_keys = live.details.moved_keys
     if moved_keys is None:
-        return Finding(None, snapshot.details.unsampled or "this login may not read the table", expected)
+        return Finding(None, live.details.unsampled or "this login may not read the table", expected)
     problems = [f"{name}: {count} keys with several values" for name, count in moved_keys.items() if count]
     return Finding(not problems, "; ".join(problems) or ", ".join(moved_keys) or "no aggregate has one", expected)
 
@@ -166,9 +166,9 @@ def _partition_field(snapshot: DatabaseSnapshot) -> Finding:
     guards="no old prepared transaction holds back the slot; max_prepared_transactions is above 0 for a two-phase slot",
     remedy="commit prepared or rollback prepared what pg_prepared_xacts lists",
 )
-def _prepared(snapshot: DatabaseSnapshot) -> Finding:
-    usage, limit = snapshot.details.usage, snapshot.details.settings["max_prepared_transactions"]
-    if snapshot.actual.slot and snapshot.actual.slot.two_phase and not limit:
+def _prepared(live: DatabaseState) -> Finding:
+    usage, limit = live.details.usage, live.details.settings["max_prepared_transactions"]
+    if live.actual.slot and live.actual.slot.two_phase and not limit:
         remedy = "set max_prepared_transactions and restart PostgreSQL"
         return Finding(False, "the slot is two-phase, max_prepared_transactions is 0", "room for them", remedy)
     passed = not usage["prepared"] or usage["prepared_s"] <= FORGOTTEN_S
@@ -182,8 +182,8 @@ def _prepared(snapshot: DatabaseSnapshot) -> Finding:
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
     severity=Severity.WARNING,
 )
-def _free_slots(snapshot: DatabaseSnapshot) -> Finding:
-    return _free(snapshot.details.usage["slots"], snapshot.details.settings["max_replication_slots"])
+def _free_slots(live: DatabaseState) -> Finding:
+    return _free(live.details.usage["slots"], live.details.settings["max_replication_slots"])
 
 
 @RULES.rule(
@@ -192,8 +192,8 @@ def _free_slots(snapshot: DatabaseSnapshot) -> Finding:
     remedy="raise max_wal_senders and restart PostgreSQL",
     severity=Severity.WARNING,
 )
-def _free_senders(snapshot: DatabaseSnapshot) -> Finding:
-    return _free(snapshot.details.usage["senders"], snapshot.details.settings["max_wal_senders"])
+def _free_senders(live: DatabaseState) -> Finding:
+    return _free(live.details.usage["senders"], live.details.settings["max_wal_senders"])
 
 
 def _free(used: int, limit: int) -> Finding:
@@ -206,8 +206,8 @@ def _free(used: int, limit: int) -> Finding:
     remedy="set idle_replication_slot_timeout to 0, or longer than the connector is ever stopped",
     severity=Severity.WARNING,
 )
-def _idle_slot_timeout(snapshot: DatabaseSnapshot) -> Finding:
-    timeout = snapshot.details.settings.get("idle_replication_slot_timeout")
+def _idle_slot_timeout(live: DatabaseState) -> Finding:
+    timeout = live.details.settings.get("idle_replication_slot_timeout")
     if timeout is None:
-        return Finding(True, f"PostgreSQL {snapshot.actual.version // 10_000} has none", "0, or at least a day")
+        return Finding(True, f"PostgreSQL {live.actual.version // 10_000} has none", "0, or at least a day")
     return Finding(timeout == 0 or timeout >= DAY_S, f"{timeout} s", f"0, or at least {DAY_S} s")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from outbox_kit.postgres.client import OPEN_TRANSACTIONS, Connection
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 RELEASE_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 60
@@ -54,10 +54,12 @@ def wait_inactive(connection: Connection, name: str) -> None:
     Raises WaitTimeoutError.
     """
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
         active = slot is not None and slot.active
-        return Seen(None if active else True, f"active, pid {slot.active_pid}" if slot and active else "not active")
+        return Observation(
+            None if active else True, f"active, pid {slot.active_pid}" if slot and active else "not active"
+        )
 
     hint = "another client may read it: see pg_stat_replication"
     wait_for(f"slot {name} to be released", poll, seconds=RELEASE_TIMEOUT_S, hint=hint)
@@ -66,10 +68,10 @@ def wait_inactive(connection: Connection, name: str) -> None:
 def wait_confirmed(connection: Connection, name: str, position: int, connector: str) -> None:
     """Wait until `connector` has confirmed everything up to `position` to the slot. Raises WaitTimeoutError."""
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         slot = read_slot(connection, name)
         confirmed = (slot.confirmed_flush if slot else None) or 0
-        return Seen(True if confirmed >= position else None, f"{position - confirmed} bytes are not confirmed")
+        return Observation(True if confirmed >= position else None, f"{position - confirmed} bytes are not confirmed")
 
     hint = "without a heartbeat the slot advances with the next outbox row: write one, then run the command again"
     wait_for(f"connector {connector} to confirm WAL position {position}", poll, seconds=CONFIRM_TIMEOUT_S, hint=hint)
@@ -82,10 +84,10 @@ def wait_transactions_ended(connection: Connection) -> int:
     """
     xid = connection.execute("select pg_current_xact_id()::text::bigint as xid").fetchall()[0]["xid"]
 
-    def poll() -> Seen[int]:
+    def poll() -> Observation[int]:
         row = connection.execute(AFTER_TRANSACTION, (xid,)).fetchall()[0]
         open_now = ", ".join(f"pid {row['pid']} ({row['seconds']} s)" for row in connection.execute(OPEN_TRANSACTIONS))
-        return Seen(row["position"] if row["ended"] else None, f"open: {open_now or 'none that writes'}")
+        return Observation(row["position"] if row["ended"] else None, f"open: {open_now or 'none that writes'}")
 
     hint = "end the long ones, then run the command again"
     return wait_for("open transactions to end", poll, seconds=TRANSACTION_TIMEOUT_S, hint=hint)

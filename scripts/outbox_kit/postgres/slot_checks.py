@@ -5,7 +5,7 @@ from __future__ import annotations
 from outbox_kit import lsn
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline import Source
-from outbox_kit.postgres.checks import NO_TABLE, DatabaseSnapshot
+from outbox_kit.postgres.checks import NO_TABLE, DatabaseState
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
 from outbox_kit.rules import Finding, Rules, Severity
 
@@ -13,7 +13,7 @@ MEGABYTE = 2**20
 # Limit where the server sets none.
 RETAINED_MB = 10_240
 COLUMN_LISTS_SINCE = 150000
-RULES = Rules[DatabaseSnapshot]()
+RULES = Rules[DatabaseState]()
 
 
 @RULES.rule(
@@ -21,12 +21,12 @@ RULES = Rules[DatabaseSnapshot]()
     guards="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
-def _publication(snapshot: DatabaseSnapshot) -> Finding:
-    source, publication = snapshot.pipeline.source, snapshot.actual.publication
+def _publication(live: DatabaseState) -> Finding:
+    source, publication = live.pipeline.source, live.actual.publication
     expected = f"insert of {source.table}, via root"
     if publication is None:
         return Finding(False, f"no publication {source.publication}", expected)
-    if not snapshot.uses_table:
+    if not live.uses_table:
         return Finding(True, f"{NO_TABLE}, which need no entry in the publication", "a publication")
     operations = [name for name in ("insert", "update", "delete", "truncate") if publication[f"pub{name}"]]
     root = "via root" if publication["pubviaroot"] else "not via root"
@@ -47,17 +47,17 @@ def _tolerated_operations(source: Source) -> set[str]:
     guards="no row filter and no column list: rows and columns that they exclude are lost without an error",
     remedy="alter publication ... set table ..., without where and without columns; republish what was excluded",
 )
-def _publication_filter(snapshot: DatabaseSnapshot) -> Finding:
+def _publication_filter(live: DatabaseState) -> Finding:
     expected = "every row, every column"
-    actual, published = snapshot.actual, snapshot.details.published
-    if not snapshot.uses_table:
+    actual, published = live.actual, live.details.published
+    if not live.uses_table:
         return Finding(True, f"{NO_TABLE}, to which no filter applies", expected)
     if actual.publication is None or published is None:
         if actual.publication is not None and actual.version < COLUMN_LISTS_SINCE:
             return Finding(True, expected, expected)
         return Finding(None, "the table is not in the publication", expected)
-    source = snapshot.pipeline.source
-    fields = {aggregate.partition_field for aggregate in snapshot.pipeline.aggregates.values()} - {None}
+    source = live.pipeline.source
+    fields = {aggregate.partition_field for aggregate in live.pipeline.aggregates.values()} - {None}
     names = {*source.columns.model_dump().values(), *source.further_columns, *fields}
     excluded = sorted(names & set(actual.columns) - set(published))
     problems = ["some rows only"] if actual.publication["filtered"] else []
@@ -70,8 +70,8 @@ def _publication_filter(snapshot: DatabaseSnapshot) -> Finding:
     guards="the publication is the one that the slot was created after: rows between slot and publication are lost",
     remedy="the publication was recreated after the slot: rows in between are lost; recreate the slot, republish",
 )
-def _publication_identity(snapshot: DatabaseSnapshot) -> Finding:
-    locked, publication = snapshot.locked, snapshot.actual.publication
+def _publication_identity(live: DatabaseState) -> Finding:
+    locked, publication = live.locked, live.actual.publication
     expected = f"oid {locked.publication_oid if locked else '?'}, as when the slot was created"
     if publication is None:
         return Finding(None, "no publication", expected)
@@ -84,11 +84,11 @@ def _publication_identity(snapshot: DatabaseSnapshot) -> Finding:
     guards="the slot exists, decodes with pgoutput, and belongs to this database",
     remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER}",
 )
-def _slot(snapshot: DatabaseSnapshot) -> Finding:
-    expected = f"pgoutput in database {snapshot.actual.database}"
-    slot = snapshot.actual.slot
+def _slot(live: DatabaseState) -> Finding:
+    expected = f"pgoutput in database {live.actual.database}"
+    slot = live.actual.slot
     if slot is None:
-        return Finding(False, f"no slot {snapshot.pipeline.source.slot}", expected)
+        return Finding(False, f"no slot {live.pipeline.source.slot}", expected)
     actual = f"{slot.plugin} in database {slot.database}"
     return Finding(actual == expected, actual, expected)
 
@@ -98,8 +98,8 @@ def _slot(snapshot: DatabaseSnapshot) -> Finding:
     guards="the slot is the one of the lock file, at or beyond the position at which it was created",
     remedy=f"the slot was recreated, or the server restored: {RECOVER}",
 )
-def _slot_identity(snapshot: DatabaseSnapshot) -> Finding:
-    slot, locked = snapshot.actual.slot, snapshot.locked
+def _slot_identity(live: DatabaseState) -> Finding:
+    slot, locked = live.actual.slot, live.locked
     if slot is None or slot.confirmed_flush is None or locked is None:
         return Finding(None, "no slot, or none in the lock file", "the slot of the lock file")
     passed = slot.name == locked.slot and slot.confirmed_flush >= lsn.parse(locked.slot_lsn)
@@ -112,11 +112,11 @@ def _slot_identity(snapshot: DatabaseSnapshot) -> Finding:
     guards="the slot is active, read by the connector's role: two readers in turn lose rows",
     remedy="not active: is the connector running? another role: which other connector uses this slot?",
 )
-def _slot_active(snapshot: DatabaseSnapshot) -> Finding:
-    slot, expected = snapshot.actual.slot, f"read by {snapshot.environment.source.connector.user}"
+def _slot_active(live: DatabaseState) -> Finding:
+    slot, expected = live.actual.slot, f"read by {live.environment.source.connector.user}"
     if slot is None:
         return Finding(None, "no slot", expected)
-    if not slot.active and snapshot.environment.connector.state == "stopped":
+    if not slot.active and live.environment.connector.state == "stopped":
         return Finding(True, "not active: connector.state is stopped", expected)
     actual = f"read by {slot.reader or 'an unknown role'}" if slot.active else "not active"
     return Finding(actual == expected, actual, expected)
@@ -127,8 +127,8 @@ def _slot_active(snapshot: DatabaseSnapshot) -> Finding:
     guards="the WAL that the slot needs still exists",
     remedy=f"lost: drop the slot, then {RECOVER}; unreserved: let the connector catch up at once",
 )
-def _slot_wal(snapshot: DatabaseSnapshot) -> Finding:
-    slot, expected = snapshot.actual.slot, "reserved or extended"
+def _slot_wal(live: DatabaseState) -> Finding:
+    slot, expected = live.actual.slot, "reserved or extended"
     if slot is None:
         return Finding(None, "no slot", expected)
     reason = slot.invalidation_reason
@@ -141,11 +141,11 @@ def _slot_wal(snapshot: DatabaseSnapshot) -> Finding:
     guards="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
-def _slot_retained(snapshot: DatabaseSnapshot) -> Finding:
-    limit = snapshot.details.settings["max_slot_wal_keep_size"]
+def _slot_retained(live: DatabaseState) -> Finding:
+    limit = live.details.settings["max_slot_wal_keep_size"]
     half = (limit if limit >= 0 else RETAINED_MB) * MEGABYTE // 2
     origin = f"limit {limit} MB" if limit >= 0 else "the server sets no limit"
-    retained, expected = snapshot.actual.retained_bytes, f"{half // MEGABYTE} MB at most ({origin})"
+    retained, expected = live.actual.retained_bytes, f"{half // MEGABYTE} MB at most ({origin})"
     if retained is None:
         return Finding(None, "no slot, or its WAL is lost", expected)
     return Finding(retained <= half, f"{retained // MEGABYTE} MB retained", expected)
@@ -157,10 +157,10 @@ def _slot_retained(snapshot: DatabaseSnapshot) -> Finding:
     remedy="created without the flag: alter the slot through the replication protocol while the connector is stopped",
     severity=Severity.WARNING,
 )
-def _slot_failover(snapshot: DatabaseSnapshot) -> Finding:
-    slot = snapshot.actual.slot
-    if snapshot.actual.version < FAILOVER_SLOTS_SINCE:
-        return Finding(True, f"PostgreSQL {snapshot.actual.version // 10_000} has none", "failover")
+def _slot_failover(live: DatabaseState) -> Finding:
+    slot = live.actual.slot
+    if live.actual.version < FAILOVER_SLOTS_SINCE:
+        return Finding(True, f"PostgreSQL {live.actual.version // 10_000} has none", "failover")
     if slot is None:
         return Finding(None, "no slot", "failover")
     return Finding(bool(slot.failover), "failover" if slot.failover else "no failover", "failover")

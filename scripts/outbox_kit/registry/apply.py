@@ -7,7 +7,7 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import LockedSchema
 from outbox_kit.pipeline.avro import fingerprint, same_schema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.registry.client import Reference, RegistryClient
 from outbox_kit.registry.state import (
     INCOMPATIBLE_HINT,
@@ -18,7 +18,7 @@ from outbox_kit.registry.state import (
 )
 
 
-def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Progress) -> None:
+def apply(client: RegistryClient, subjects: list[Subject], changes: list[Change], progress: Reporter) -> None:
     """Execute `changes` of state.diff() for `subjects`. Raises RefusedError, RejectedError, UnreachableError."""
     by_name = {subject.name: subject for subject in subjects}
     old_levels: dict[str, str] = {}

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from outbox_kit.stack.ports import is_free
 from outbox_kit.stack.services.databases import Logins, create_databases
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 # Limit of one request: a service that accepts connections may not respond.
 REQUEST_TIMEOUT_S = 2
@@ -22,7 +22,7 @@ QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 
 
-def check_postgres(dsn: str, logins: Logins) -> Seen[bool]:
+def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
     """Connect as administrator, and create the roles and databases that are missing.
 
     Raises psycopg.Error when they cannot be created.
@@ -31,44 +31,44 @@ def check_postgres(dsn: str, logins: Logins) -> Seen[bool]:
         with psycopg.connect(dsn, connect_timeout=REQUEST_TIMEOUT_S, autocommit=True) as connection:
             create_databases(connection, logins)
     except psycopg.OperationalError as error:
-        return Seen(None, str(error).strip() or type(error).__name__)
-    return Seen(True, "connected")
+        return Observation(None, str(error).strip() or type(error).__name__)
+    return Observation(True, "connected")
 
 
-def check_kafka(port: int, bootstrap_servers: str) -> Seen[bool]:
+def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
     """Describe the cluster, once a program listens on the local port."""
     if is_free(port):
-        return Seen(None, f"port {port} is closed")
+        return Observation(None, f"port {port} is closed")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=QUIET)
     try:
         cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(timeout=REQUEST_TIMEOUT_S + 1)
     except (KafkaException, TimeoutError) as error:
-        return Seen(None, f"no response to describe_cluster ({error})")
-    return Seen(True if cluster.nodes else None, f"{len(cluster.nodes)} brokers")
+        return Observation(None, f"no response to describe_cluster ({error})")
+    return Observation(True if cluster.nodes else None, f"{len(cluster.nodes)} brokers")
 
 
-def check_registry(url: str) -> Seen[bool]:
+def check_registry(url: str) -> Observation[bool]:
     """List the subjects; `url` is that of the Confluent API."""
     try:
         response = get(f"{url}/subjects")
     except requests.RequestException as error:
-        return Seen(None, f"no response to GET /subjects ({type(error).__name__})")
-    return Seen(True if response.ok else None, f"GET /subjects returned HTTP {response.status_code}")
+        return Observation(None, f"no response to GET /subjects ({type(error).__name__})")
+    return Observation(True if response.ok else None, f"GET /subjects returned HTTP {response.status_code}")
 
 
-def check_connect(url: str, required_plugins: Iterable[str]) -> Seen[bool]:
+def check_connect(url: str, required_plugins: Iterable[str]) -> Observation[bool]:
     """Check that the worker is healthy and lists the required plugins."""
     try:
         health = get(f"{url}/health")
         if not health.ok:
-            return Seen(None, f"GET /health returned HTTP {health.status_code}")
+            return Observation(None, f"GET /health returned HTTP {health.status_code}")
         listing = get(f"{url}/connector-plugins?connectorsOnly=false")
         listing.raise_for_status()
         classes = {plugin["class"] for plugin in listing.json()}
     except requests.RequestException as error:
-        return Seen(None, f"no response ({type(error).__name__})")
+        return Observation(None, f"no response ({type(error).__name__})")
     missing = [name for name in required_plugins if name not in classes]
-    return Seen(None if missing else True, f"missing plugins: {', '.join(missing) or 'none'}")
+    return Observation(None if missing else True, f"missing plugins: {', '.join(missing) or 'none'}")
 
 
 def get(url: str) -> requests.Response:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.stack.layout import Layout
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 MARKER = "outboxkit.stack"
 PROC = Path("/proc")
@@ -101,8 +101,8 @@ def end(layout: Layout, services: tuple[str, ...], *, seconds: float) -> None:
 def wait_gone(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
     """Wait until no process of these services runs."""
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         left = [f"{process.service} (pid {process.pid})" for process in find(layout) if process.service in services]
-        return Seen(None if left else True, ", ".join(left) or "nothing")
+        return Observation(None if left else True, ", ".join(left) or "nothing")
 
-    wait_for(f"{', '.join(services)} to end", poll, seconds=seconds, every=0.1)
+    wait_for(f"{', '.join(services)} to end", poll, seconds=seconds, interval=0.1)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from xmlrpc.client import Fault
 
 from outbox_kit.errors import OutboxKitError, StackError, WaitTimeoutError
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import end, find, wait_gone
 from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import NAME
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 STOP_SECONDS = 45  # above the longest stop_seconds of a service
 SIGNAL_SECONDS = 15
@@ -38,7 +38,7 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def stop_all(layout: Layout, progress: Progress) -> None:
+def stop_all(layout: Layout, progress: Reporter) -> None:
     """Stop every process of this stack. Raises StackError when one does not end."""
     control = Control(layout.socket)
     if control.supervisor_pid() is not None:
@@ -51,7 +51,7 @@ def stop_all(layout: Layout, progress: Progress) -> None:
     layout.supervisor_pid_file.unlink(missing_ok=True)
 
 
-def stop_through_supervisor(layout: Layout, control: Control, progress: Progress) -> None:
+def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter) -> None:
     """Stop the services in order, then supervisord. Processes that remain are ended by signal."""
     try:
         for names in STOP_ORDER:
@@ -62,7 +62,7 @@ def stop_through_supervisor(layout: Layout, control: Control, progress: Progress
         progress(f"supervisor could not stop all services: {error}")
 
 
-def stop_group(control: Control, names: tuple[str, ...], progress: Progress) -> None:
+def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> None:
     """Stop some services at the same time, and wait for them."""
     running = [name for name, status in control.processes().items() if name in names and status.pid]
     if not running:
@@ -71,12 +71,12 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Progress) -> 
     for name in running:
         control.stop(name)
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         processes = control.processes()
         left = [name for name in running if processes[name].pid]
-        return Seen(None if left else True, f"{', '.join(left)} still running")
+        return Observation(None if left else True, f"{', '.join(left)} still running")
 
-    wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, every=0.1)
+    wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, interval=0.1)
 
 
 def stop_by_signal(layout: Layout) -> None:

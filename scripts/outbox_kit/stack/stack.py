@@ -11,7 +11,7 @@ from pathlib import Path
 
 from outbox_kit import __version__
 from outbox_kit.errors import ConfigurationError, OutboxKitError, StackError
-from outbox_kit.progress import Progress, silent
+from outbox_kit.progress import Reporter, silent
 from outbox_kit.stack import logs, processes
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
@@ -38,7 +38,7 @@ class Stack:
 
     def up(
         self,
-        progress: Progress = silent,
+        progress: Reporter = silent,
         ports: Mapping[str, int] | None = None,
         services: Iterable[str] | None = None,
     ) -> StackState:
@@ -69,7 +69,7 @@ class Stack:
                 raise
 
     def start(
-        self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Progress
+        self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Reporter
     ) -> StackState:
         """Start some services after stopping what a killed run left running."""
         self.layout.create()
@@ -88,7 +88,7 @@ class Stack:
         write_state(self.layout.state_file, running)
         return running
 
-    def stop_after(self, error: BaseException, progress: Progress) -> None:
+    def stop_after(self, error: BaseException, progress: Reporter) -> None:
         """Stop the services of a failed start; a second failure must not hide the first."""
         progress(f"stopping the services after {type(error).__name__}")
         with uninterrupted():
@@ -112,7 +112,7 @@ class Stack:
         changes = {"version": __version__, "ports": chosen, "postgres_home": home, "postgres_user": user}
         return previous.stopped().model_copy(update=changes)
 
-    def down(self, progress: Progress = silent, purge: bool = False) -> None:
+    def down(self, progress: Reporter = silent, purge: bool = False) -> None:
         """Stop every process of this stack, including those of a killed supervisor or `up`.
 
         The data is retained unless `purge`. Raises StackError when a process does not end.
@@ -126,7 +126,7 @@ class Stack:
                 if self.layout.socket.parent != self.layout.home:
                     delete(self.layout.socket.parent)
 
-    def stop(self, progress: Progress) -> None:
+    def stop(self, progress: Reporter) -> None:
         """Stop every process and record it in the state."""
         stop_all(self.layout, progress)
         try:

@@ -6,13 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from outbox_kit.errors import StackError
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.logs import excerpt, exit_description, redact
 from outbox_kit.stack.services.service import Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 LOG_LINES = 20
 ALIVE = ("starting", "running")
@@ -29,7 +29,7 @@ class Startup:
     """One start of some services under a running supervisord."""
 
     def __init__(
-        self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Progress
+        self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Reporter
     ) -> None:
         self.layout = layout
         self.state = state
@@ -44,9 +44,9 @@ class Startup:
     def run(self) -> None:
         """Return when every service is ready. Raises StackError for one that ends or exceeds its time limit."""
         limit = sum(service.start_seconds for service in self.services)
-        wait_for("the stack", self.step, seconds=limit, every=0.1)
+        wait_for("the stack", self.step, seconds=limit, interval=0.1)
 
-    def step(self) -> Seen[bool]:
+    def step(self) -> Observation[bool]:
         """Start the services whose requirements are ready, and check those that were started."""
         for service in self.services:
             if service.name not in self.started and self.ready.issuperset(service.requires):
@@ -58,7 +58,7 @@ class Startup:
                 self.check(service)
         pending = [service.name for service in self.services if service.name not in self.ready]
         results = [f"{name}: {self.results.get(name, 'not started')}" for name in pending]
-        return Seen(None if pending else True, "; ".join(results))
+        return Observation(None if pending else True, "; ".join(results))
 
     def check(self, service: Service) -> None:
         """Check one service. Raises StackError when its time limit is exceeded."""

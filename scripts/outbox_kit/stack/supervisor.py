@@ -14,7 +14,7 @@ from outbox_kit.stack.layout import Layout, write_private
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NAME = "supervisor"
 START_SECONDS = 30
@@ -99,8 +99,8 @@ def launch(layout: Layout, programs: Mapping[str, Program]) -> Control:
     run_tool("supervisor", command, seconds=START_SECONDS, folder=layout.home, environment=environment)
     control = Control(layout.socket)
 
-    def poll() -> Seen[int]:
-        return Seen(control.supervisor_pid(), f"no response on {layout.socket}")
+    def poll() -> Observation[int]:
+        return Observation(control.supervisor_pid(), f"no response on {layout.socket}")
 
-    wait_for("supervisor to respond", poll, seconds=START_SECONDS, every=0.05, hint=f"see {layout.log(NAME)}")
+    wait_for("supervisor to respond", poll, seconds=START_SECONDS, interval=0.05, hint=f"see {layout.log(NAME)}")
     return control

@@ -11,7 +11,7 @@ from testcontainers.core.network import Network
 from outbox_kit.errors import StackError
 from outbox_kit.stack.ports import HOST, free_port
 from outbox_kit.testing.images import provide, provide_ryuk
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 LOG_LINES = 15
 STOP_SECONDS = 60
@@ -35,7 +35,7 @@ class StackContainer(DockerContainer):
         if network is not None:
             self.with_network(network).with_network_aliases(name)
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         """Check once whether the service is ready; does not raise for one that is still starting."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class StackContainer(DockerContainer):
     def _engine(self) -> Any:  # noqa: ANN401 - of docker, untyped
         return self.get_wrapped_container()
 
-    def _check_alive(self) -> Seen[bool]:
+    def _check_alive(self) -> Observation[bool]:
         container = self._engine()
         container.reload()
         if container.status == "exited":

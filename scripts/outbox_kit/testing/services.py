@@ -18,7 +18,7 @@ from outbox_kit.stack.services.service import Options
 from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.testing.container import StackContainer
 from outbox_kit.testing.images import Images
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 KAFKA_INNER, KAFKA_CONTROLLER = 9092, 9093
 REGISTRY_API = "/apis/ccompat/v7"
@@ -58,7 +58,7 @@ class PostgresContainer(StackContainer):
         """Return a libpq URI of one login for this machine."""
         return f"postgresql://{user}:{secret}@{HOST}:{self.port}/{database}"
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_postgres(
             self.dsn(self.logins.admin_user, self.admin_password, "postgres"), self.logins
         )
@@ -98,7 +98,7 @@ class KafkaContainer(StackContainer):
         """Address for containers of the network."""
         return f"{self.alias}:{KAFKA_INNER}"
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_kafka(self.port, self.bootstrap_servers)
 
 
@@ -124,7 +124,7 @@ class RegistryContainer(StackContainer):
         """URL of the Confluent API for containers of the network."""
         return f"http://{self.alias}:{self.inner_port}{REGISTRY_API}"
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_registry(self.url)
 
 
@@ -170,5 +170,5 @@ class ConnectContainer(StackContainer):
         """URL of the REST API for this machine."""
         return f"http://{HOST}:{self.port}"
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_connect(self.url, self.required_plugins)

@@ -24,7 +24,7 @@ from outbox_kit.pipeline.environment import (
     Registry,
     SourceDatabase,
 )
-from outbox_kit.progress import Progress, silent
+from outbox_kit.progress import Reporter, silent
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.services.connect import PASSWORD_VARIABLE
 from outbox_kit.testing.container import StackContainer
@@ -44,7 +44,7 @@ class OutboxStack:
         workers: int = 1,
         source_database: str = "library",
         target_database: str = "warehouse",
-        progress: Progress = silent,
+        progress: Reporter = silent,
     ) -> None:
         """Choose images, number of Connect workers and database names; nothing is started yet."""
         if workers < 1:

@@ -25,9 +25,9 @@ from outbox_kit.postgres import ddl
 from outbox_kit.postgres.client import Connection
 from outbox_kit.rules import Check, Finding, Rules, Severity, evaluate, unknown
 from outbox_kit.verification.canary_contract import FRAME, KEY, CanaryContract, key_problems, record_problems
+from outbox_kit.verification.live_state import database
 from outbox_kit.verification.murmur2 import partition_of
-from outbox_kit.verification.snapshot import database
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 # Debezium polls every few milliseconds; the limit leaves room for Kafka's commit and a busy machine.
 LATENCY_S = 5.0
@@ -206,15 +206,15 @@ def _receive(consumer: Consumer, event: str, seconds: float) -> Arrival:
     started = time.monotonic()
     skipped = 0
 
-    def poll() -> Seen[Arrival]:
+    def poll() -> Observation[Arrival]:
         nonlocal skipped
         message = consumer.poll(POLL_S)
         if message is not None and message.error():
-            return Seen(None, str(message.error()))
+            return Observation(None, str(message.error()))
         if message is not None:
             if text_headers(message).get("event_id") == event:
-                return Seen(Arrival(message, time.monotonic() - started), "arrived")
+                return Observation(Arrival(message, time.monotonic() - started), "arrived")
             skipped += 1
-        return Seen(None, f"{skipped} other records")
+        return Observation(None, f"{skipped} other records")
 
-    return wait_for("the canary to arrive on its topic", poll, seconds=seconds, every=0.01, hint=REMEDY)
+    return wait_for("the canary to arrive on its topic", poll, seconds=seconds, interval=0.01, hint=REMEDY)

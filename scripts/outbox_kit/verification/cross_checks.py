@@ -21,14 +21,14 @@ from outbox_kit.connector_config import (
 from outbox_kit.errors import RECOVER
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.rules import Finding, Rules
-from outbox_kit.verification.snapshot import Snapshot
+from outbox_kit.verification.live_state import LiveState
 
 NO_CONFIG = "the live connector config could not be read"
 NO_ROUTER = "no OutboxRouter"
 STATUS_INTERVAL_MS = 10_000  # Debezium's default
 STATUS_UPDATES_PER_TIMEOUT = 2
 
-RULES = Rules[Snapshot]()
+RULES = Rules[LiveState]()
 
 
 @RULES.rule(
@@ -36,11 +36,11 @@ RULES = Rules[Snapshot]()
     guards="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
-def _partitions(snapshot: Snapshot) -> Finding:
-    config, expected = snapshot.config, "the partition count of the route"
-    if config is None or snapshot.kafka.value is None:
+def _partitions(live: LiveState) -> Finding:
+    config, expected = live.config, "the partition count of the route"
+    if config is None or live.kafka.value is None:
         return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
-    router, topics = outbox_router(config), snapshot.kafka.value.actual
+    router, topics = outbox_router(config), live.kafka.value.actual
     if router is None:
         return Finding(True, NO_ROUTER, expected)
     problems = [
@@ -56,16 +56,16 @@ def _partitions(snapshot: Snapshot) -> Finding:
     guards="a record within the router's limit fits the producer's request, its buffer and the topic",
     remedy="all limits follow from connector.max_record_bytes: set it, run `outbox apply`",
 )
-def _record_size(snapshot: Snapshot) -> Finding:
-    config, expected = snapshot.config, "router ≤ producer's request ≤ topic"
-    if config is None or snapshot.kafka.value is None:
+def _record_size(live: LiveState) -> Finding:
+    config, expected = live.config, "router ≤ producer's request ≤ topic"
+    if config is None or live.kafka.value is None:
         return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
     router = outbox_router(config)
     record = number(router.settings.get("max.record.bytes")) if router else 0
     request, buffer = producer_setting(config, "max.request.size"), producer_setting(config, "buffer.memory")
     limits = [(record, "the router", request, "max.request.size"), (request, "a request", buffer, "buffer.memory")]
     for route in router_routes(router) if router else ():
-        topic = snapshot.kafka.value.actual.get(route.topic)
+        topic = live.kafka.value.actual.get(route.topic)
         if topic:
             size = number(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
             limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
@@ -78,9 +78,9 @@ def _record_size(snapshot: Snapshot) -> Finding:
     guards="every schema of the router is registered under the id that the router writes",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
-def _schema_ids(snapshot: Snapshot) -> Finding:
-    config, expected = snapshot.config, "registered under the same id, with the same text"
-    if config is None or snapshot.registry.value is None:
+def _schema_ids(live: LiveState) -> Finding:
+    config, expected = live.config, "registered under the same id, with the same text"
+    if config is None or live.registry.value is None:
         return Finding(None, NO_CONFIG if config is None else "the registry does not respond", expected)
     router = outbox_router(config)
     if router is None:
@@ -89,15 +89,15 @@ def _schema_ids(snapshot: Snapshot) -> Finding:
         problem
         for name in router.aggregates
         for version in schema_versions(router, name)
-        for problem in _version_problems(snapshot, name, version)
+        for problem in _version_problems(live, name, version)
     ]
     return Finding(not problems, "; ".join(problems) or "all registered", expected)
 
 
-def _version_problems(snapshot: Snapshot, name: str, version: SchemaVersion) -> Iterator[str]:
-    aggregate = snapshot.deployment.pipeline.routed.get(name)
-    subject = snapshot.deployment.pipeline.subject_of(name)
-    registered = snapshot.registered.get((subject, number(version.label)))
+def _version_problems(live: LiveState, name: str, version: SchemaVersion) -> Iterator[str]:
+    aggregate = live.deployment.pipeline.routed.get(name)
+    subject = live.deployment.pipeline.subject_of(name)
+    registered = live.registered.get((subject, number(version.label)))
     if registered is None:
         yield f"{subject} has no version {version.label}"
     elif registered.id != number(version.id):
@@ -120,13 +120,13 @@ def _same(registered: str, configured: str) -> bool:
     guards="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER}",
 )
-def _offset_not_ahead(snapshot: Snapshot) -> Finding:
+def _offset_not_ahead(live: LiveState) -> Finding:
     expected = "an LSN that the server has reached"
-    if snapshot.postgres.value is None or snapshot.connect.value is None:
+    if live.postgres.value is None or live.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    offset = stored_lsn(snapshot.connect.value.observed.actual)
+    offset = stored_lsn(live.connect.value.observed.actual)
     # With a busy outbox the offset may be beyond the position that was read first.
-    server = max(snapshot.wal_position, snapshot.postgres.value.actual.wal_position)
+    server = max(live.wal_position, live.postgres.value.actual.wal_position)
     return Finding(offset <= server, f"connector at {offset}, server at {server}", expected)
 
 
@@ -135,11 +135,11 @@ def _offset_not_ahead(snapshot: Snapshot) -> Finding:
     guards="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER}",
 )
-def _offset_covers_slot(snapshot: Snapshot) -> Finding:
+def _offset_covers_slot(live: LiveState) -> Finding:
     expected = "the slot at or behind the connector's offset"
-    if snapshot.postgres.value is None or snapshot.connect.value is None:
+    if live.postgres.value is None or live.connect.value is None:
         return Finding(None, "PostgreSQL or Connect does not respond", expected)
-    slot, offset = snapshot.postgres.value.actual.slot, stored_lsn(snapshot.connect.value.observed.actual)
+    slot, offset = live.postgres.value.actual.slot, stored_lsn(live.connect.value.observed.actual)
     if slot is None or slot.confirmed_flush is None or not offset:
         return Finding(None, "no slot, or no offset", expected)
     return Finding(slot.confirmed_flush <= offset, f"slot at {slot.confirmed_flush}, connector at {offset}", expected)
@@ -150,8 +150,8 @@ def _offset_covers_slot(snapshot: Snapshot) -> Finding:
     guards="the connector acknowledges within the server's time limit: else the server closes the connection each time",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
-def _wal_sender_timeout(snapshot: Snapshot) -> Finding:
-    config, database = snapshot.config, snapshot.postgres.value
+def _wal_sender_timeout(live: LiveState) -> Finding:
+    config, database = live.config, live.postgres.value
     if config is None or database is None:
         reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
         return Finding(None, reason, "twice the interval of acknowledgements")
@@ -166,8 +166,8 @@ def _wal_sender_timeout(snapshot: Snapshot) -> Finding:
     guards="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
-def _producer_gives_up(snapshot: Snapshot) -> Finding:
-    config, expected = snapshot.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
+def _producer_gives_up(live: LiveState) -> Finding:
+    config, expected = live.config, f"{MAX_BLOCK_MS_LIMIT} ms at most"
     if config is None:
         return Finding(None, NO_CONFIG, expected)
     block, delivery = producer_setting(config, "max.block.ms"), producer_setting(config, "delivery.timeout.ms")

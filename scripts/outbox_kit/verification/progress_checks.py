@@ -12,8 +12,8 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
 from outbox_kit.rules import Check, Finding, Rules, Severity, Status, evaluate, unknown
-from outbox_kit.verification.snapshot import Snapshot, database
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.verification.live_state import LiveState, database
+from outbox_kit.waiting import Observation, wait_for
 
 # Wait for two heartbeats, and for delays of a busy machine.
 HEARTBEATS, GRACE_S, POLL_S = 2, 5.0, 0.2
@@ -109,29 +109,29 @@ def _lsn_advance(samples: Samples, first: int | None, last: int | None) -> Findi
     return finding
 
 
-def check(snapshot: Snapshot, *, canary_sent: bool) -> list[Check]:
+def check(live: LiveState, *, canary_sent: bool) -> list[Check]:
     """Wait for progress, for two heartbeats at most. Every check is unknown if the connector does not run.
 
-    `canary_sent` is whether a canary was sent after the snapshot.
+    `canary_sent` is whether a canary was sent after the state was read.
     """
-    first = _first_sample(snapshot)
+    first = _first_sample(live)
     reason = _blocker(first)
     if first is None or reason:
         return unknown(RULES, reason)
-    seconds = _timeout_s(snapshot)
+    seconds = _timeout_s(live)
     settled = last = first
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         nonlocal last
-        last = sample(snapshot.deployment)
+        last = sample(live.deployment)
         checks = evaluate(PROGRESS_RULES, Samples(first, settled, last, seconds))
         stalled = [check.id for check in checks if check.status is Status.FAIL]
-        return Seen(None if stalled else True, f"no progress: {', '.join(stalled)}")
+        return Observation(None if stalled else True, f"no progress: {', '.join(stalled)}")
 
     try:
         if canary_sent:
-            settled = sample(snapshot.deployment)
-        wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, every=POLL_S)
+            settled = sample(live.deployment)
+        wait_for("slot, offset and heartbeat to advance", poll, seconds=seconds, interval=POLL_S)
     except WaitTimeoutError:
         pass  # the rules report what did not advance
     except OutboxKitError as error:
@@ -139,12 +139,12 @@ def check(snapshot: Snapshot, *, canary_sent: bool) -> list[Check]:
     return evaluate(RULES, Samples(first, settled, last, seconds))
 
 
-def _first_sample(snapshot: Snapshot) -> Sample | None:
-    """Return the sample that the snapshot contains, None if a system did not respond."""
-    database, connect = snapshot.postgres.value, snapshot.connect.value
-    if database is None or snapshot.kafka.value is None or connect is None:
+def _first_sample(live: LiveState) -> Sample | None:
+    """Return the sample of the live state, None if a system did not respond."""
+    database, connect = live.postgres.value, live.connect.value
+    if database is None or live.kafka.value is None or connect is None:
         return None
-    return _sample(database.actual.slot, snapshot.heartbeat, connect.observed.actual)
+    return _sample(database.actual.slot, live.heartbeat, connect.observed.actual)
 
 
 def _blocker(first: Sample | None) -> str:
@@ -158,8 +158,8 @@ def _blocker(first: Sample | None) -> str:
     return ""
 
 
-def _timeout_s(snapshot: Snapshot) -> float:
-    interval = number((snapshot.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
+def _timeout_s(live: LiveState) -> float:
+    interval = number((live.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
     return HEARTBEATS * interval / 1000 + GRACE_S
 
 

@@ -13,12 +13,12 @@ from outbox_kit.kafka import checks as kafka_checks
 from outbox_kit.pipeline import CANARY_AGGREGATE, Lock
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.postgres import slot_checks
-from outbox_kit.progress import Progress
+from outbox_kit.progress import Reporter
 from outbox_kit.registry import checks as registry_checks
 from outbox_kit.rules import Check, Finding, Rule, Status, evaluate, unknown
 from outbox_kit.verification import canary, cross_checks, progress_checks
 from outbox_kit.verification.canary_contract import CanaryContract
-from outbox_kit.verification.snapshot import Reading, Snapshot, read_snapshot
+from outbox_kit.verification.live_state import LiveState, Reading, read_live_state
 
 T = TypeVar("T")
 
@@ -36,24 +36,24 @@ CANARY_NEEDS = (
 )
 
 
-def verify(deployment: Deployment, progress: Progress, *, canary_seconds: float | None = 60) -> list[Check]:
+def verify(deployment: Deployment, progress: Reporter, *, canary_seconds: float | None = 60) -> list[Check]:
     """Return every check, always in the same order; an unreachable system is a failed check.
 
     `canary_seconds` limits the wait for the canary; None sends none. Raises RefusedError before the first apply.
     """
     lock = deployed_lock(deployment)
-    snapshot = read_snapshot(deployment, lock, progress)
+    live = read_live_state(deployment, lock, progress)
     checks = [
-        *_system([*postgres_checks.RULES, *slot_checks.RULES], snapshot.postgres),
-        *_system(kafka_checks.RULES, snapshot.kafka),
-        *_system(registry_checks.RULES, snapshot.registry),
-        *_system(connect_checks.RULES, snapshot.connect),
-        *evaluate(cross_checks.RULES, snapshot),
+        *_system([*postgres_checks.RULES, *slot_checks.RULES], live.postgres),
+        *_system(kafka_checks.RULES, live.kafka),
+        *_system(registry_checks.RULES, live.registry),
+        *_system(connect_checks.RULES, live.connect),
+        *evaluate(cross_checks.RULES, live),
     ]
-    canary_checks = _canary(snapshot, checks, canary_seconds, progress)
+    canary_checks = _canary(live, checks, canary_seconds, progress)
     progress("check for progress")
     canary_sent = any(check.status is not Status.UNKNOWN for check in canary_checks)
-    return [*checks, *progress_checks.check(snapshot, canary_sent=canary_sent), *canary_checks]
+    return [*checks, *progress_checks.check(live, canary_sent=canary_sent), *canary_checks]
 
 
 def deployed_lock(deployment: Deployment) -> Lock:
@@ -73,29 +73,29 @@ def _system(rules: Sequence[Rule[T]], reading: Reading[T]) -> list[Check]:
     return [rules[0].check(Finding(False, message, "a response", hint)), *unknown(rules[1:], f"see {rules[0].id}")]
 
 
-def _canary(snapshot: Snapshot, checks: list[Check], seconds: float | None, progress: Progress) -> list[Check]:
+def _canary(live: LiveState, checks: list[Check], seconds: float | None, progress: Reporter) -> list[Check]:
     if seconds is None:
         return unknown(canary.RULES, "not sent: --no-canary")
-    state = snapshot.deployment.environment.connector.state
+    state = live.deployment.environment.connector.state
     if state != "running":
         return unknown(canary.RULES, f"not sent: connector.state is {state}")
     failures = [check.id for check in checks if check.id in CANARY_NEEDS and check.status is Status.FAIL]
     if failures:
         return unknown(canary.RULES, f"not sent: see {', '.join(failures)}")
     progress("send a canary through the connector")
-    return canary.check(snapshot.deployment, _contract(snapshot), seconds=seconds)
+    return canary.check(live.deployment, _contract(live), seconds=seconds)
 
 
-def _contract(snapshot: Snapshot) -> CanaryContract:
+def _contract(live: LiveState) -> CanaryContract:
     """Return the contract of the canary's record, by the live config."""
-    router = outbox_router(snapshot.config or {})
+    router = outbox_router(live.config or {})
     routes = router_routes(router) if router else ()
     routed = next((number(route.partitions) for route in routes if route.aggregate == CANARY_AGGREGATE), None)
-    topics = snapshot.kafka.value.actual if snapshot.kafka.value else {}
-    topic = topics.get(snapshot.deployment.pipeline.topic_of(CANARY_AGGREGATE))
+    topics = live.kafka.value.actual if live.kafka.value else {}
+    topic = topics.get(live.deployment.pipeline.topic_of(CANARY_AGGREGATE))
     return CanaryContract(
         strict=router is not None,
         partitions=routed if routed is not None else topic.partitions if topic else 1,
-        epoch=snapshot.lock.source_epoch,
-        schemas={entry.id: entry.text for entry in snapshot.lock.schemas.get(CANARY_AGGREGATE, [])},
+        epoch=live.lock.source_epoch,
+        schemas={entry.id: entry.text for entry in live.lock.schemas.get(CANARY_AGGREGATE, [])},
     )

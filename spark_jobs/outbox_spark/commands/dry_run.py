@@ -17,7 +17,7 @@ from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
 from outbox_spark.kafka.offset_ranges import describe, resolve
-from outbox_spark.runs.retention import Retention
+from outbox_spark.runs.missed_tombstones import Retention
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
 from outbox_spark.sinks.postgres.progress import read_progress

@@ -24,7 +24,7 @@ from outbox_spark.commands.options import (
     positive_seconds,
     selected_jobs,
 )
-from outbox_spark.commands.report import as_json, as_table, exit_of, failed_outcome
+from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError
 from outbox_spark.jobs import job_file
 from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import add_batch_option, command_parser, selected_jobs
-from outbox_spark.commands.report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.commands.run_each import for_each
+from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, Status
 from outbox_spark.kafka.offset_ranges import resolve
-from outbox_spark.kafka.topic import Topic, topic_of
+from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.sinks import open_table
 

@@ -16,12 +16,12 @@ from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, 
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Progress, Source
 from outbox_spark.kafka.offset_ranges import resolve
-from outbox_spark.kafka.topic import Topic, topic_of
+from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.compare_source import compare_with_source
 from outbox_spark.runs.compare_topic import DIFFERENCES, Kind, compare
 from outbox_spark.runs.materialize_table import materialize
+from outbox_spark.runs.missed_tombstones import Retention, now
 from outbox_spark.runs.repair import count_unrepaired, repair_table
-from outbox_spark.runs.retention import Retention, now
 from outbox_spark.sinks import open_table
 
 EXAMPLES = 10

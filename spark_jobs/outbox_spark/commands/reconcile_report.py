@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
-from outbox_spark.commands.report import aligned
+from outbox_spark.commands.run_report import aligned
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import MaterializeJob
 from outbox_spark.runs.compare_source import SourceDifferences

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import Committed, ReadRange
 from outbox_spark.kafka.offset_ranges import TopicState
-from outbox_spark.kafka.topic import Topic
+from outbox_spark.kafka.topic_access import Topic
 
 BEGINNING = "beginning"
 

@@ -15,7 +15,7 @@ from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, Mode, ReadRange, Written
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.kafka.topic import Topic
+from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
 from outbox_spark.runs.newest_per_key import (
     SUMMARIZED,

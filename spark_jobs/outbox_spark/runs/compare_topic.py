@@ -25,10 +25,10 @@ from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import OverlapError, RefusedError
 from outbox_spark.jobs.model import Committed, MaterializeJob, ReadRange
 from outbox_spark.kafka.offset_ranges import TopicState, resolve
-from outbox_spark.kafka.topic import Topic
+from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.runs.batch_decoder import BatchDecoder
+from outbox_spark.runs.missed_tombstones import now
 from outbox_spark.runs.newest_per_key import LATEST_COLUMNS, Schemas, newest_of, summarize
-from outbox_spark.runs.retention import now
 from outbox_spark.session.persisted import allow_topic_reads, forbid_topic_reads, persist
 from outbox_spark.sinks import TargetTable
 

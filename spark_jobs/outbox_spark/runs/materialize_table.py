@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, ReadRange, Status, Written
 from outbox_spark.kafka.offset_ranges import resolve
 from outbox_spark.kafka.replay import replay
-from outbox_spark.kafka.topic import Topic, topic_of
+from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.apply_batch import Applied, apply
 from outbox_spark.runs.batches import Batches
 from outbox_spark.runs.compare_topic import Kind, compare
+from outbox_spark.runs.missed_tombstones import Retention, now
 from outbox_spark.runs.repair import repair_table
-from outbox_spark.runs.retention import Retention, now
 from outbox_spark.sinks import TargetTable, open_table
 
 BATCH_RECORDS = 5_000_000

@@ -24,7 +24,7 @@ from outbox_spark.kafka.ordering import (
     sequence_kind,
     sequence_of,
 )
-from outbox_spark.kafka.topic import Topic
+from outbox_spark.kafka.topic_access import Topic
 from outbox_spark.session.expression_cache import cached_expressions
 from outbox_spark.session.persisted import count_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION

@@ -22,7 +22,7 @@ from outbox_spark.jobs.model import Committed, MaterializeJob, Outcome, ReadRang
 from outbox_spark.kafka.offset_ranges import TopicState, describe, resolve
 from outbox_spark.kafka.ordering import sequence_of
 from outbox_spark.kafka.range_reader import read_records
-from outbox_spark.kafka.topic import topic_of
+from outbox_spark.kafka.topic_access import topic_of
 from outbox_spark.runs import materialize_table
 from outbox_spark.runs.newest_per_key import newest_of
 

@@ -17,7 +17,7 @@ from tests.integration.transforms.test_records import book, send
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
 from outbox_kit.deployment import Deployment, open_deployment
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 # Connect's validation does not check it; the task does at its start.
 BREAKS = {"converters": "broken", "broken.type": "no.such.Converter"}
@@ -216,10 +216,10 @@ def test_shows_and_sets_log_levels(outbox: Outbox, library: Deployment) -> None:
     assert done.code == 0, done.words
     assert "io.outboxkit.smt will log at DEBUG" in done.stderr
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         """The workers receive the change through a topic."""
         level = library.connect.loggers().get("io.outboxkit.smt")
-        return Seen(True if level == "DEBUG" else None, f"level {level}")
+        return Observation(True if level == "DEBUG" else None, f"level {level}")
 
     wait_for("the worker to take the level", poll, seconds=30)
     visible = json.loads(outbox("log-level", "io.outboxkit", "--output", "json").stdout)["loggers"]

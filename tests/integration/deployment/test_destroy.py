@@ -17,7 +17,7 @@ from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.client import drop_publication, drop_slot
 from outbox_kit.postgres.undelivered_events import Delivered, count_between, count_undelivered
 from outbox_kit.progress import silent
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 
 @pytest.fixture
@@ -44,9 +44,11 @@ def write(deployment: Deployment, dsn: str, name: str) -> str:
     sequence = headers(arrived(deployment, f"{name}.book", 4, event))["source_sequence"]
     position = int(sequence.rpartition("-")[2], 16)
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         offset = deployment.connect.offsets(name)[0]["offset"]
-        return Seen(True if (offset.get("lsn_commit") or 0) > position else None, f"{offset}, the row is at {position}")
+        return Observation(
+            True if (offset.get("lsn_commit") or 0) > position else None, f"{offset}, the row is at {position}"
+        )
 
     wait_for("the next heartbeat to record the commit", poll, seconds=30)
     return sequence

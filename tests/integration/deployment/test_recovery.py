@@ -10,7 +10,7 @@ from tests.integration.transforms.test_records import book, send
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 
 def drop_slot(deployment: Deployment, dsn: str) -> None:
@@ -19,9 +19,9 @@ def drop_slot(deployment: Deployment, dsn: str) -> None:
     slot = deployment.pipeline.source.slot
     with psycopg.connect(dsn, autocommit=True) as connection:
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             row = connection.execute("select active from pg_replication_slots where slot_name = %s", (slot,)).fetchone()
-            return Seen(True if row == (False,) else None, f"active: {row}")
+            return Observation(True if row == (False,) else None, f"active: {row}")
 
         wait_for(f"slot {slot} to be given up", poll, seconds=30)
         connection.execute("select pg_drop_replication_slot(%s)", (slot,))
@@ -77,9 +77,9 @@ def test_apply_fails_for_a_failed_connector(outbox: Outbox, deploy: Deploy, sour
         connection.execute("alter table failing_event rename column aggregate_id to other_id")
         connection.execute("insert into failing_event (aggregate_type, other_id, event_type) values ('book', 'x', 'y')")
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             status = deployment.connect.status(name)
-            return Seen(True if status and "FAILED" in status.tasks else None, str(status))
+            return Observation(True if status and "FAILED" in status.tasks else None, str(status))
 
         wait_for("the task to fail", poll, seconds=60)
         connection.execute("alter table failing_event rename column other_id to aggregate_id")

@@ -33,7 +33,7 @@ from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.pipeline import Kafka
 from outbox_kit.stack import StackState
 from outbox_kit.stack.services.kafka import NODE_ID
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.jobs.model import MaterializeJob, Outcome, PostgresTarget, Registry
 from outbox_spark.kafka.offset_ranges import describe
 from outbox_spark.runs.materialize_table import materialize
@@ -98,10 +98,10 @@ class Topic:
     def wait_for_the_cleaner(self, taken: set[oracle.Place]) -> None:
         """Until it has removed the records at these places. New records close the segments before them."""
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             self.send(self.events(["nudge-1", "nudge-2", "nudge-3", "nudge-4"], "u"))
             left = taken & self.there()
-            return Seen(None if left else True, f"{len(left)} records are left")
+            return Observation(None if left else True, f"{len(left)} records are left")
 
         wait_for(f"the cleaner on {self.name}", poll, seconds=COMPACT_SECONDS)
 

@@ -15,7 +15,7 @@ from pyspark import InheritableThread, StatusTracker
 from pyspark.sql import Row, SparkSession
 
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
 from outbox_spark.jobs.model import Format, ReadRange
 from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
@@ -43,13 +43,13 @@ class Topic:
         self._producer = Producer({**self.kafka, "linger.ms": 5})
         wait_for(f"leaders of {self.name}", self._look, seconds=30)
 
-    def _look(self) -> Seen[bool]:
+    def _look(self) -> Observation[bool]:
         """Wait until the broker knows the topic and its partitions have leaders, which follows the creation."""
         try:
             describe(self.kafka, self.name)
         except (ConfigurationError, UnreachableError) as error:
-            return Seen(None, str(error))
-        return Seen(True, "led")
+            return Observation(None, str(error))
+        return Observation(True, "led")
 
     def send(self, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = 0) -> None:
         self._producer.produce(self.name, value, key, partition, headers=headers or [])
@@ -219,18 +219,18 @@ def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
     assert len(ended) == 1
 
 
-def _running(state: StatusTracker, group: str) -> Seen[int]:
+def _running(state: StatusTracker, group: str) -> Observation[int]:
     """The stage that has tasks at work."""
     for job in state.getJobIdsForGroup(group):
         for stage in (info.stageIds for info in [state.getJobInfo(job)] if info):
             for number in stage:
                 actual = state.getStageInfo(number)
                 if actual and actual.numActiveTasks:
-                    return Seen(number, "at work")
-    return Seen(None, "no task yet")
+                    return Observation(number, "at work")
+    return Observation(None, "no task yet")
 
 
-def _ended(state: StatusTracker, stage: int) -> Seen[bool]:
+def _ended(state: StatusTracker, stage: int) -> Observation[bool]:
     actual = state.getStageInfo(stage)
     active = actual.numActiveTasks if actual else 0
-    return Seen(None, f"{active} tasks at work") if active else Seen(True, "none")
+    return Observation(None, f"{active} tasks at work") if active else Observation(True, "none")

@@ -27,14 +27,14 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from outbox_kit.stack import StackState
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.commands.reconcile import reconcile
 from outbox_spark.commands.reconcile_report import Result
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, Registry
 from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.retention import now
+from outbox_spark.runs.missed_tombstones import now
 
 TOPIC = "zombies.thing"
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -132,10 +132,10 @@ def keys(state: StackState) -> list[str]:
 def compacted_away(state: StackState, sender: Sender, key: str) -> None:
     """Only closed segments are cleaned, and a tombstone is removed one round later: keep writing."""
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         sender.send("filler", 0)
         actual = keys(state)
-        return Seen(None if key in actual else True, f"{len(actual)} records, {actual.count(key)} of {key}")
+        return Observation(None if key in actual else True, f"{len(actual)} records, {actual.count(key)} of {key}")
 
     wait_for(f"compaction of {key}", poll, seconds=60)
 
@@ -173,13 +173,13 @@ def test_detects_and_repairs_a_missed_tombstone(
     assert reconcile(spark, job, print).result is Result.SAME
 
 
-def make(admin: AdminClient, topic: str) -> Seen[bool]:
+def make(admin: AdminClient, topic: str) -> Observation[bool]:
     """Create a topic again; Kafka deletes asynchronously, so retry for a moment."""
     try:
         admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
     except KafkaException as error:
-        return Seen(None, error.args[0].str())
-    return Seen(True, "made")
+        return Observation(None, error.args[0].str())
+    return Observation(True, "made")
 
 
 @pytest.fixture
@@ -224,9 +224,9 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
     materialize(spark, plain, print)
     admin.create_partitions([NewPartitions(plain.topic, 2)])[plain.topic].result()
 
-    def grown() -> Seen[bool]:
+    def grown() -> Observation[bool]:
         actual = describe(plain.kafka, plain.topic).latest
-        return Seen(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
+        return Observation(True if set(actual) == {0, 1} else None, f"{len(actual)} partitions")
 
     wait_for(f"two partitions of {plain.topic}", grown, seconds=30)
     # Keys have moved: to a lower offset in another partition, while records that the old one still receives are older.

@@ -23,7 +23,7 @@ from tests.conftest import REPOSITORY
 from tests.integration.support import Deploy, arrived, in_process, records
 
 from outbox_kit.backfill import Options, backfill, republish
-from outbox_kit.demo import library as service
+from outbox_kit.demo import library_service as service
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError, RejectedError
 from outbox_kit.progress import silent

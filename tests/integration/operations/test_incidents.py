@@ -26,7 +26,7 @@ from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC = "incidents", "incidents.book"
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
@@ -77,7 +77,7 @@ class Scenario:
         """Wait until the newest record of the key is a state, or none."""
         wait_for(
             f"{key} to be {'live' if live else 'gone'}",
-            lambda: Seen(True if self.has_state(key) is live else None, "not yet"),
+            lambda: Observation(True if self.has_state(key) is live else None, "not yet"),
             seconds=60,
         )
 
@@ -90,11 +90,11 @@ class Scenario:
         connect_lifecycle.stop(self.deployment.connect, self.deployment.pipeline.connector.name)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
 
-            def poll() -> Seen[bool]:
+            def poll() -> Observation[bool]:
                 row = connection.execute(
                     "select active from pg_replication_slots where slot_name = 'incidents_outbox'"
                 ).fetchone()
-                return Seen(None if row == (True,) else True, str(row))
+                return Observation(None if row == (True,) else True, str(row))
 
             wait_for("the slot to be given up", poll, seconds=30)
 
@@ -238,9 +238,9 @@ def test_failed_task(scenario: Scenario, play: Play) -> None:
     scenario.sql("alter publication incidents_outbox rename to elsewhere")
     scenario.deployment.connect.restart(name)
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         status = scenario.deployment.connect.status(name)
-        return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
+        return Observation(True if connect_lifecycle.has_failed(status) else None, str(status))
 
     wait_for("the task to fail", poll, seconds=60)
     scenario.sql("alter publication elsewhere rename to incidents_outbox")

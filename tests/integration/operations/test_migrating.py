@@ -26,8 +26,8 @@ from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.postgres.advisory_lock import exclusive
-from outbox_kit.progress import Progress, silent
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.progress import Reporter, silent
+from outbox_kit.waiting import Observation, wait_for
 
 GUIDE = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
 # The minimum for EventRouter; the guide adds the rest of the contract.
@@ -90,13 +90,13 @@ class Before:
         """Wait for the snapshot and the slot: RUNNING is reported before them."""
         with psycopg.connect(dsn, autocommit=True) as connection:
 
-            def poll() -> Seen[bool]:
+            def poll() -> Observation[bool]:
                 slot = self.deployment.pipeline.source.slot
                 row = connection.execute(
                     "select active from pg_replication_slots where slot_name = %s", (slot,)
                 ).fetchone()
                 status = self.deployment.connect.status(self.old)
-                return Seen(True if row == (True,) else None, f"slot {row}, {status}")
+                return Observation(True if row == (True,) else None, f"slot {row}, {status}")
 
             wait_for(f"connector {self.old} to stream", poll, seconds=60)
 
@@ -172,9 +172,9 @@ def load(dsn: str, table: str) -> Iterator[Load]:
 
 
 def wait_for_records(what: str, count: Callable[[], int], least: int) -> None:
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         actual = count()
-        return Seen(True if actual >= least else None, f"{actual} records")
+        return Observation(True if actual >= least else None, f"{actual} records")
 
     wait_for(what, poll, seconds=60)
 
@@ -189,7 +189,7 @@ def sql_of_the_guide(before: Before, heading: str) -> list[str]:
     return [statement for statement in text.split(";") if statement.strip()]
 
 
-def interrupted_at(words: str) -> Progress:
+def interrupted_at(words: str) -> Reporter:
     """Interrupt (Ctrl-C) when a step reports this."""
 
     def progress(sentence: str) -> None:

@@ -19,7 +19,7 @@ from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
 from outbox_kit.postgres import undelivered_events
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "operate", "operate.book", "public.operate_event"
 
@@ -118,9 +118,9 @@ def test_shows_the_cause_of_a_failed_task_and_restarts_it(
             "insert into operate_event (aggregate_type, aggregate_id, other_type) values ('book', 'x', 'y')"
         )
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             status = operate.connect.status(NAME)
-            return Seen(True if connect_lifecycle.has_failed(status) else None, str(status))
+            return Observation(True if connect_lifecycle.has_failed(status) else None, str(status))
 
         wait_for("the task to fail", poll, seconds=60)
         actual = document(run("status", "--output", "json", code=1))
@@ -306,9 +306,9 @@ def test_rejects_a_resume_that_could_lose_rows(run: Run, operate: Deployment, so
             "insert into operate_event (aggregate_type, aggregate_id, event_type) values ('book','l','t')"
         )
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             row = connection.execute("select active from pg_replication_slots where slot_name = 'operate_s'").fetchone()
-            return Seen(True if row == (False,) else None, str(row))
+            return Observation(True if row == (False,) else None, str(row))
 
         wait_for("the slot to be given up", poll, seconds=30)
         connection.execute("select pg_replication_slot_advance('operate_s', pg_current_wal_lsn())")

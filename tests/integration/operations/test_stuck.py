@@ -16,7 +16,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.postgres.client import connected
 from outbox_kit.postgres.replication_slot import wait_inactive
 from outbox_kit.stack import Stack
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NAME, TOPIC, TABLE = "stuck", "stuck.book", "public.stuck_event"
 # A parameter that outbox-kit sets, a literal `%`, and a comment that must not swallow the next line.
@@ -63,10 +63,10 @@ def wait_old_enough(pipeline: Deployment) -> None:
     query = "select coalesce(max(created_at) < clock_timestamp() - interval '0.1 s', true) as old from stuck_event"
     with connected(pipeline.environment.source) as connection:
 
-        def poll() -> Seen[bool]:
-            return Seen(connection.execute(query).fetchall()[0]["old"] or None, "a row is younger")
+        def poll() -> Observation[bool]:
+            return Observation(connection.execute(query).fetchall()[0]["old"] or None, "a row is younger")
 
-        wait_for("the newest row to be 0.1 s old", poll, seconds=10, every=0.02)
+        wait_for("the newest row to be 0.1 s old", poll, seconds=10, interval=0.02)
 
 
 def keep(dsn: str, *keys: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from outbox_kit.demo import library
+from outbox_kit.demo import library_service
 
 # The contract of docs/contract.md, repeated: what services rely on must not follow the code.
 OUTBOX = """
@@ -38,7 +38,7 @@ def dsn(source_dsn: str) -> Iterator[str]:
             own = make_conninfo(source_dsn, dbname=name)
             with psycopg.connect(own) as connection:
                 connection.execute(OUTBOX)
-                library.create(connection)
+                library_service.create(connection)
             yield own
         finally:
             admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

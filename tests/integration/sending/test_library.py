@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from outbox_kit.demo import library
+from outbox_kit.demo import library_service
 from outbox_kit.demo.compare_values import read_schema
 from outbox_kit.errors import ConfigurationError
 
@@ -35,8 +35,8 @@ def kinds(connection: Connection) -> list[str]:
 
 
 def one_book(connection: Connection) -> tuple[UUID, UUID]:
-    author = library.add_author(connection, name="Ursula K. Le Guin")
-    book = library.add_book(connection, author_id=author, title="The Dispossessed", price=Decimal("12.30"))
+    author = library_service.add_author(connection, name="Ursula K. Le Guin")
+    book = library_service.add_book(connection, author_id=author, title="The Dispossessed", price=Decimal("12.30"))
     assert book is not None
     return author, book
 
@@ -50,13 +50,13 @@ def test_columns_match_the_fields_of_the_schema(connection: Connection, kind: st
         " where table_schema = 'library' and table_name = %s order by ordinal_position",
         [kind],
     ).fetchall()
-    assert library.COLUMNS[kind] == fields
+    assert library_service.COLUMNS[kind] == fields
     assert columns == [(field["name"], "null" in field["type"]) for field in schema["fields"]]
 
 
 def test_repeated_create_changes_nothing(connection: Connection) -> None:
     one_book(connection)
-    library.create(connection)
+    library_service.create(connection)
     assert len(events(connection)) == 2
 
 
@@ -83,8 +83,8 @@ def test_payload_equals_the_database_row(connection: Connection) -> None:
 def test_payloads_match_the_schemas(connection: Connection) -> None:
     """Convert JSON forms to the values of the Avro writer."""
     author, book = one_book(connection)
-    library.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
-    library.change_book(connection, book, published_on=date(1974, 5, 1), pages=341, tags=["a"], subtitle="x")
+    library_service.change_author(connection, author, born=date(1929, 10, 21), pen_names=["U. K."], country="US")
+    library_service.change_book(connection, book, published_on=date(1974, 5, 1), pages=341, tags=["a"], subtitle="x")
     for _, aggregate, _, payload in events(connection):
         datum = dict(payload, updated_at=datetime.fromisoformat(payload["updated_at"]))
         for name in {"born", "published_on"} & datum.keys():
@@ -97,7 +97,7 @@ def test_payloads_match_the_schemas(connection: Connection) -> None:
 
 def test_change_events_contain_the_whole_state(connection: Connection) -> None:
     _, book = one_book(connection)
-    assert library.change_book(connection, book, status=library.BookStatus.LENT)
+    assert library_service.change_book(connection, book, status=library_service.BookStatus.LENT)
     kind, _, _, payload = events(connection)[2]
     assert (kind, payload["status"], payload["title"]) == ("book_changed", "LENT", "The Dispossessed")
 
@@ -105,8 +105,8 @@ def test_change_events_contain_the_whole_state(connection: Connection) -> None:
 def test_change_updates_the_time_within_one_transaction(connection: Connection) -> None:
     with connection.transaction():
         author, _ = one_book(connection)
-        library.change_author(connection, author, name="U.")
-        library.change_author(connection, author, name="K.")
+        library_service.change_author(connection, author, name="U.")
+        library_service.change_author(connection, author, name="K.")
     times = [event[3]["updated_at"] for event in events(connection) if event[1] == "author"]
     assert len(set(times)) == 3
     assert times == sorted(times)
@@ -114,8 +114,8 @@ def test_change_updates_the_time_within_one_transaction(connection: Connection) 
 
 def test_deleting_an_author_deletes_the_books_first(connection: Connection) -> None:
     author, book = one_book(connection)
-    second = library.add_book(connection, author_id=author, title="Lavinia", price=Decimal(1))
-    assert set(library.remove_author(connection, author) or []) == {book, second}
+    second = library_service.add_book(connection, author_id=author, title="Lavinia", price=Decimal(1))
+    assert set(library_service.remove_author(connection, author) or []) == {book, second}
     last = events(connection)[3:]
     assert [event[:2] for event in last] == [
         ("book_removed", "book"),
@@ -129,25 +129,25 @@ def test_deleting_an_author_deletes_the_books_first(connection: Connection) -> N
 def test_no_event_for_a_missing_aggregate(connection: Connection) -> None:
     nobody = uuid4()
     _, book = one_book(connection)
-    assert not library.change_author(connection, nobody, name="x")
-    assert not library.change_book(connection, nobody, title="x")
-    assert not library.change_book(connection, book, author_id=nobody)
-    assert not library.remove_book(connection, nobody)
-    assert library.remove_author(connection, nobody) is None
-    assert library.add_book(connection, author_id=nobody, title="x", price=Decimal(1)) is None
+    assert not library_service.change_author(connection, nobody, name="x")
+    assert not library_service.change_book(connection, nobody, title="x")
+    assert not library_service.change_book(connection, book, author_id=nobody)
+    assert not library_service.remove_book(connection, nobody)
+    assert library_service.remove_author(connection, nobody) is None
+    assert library_service.add_book(connection, author_id=nobody, title="x", price=Decimal(1)) is None
     assert kinds(connection) == ["author_added", "book_added"]
 
 
 def test_deleted_book_can_be_recreated_with_its_id(connection: Connection) -> None:
     author, book = one_book(connection)
-    library.remove_book(connection, book)
-    assert library.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
+    library_service.remove_book(connection, book)
+    assert library_service.add_book(connection, book_id=book, author_id=author, title="Again", price=Decimal(1)) == book
     assert kinds(connection)[1:] == ["book_added", "book_removed", "book_added"]
 
 
 def test_rejects_unknown_fields(connection: Connection) -> None:
     with pytest.raises(ConfigurationError, match="author has no field isbn"):
-        library.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
+        library_service.add_author(connection, name="x", isbn="1")  # type: ignore[call-arg]
 
 
 def test_each_call_is_one_transaction_when_none_is_open(connection: Connection, other: Connection) -> None:
@@ -170,7 +170,7 @@ def test_writes_both_rows_or_none(connection: Connection, other: Connection) -> 
     try:
         for session in (connection, other):
             with pytest.raises(psycopg.errors.CheckViolation):
-                library.add_author(session, name="x")
+                library_service.add_author(session, name="x")
     finally:
         other.execute("alter table outbox_event drop constraint no_more")
     assert other.execute("select count(*) from library.author").fetchone() == (0,)

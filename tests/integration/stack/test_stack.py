@@ -19,7 +19,7 @@ from outbox_kit.errors import StackError
 from outbox_kit.stack import Stack
 from outbox_kit.stack.ports import HOST
 from outbox_kit.stack.processes import command_lines
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 REPOSITORY = Path(__file__).parents[3]
 POSTGRES = ("postgres",)
@@ -137,7 +137,7 @@ def test_detects_and_ends_processes_of_a_killed_supervisor(stack: Stack) -> None
     state = stack.up(services=POSTGRES)
     assert state.supervisor_pid is not None
     os.kill(state.supervisor_pid, signal.SIGKILL)
-    wait_for("the end of supervisor", lambda: Seen(None if stack.state() else True, "there"), seconds=10)
+    wait_for("the end of supervisor", lambda: Observation(None if stack.state() else True, "there"), seconds=10)
     assert [(status.name, status.state) for status in stack.status()] == [("postgres", "orphaned")]
     stack.down()
     assert processes_of(stack) == []
@@ -159,11 +159,11 @@ def test_restarts_a_killed_server(stack: Stack) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 
-    def poll() -> Seen[object]:
+    def poll() -> Observation[object]:
         try:
-            return Seen(value(state.postgres, "select 1"), "an answer")
+            return Observation(value(state.postgres, "select 1"), "an answer")
         except psycopg.OperationalError as error:
-            return Seen(None, str(error))
+            return Observation(None, str(error))
 
     assert wait_for("postgres to answer again", poll, seconds=20) == 1
     assert stack.pid("postgres") != pid

@@ -25,7 +25,7 @@ from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.stack import StackState
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "records"
 REGION = "north"
@@ -192,14 +192,14 @@ def test_heartbeats_advance_the_slot(chain: Deployment, source_dsn: str) -> None
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'chain_s'",
                 written,
             ).fetchone()
             assert row is not None
-            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+            return Observation(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
         wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert {message.value() for message in records(chain, "__debezium-heartbeat.chain", 1)} == {None}
@@ -210,10 +210,10 @@ def test_stops_the_task_with_a_reason_for_an_invalid_row(deploy: Deploy, source_
     key = str(uuid4())
     send(source_dsn, "book", key, book(key, title="secret", pages="many"), table="public.chainstop_event")
 
-    def poll() -> Seen[ConnectorStatus]:
+    def poll() -> Observation[ConnectorStatus]:
         status = deployment.connect.status("chainstop")
         assert status is not None
-        return Seen(status if "FAILED" in status.text else None, status.text)
+        return Observation(status if "FAILED" in status.text else None, status.text)
 
     trace = str(wait_for("the task to fail", poll, seconds=60))
     assert "Field value.payload on topic chainstop.book fits no schema version of its aggregate type [1]" in trace

@@ -16,7 +16,7 @@ from outbox_kit.kafka.topic_reader import read_all
 from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 TABLE = "public.routed_event"
 
@@ -60,13 +60,13 @@ def test_heartbeats_advance_the_slot_of_an_idle_outbox(routed: Deployment, sourc
         row = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
         assert row is not None
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             moved = connection.execute(
                 "select confirmed_flush_lsn > %s, confirmed_flush_lsn from pg_replication_slots"
                 " where slot_name = 'routed_s'",
                 row,
             ).fetchone()
-            return Seen(True if moved and moved[0] else None, f"{moved} of {row}")
+            return Observation(True if moved and moved[0] else None, f"{moved} of {row}")
 
         wait_for("the slot to move", poll, seconds=60)
     assert read_all(routed.environment.kafka, "__debezium-heartbeat.routed", 1)

@@ -15,7 +15,7 @@ from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.sending.values import to_json
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 EMIT = "select pg_logical_emit_message(%s, %s, %s)"
 
@@ -115,14 +115,14 @@ def test_heartbeats_advance_the_slot_without_records(messages: Deployment, sourc
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'messages_s'",
                 written,
             ).fetchone()
             assert row is not None
-            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+            return Observation(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
         wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert records(messages, "__debezium-heartbeat.messages", 1)

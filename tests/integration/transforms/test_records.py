@@ -19,7 +19,7 @@ from outbox_kit.deployment.execution import connector_start
 from outbox_kit.kafka import dead_letters
 from outbox_kit.progress import silent
 from outbox_kit.sending import emit
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 
 def book(key: str, **changes: object) -> dict[str, object]:
@@ -155,14 +155,14 @@ def test_transform_passes_heartbeats_and_transaction_metadata(deploy: Deploy, so
         written = connection.execute("select pg_current_wal_lsn()").fetchone()
         assert written is not None
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             row = connection.execute(
                 "select confirmed_flush_lsn >= %s::pg_lsn, confirmed_flush_lsn::text "
                 "from pg_replication_slots where slot_name = 'beating_s'",
                 written,
             ).fetchone()
             assert row is not None
-            return Seen(row[0] or None, f"confirmed_flush_lsn {row[1]}")
+            return Observation(row[0] or None, f"confirmed_flush_lsn {row[1]}")
 
         wait_for(f"the slot to pass {written[0]} on heartbeats alone", poll, seconds=60)
     assert records(deployment, "__debezium-heartbeat.beating", 1)

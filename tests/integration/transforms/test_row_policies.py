@@ -17,17 +17,17 @@ from outbox_kit.progress import silent
 from outbox_kit.rules import Status
 from outbox_kit.sending.values import to_json
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 
 def failure(deployment: Deployment) -> str:
     """Wait until the task has failed; return its error."""
     name = deployment.pipeline.connector.name
 
-    def poll() -> Seen[ConnectorStatus]:
+    def poll() -> Observation[ConnectorStatus]:
         status = deployment.connect.status(name)
         assert status is not None
-        return Seen(status if "FAILED" in status.text else None, status.text)
+        return Observation(status if "FAILED" in status.text else None, status.text)
 
     return str(wait_for(f"the task of {name} to fail", poll, seconds=60))
 

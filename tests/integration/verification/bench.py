@@ -23,7 +23,7 @@ from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Status
 from outbox_kit.verification import verify
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 SECONDS = 60
 
@@ -124,7 +124,9 @@ class Bench:
     def stop(self) -> None:
         """Stop the connector and wait until its slot is free."""
         connect_lifecycle.stop(self.deployment.connect, self.name)
-        wait_for("the slot to be given up", lambda: Seen(None if self.reader() else True, "read"), seconds=SECONDS)
+        wait_for(
+            "the slot to be given up", lambda: Observation(None if self.reader() else True, "read"), seconds=SECONDS
+        )
 
     def resume(self) -> None:
         self.deployment.connect.resume(self.name)
@@ -134,12 +136,12 @@ class Bench:
         """Wait until RUNNING, reading the slot through another server process than `before`, and committing."""
         status = self.deployment.connect.status
 
-        def poll() -> Seen[bool]:
+        def poll() -> Observation[bool]:
             actual = status(self.name)
             if actual and connect_lifecycle.has_failed(actual):
                 self.deployment.connect.restart(self.name)
             valid = connect_lifecycle.is_running(actual) and self.reader() not in (None, before)
-            return Seen(True if valid else None, f"{actual}, reader {self.reader()}")
+            return Observation(True if valid else None, f"{actual}, reader {self.reader()}")
 
         wait_for("the connector to read its slot", poll, seconds=SECONDS)
         self.wait_moving()
@@ -150,9 +152,9 @@ class Bench:
         before = self.confirmed()
         wait_for(
             "the slot to move",
-            lambda: Seen(True if self.confirmed() > before else None, str(before)),
+            lambda: Observation(True if self.confirmed() > before else None, str(before)),
             seconds=SECONDS,
-            every=0.1,
+            interval=0.1,
         )
 
     def reader(self) -> int | None:
@@ -198,10 +200,12 @@ class Bench:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
 
     def _wait_topic(self, topic: str, *, there: bool) -> None:
-        def poll() -> Seen[bool]:
-            return Seen(True if (topic in self.admin.list_topics(timeout=SECONDS).topics) is there else None, topic)
+        def poll() -> Observation[bool]:
+            return Observation(
+                True if (topic in self.admin.list_topics(timeout=SECONDS).topics) is there else None, topic
+            )
 
-        wait_for(f"topic {topic}", poll, seconds=SECONDS, every=0.1)
+        wait_for(f"topic {topic}", poll, seconds=SECONDS, interval=0.1)
 
     def topic_setting(self, topic: str, key: str, value: str) -> None:
         self.deployment.kafka.set_config(topic, {key: value})

@@ -19,7 +19,7 @@ from outbox_kit.pipeline import Connect, HttpService
 from outbox_kit.postgres import checks as postgres_checks
 from outbox_kit.progress import silent
 from outbox_kit.registry.client import RegistryClient
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 NOBODY = "127.0.0.1:1"
 STOPPED = ("connect.running", "postgres.slot-active")
@@ -195,14 +195,14 @@ def wait_stuck(bench: Bench) -> None:
     """The row is sent just before progress stops; the state is RUNNING."""
     last, still = 0, 0
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         nonlocal last, still
         now = bench.confirmed()
         still = still + 1 if now == last else 0
         last = now
-        return Seen(True if still >= 10 else None, f"slot at {now}")
+        return Observation(True if still >= 10 else None, f"slot at {now}")
 
-    wait_for("the connector to be stuck", poll, seconds=SECONDS, every=0.15)
+    wait_for("the connector to be stuck", poll, seconds=SECONDS, interval=0.15)
 
 
 def unwedge(bench: Bench) -> None:
@@ -219,7 +219,9 @@ def slow_acknowledgements(bench: Bench, _: pytest.MonkeyPatch) -> None:
         f"insert into {bench.table} (aggregate_type, aggregate_id, event_type, region) "
         "select 'author', n::text, 'many', 'here' from generate_series(1, 60000) as n"
     )
-    wait_for("the server to cut the connector off", lambda: Seen(not bench.reader() or None, "read"), seconds=SECONDS)
+    wait_for(
+        "the server to cut the connector off", lambda: Observation(not bench.reader() or None, "read"), seconds=SECONDS
+    )
 
 
 def quick_acknowledgements(bench: Bench) -> None:
@@ -240,9 +242,9 @@ def remake_author(bench: Bench) -> None:
 def dead_letter(bench: Bench, _: pytest.MonkeyPatch) -> None:
     bench.row("nobody-routes-this")
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         count = dead_letters.count(bench.deployment.kafka, bench.deployment.pipeline)
-        return Seen(count > 0 or None, f"{count} dead letters")
+        return Observation(count > 0 or None, f"{count} dead letters")
 
     wait_for("the dead letter", poll, seconds=SECONDS)
 

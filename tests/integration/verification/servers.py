@@ -20,7 +20,7 @@ from psycopg import pq
 from outbox_kit.stack.services.postgres import render_settings, server_settings
 from outbox_kit.stack.services.postgres_home import change_owner, extract, fits_machine, postgres_user
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 BUILD = Path(__file__).resolve().parents[3] / "build"
 ADMIN = "outbox_admin"
@@ -59,7 +59,7 @@ def running(version: str) -> Iterator[int]:
         settings = server_settings(port, f"test-{version}") | {"fsync": "off", "shared_buffers": "'32MB'"}
         (data / "postgresql.conf").write_text(render_settings(settings))
         with process(bin_folder / "postgres", data, user):
-            wait_for(f"PostgreSQL {version}", lambda: answers(port), seconds=START_SECONDS, every=0.1)
+            wait_for(f"PostgreSQL {version}", lambda: answers(port), seconds=START_SECONDS, interval=0.1)
             yield port
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -98,12 +98,12 @@ def reading(dsn: str, slot: str, publication: str) -> Iterator[None]:
         connection.finish()
 
 
-def answers(port: int) -> Seen[bool]:
+def answers(port: int) -> Observation[bool]:
     try:
         psycopg.connect(host="127.0.0.1", port=port, user=ADMIN, dbname="postgres", connect_timeout=2).close()
     except psycopg.OperationalError as error:
-        return Seen(None, str(error))
-    return Seen(True, "it answers")
+        return Observation(None, str(error))
+    return Observation(True, "it answers")
 
 
 def free_port() -> int:

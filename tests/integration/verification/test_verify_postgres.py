@@ -16,13 +16,13 @@ from outbox_kit.errors import RejectedError
 from outbox_kit.pipeline import CANARY_AGGREGATE, Environment, LockedSource, Pipeline, load_pipeline
 from outbox_kit.postgres import apply as postgres_apply
 from outbox_kit.postgres import client, ddl, state, undelivered_events, verify_queries
-from outbox_kit.postgres.checks import RULES, DatabaseSnapshot
+from outbox_kit.postgres.checks import RULES, DatabaseState
 from outbox_kit.postgres.ddl import insertion
 from outbox_kit.postgres.replication_slot import read_slot
 from outbox_kit.postgres.slot_checks import RULES as SLOT_RULES
 from outbox_kit.progress import silent
 from outbox_kit.rules import Check, Status, evaluate
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 ROW_FILTERS, FAILOVER, IDLE_TIMEOUT = 15, 17, 18
 ADD_ROWS = "insert into filler select md5(i::text) from generate_series(1, 20000) as i"
@@ -45,8 +45,8 @@ class Database:
     def checks(self) -> dict[str, Check]:
         actual = state.read_actual(self.connection, self.pipeline, self.environment)
         details = verify_queries.read_details(self.connection, self.pipeline, self.environment, role=bool(actual.role))
-        snapshot = DatabaseSnapshot(self.pipeline, self.environment, self.locked, actual, details)
-        return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], snapshot)}
+        live = DatabaseState(self.pipeline, self.environment, self.locked, actual, details)
+        return {check.id: check for check in evaluate([*RULES, *SLOT_RULES], live)}
 
     def named(self) -> set[str]:
         return {name for name, check in self.checks().items() if check.status in (Status.FAIL, Status.WARN)}
@@ -61,7 +61,12 @@ class Database:
         self.wait_unread()
 
     def wait_unread(self) -> None:
-        wait_for("the slot to be free", lambda: Seen(None if self.reader() else True, "read"), seconds=20, every=0.05)
+        wait_for(
+            "the slot to be free",
+            lambda: Observation(None if self.reader() else True, "read"),
+            seconds=20,
+            interval=0.05,
+        )
 
     def reader(self) -> int | None:
         slot = read_slot(self.connection, self.pipeline.source.slot)
@@ -195,9 +200,9 @@ def test_reports_an_idle_timeout_where_supported(database: Database) -> None:
     database.sql("alter system set idle_replication_slot_timeout = '10min'", "select pg_reload_conf()")
     wait_for(
         "the setting",
-        lambda: Seen("postgres.idle-slot-timeout" in database.named() or None, "not yet"),
+        lambda: Observation("postgres.idle-slot-timeout" in database.named() or None, "not yet"),
         seconds=20,
-        every=0.05,
+        interval=0.05,
     )
     database.sql("alter system reset idle_replication_slot_timeout", "select pg_reload_conf()")
 
@@ -340,11 +345,11 @@ def test_reports_a_lost_slot(database: Database) -> None:
     database.sql("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
     database.sql("create table filler (text text)")
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         database.sql(ADD_ROWS, "select pg_switch_wal()", "checkpoint")
         actual = database.checks()["postgres.slot-wal"]
-        return Seen(True if actual.seen.startswith("lost") else None, actual.seen)
+        return Observation(True if actual.seen.startswith("lost") else None, actual.seen)
 
-    wait_for("the slot to be lost", poll, seconds=60, every=0)
+    wait_for("the slot to be lost", poll, seconds=60, interval=0)
     assert database.named() == {"postgres.slot-wal", "postgres.slot-active"}
     assert database.checks()["postgres.slot-retained"].status is Status.UNKNOWN

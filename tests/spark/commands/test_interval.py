@@ -14,7 +14,7 @@ from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.interval import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
 from outbox_spark.commands.materialize import Runner
-from outbox_spark.commands.report import failed_outcome
+from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
 from outbox_spark.runs.apply_batch import Applied

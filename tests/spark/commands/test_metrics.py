@@ -25,7 +25,7 @@ from tables import job_for
 from outbox_spark.commands import metrics as module
 from outbox_spark.commands.materialize import main
 from outbox_spark.commands.metrics import Metrics, opened
-from outbox_spark.commands.report import failed_outcome
+from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status

@@ -22,10 +22,10 @@ from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import _check, _parser
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.package import ZIP_NAME
 from outbox_spark.session import spark_session
 from outbox_spark.session.stage_metrics import FIGURES, GROUP_PREFIX, OBSERVATION
 from outbox_spark.session.version_check import JAVA, SCALA, SPARK
+from outbox_spark.spark_submit_files import ZIP_NAME
 
 PROJECT = Path(__file__).resolve().parents[3]
 GUIDE = (PROJECT / "docs/scheduling.md").read_text(encoding="utf-8")

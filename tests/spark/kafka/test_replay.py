@@ -15,7 +15,7 @@ from tables import Target
 from outbox_spark.errors import ConfigurationError, RefusedError
 from outbox_spark.jobs.model import Committed, Options, Ordering, Outcome, ReadRange
 from outbox_spark.kafka.replay import parse_time, replay_range
-from outbox_spark.runs import materialize_table, retention
+from outbox_spark.runs import materialize_table, missed_tombstones
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -35,7 +35,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
 ) -> None:
     """The tombstone was compacted; an older record of the key was sent again after it."""
     clock = START + timedelta(minutes=1)
-    for module in (retention, materialize_table):
+    for module in (missed_tombstones, materialize_table):
         monkeypatch.setattr(module, "now", lambda: clock)
     log = Log("test.thing", partitions=1)
     put(log, "a", 1)

@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.log.partitions < MOST_PARTITIONS)
     @rule()
-    def grow(self) -> None:
+    def add_partitions(self) -> None:
         """Keys move to other partitions."""
         self.log.partitions += 1
 

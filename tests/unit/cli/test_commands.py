@@ -15,7 +15,7 @@ import pytest
 from tests.unit.cli.samples import SECRETS
 
 from outbox_kit.cli import main
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 RUN = [sys.executable, "-c", "from outbox_kit.cli import main; main()"]
 Outbox = Callable[..., subprocess.CompletedProcess[str]]
@@ -169,14 +169,14 @@ def await_sleep(pid: int) -> None:
 
     asleep = 0
 
-    def poll() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         nonlocal asleep
         state = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         asleep = asleep + 1 if state == "S" else 0
         # Several checks in a row: in the read, not on a lock before it.
-        return Seen(True if asleep >= 4 else None, f"state {state}")
+        return Observation(True if asleep >= 4 else None, f"state {state}")
 
-    wait_for(f"process {pid} to sleep", poll, seconds=20, every=0.05)
+    wait_for(f"process {pid} to sleep", poll, seconds=20, interval=0.05)
 
 
 def waiting_command(workspace: Path, name: str) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from tests.unit.connect.samples import DESIRED, MOVED, PLUGIN, ROUTER, RUNNING, 
 
 from outbox_kit import __version__
 from outbox_kit.connect import checks
-from outbox_kit.connect.checks import ConnectSnapshot
+from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.connect.verify_queries import Observed, Worker
@@ -27,7 +27,7 @@ OBSERVED = Observed(
     sharing=[],
     validation=Validation({}, []),
 )
-SNAPSHOT = ConnectSnapshot("c", CONFIG, OBSERVED, "running", "required", "k1")
+LIVE = ConnectState("c", CONFIG, OBSERVED, "running", "required", "k1")
 FAILED = ConnectorStatus(
     "RUNNING",
     ("FAILED",),
@@ -36,33 +36,33 @@ FAILED = ConnectorStatus(
 NO_TASK = ConnectorStatus("RUNNING", (), ())
 
 
-def run(snapshot: ConnectSnapshot) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(checks.RULES, snapshot)}
+def run(live: ConnectState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(checks.RULES, live)}
 
 
-def not_passed(snapshot: ConnectSnapshot) -> dict[str, str]:
-    return {check.id: check.seen for check in run(snapshot).values() if check.status is not Status.PASS}
+def not_passed(live: ConnectState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
 
 
-def observed(**changes: Any) -> ConnectSnapshot:  # noqa: ANN401 - fields of Observed
-    return replace(SNAPSHOT, observed=replace(OBSERVED, **changes))
+def observed(**changes: Any) -> ConnectState:  # noqa: ANN401 - fields of Observed
+    return replace(LIVE, observed=replace(OBSERVED, **changes))
 
 
 def connector(
     config: dict[str, str] | None = CONFIG,
     status: ConnectorStatus | None = RUNNING,
     offsets: list[dict[str, Any]] = MOVED,
-) -> ConnectSnapshot:
+) -> ConnectState:
     return observed(actual=ActualConnector(config, status, offsets))
 
 
 def test_passes_for_a_deployed_connector() -> None:
-    assert list(run(SNAPSHOT)) == [item.id for item in checks.RULES]
-    assert not_passed(SNAPSHOT) == {}
-    assert all(not check.remedy for check in run(SNAPSHOT).values())
+    assert list(run(LIVE)) == [item.id for item in checks.RULES]
+    assert not_passed(LIVE) == {}
+    assert all(not check.remedy for check in run(LIVE).values())
 
 
-CASES: list[tuple[ConnectSnapshot, str, str]] = [
+CASES: list[tuple[ConnectState, str, str]] = [
     (observed(cluster="k2"), "connect.cluster", "k2"),
     (observed(versions=OLD, workers=[Worker("http://a:8083", OLD)]), "connect.smt-version", "0.0.1"),
     (observed(workers=[Worker("http://b:1", {}, error="it is down")]), "connect.workers", "it is down"),
@@ -98,7 +98,7 @@ CASES: list[tuple[ConnectSnapshot, str, str]] = [
     (connector(status=NO_TASK), "connect.running", "connector RUNNING, tasks: no task yet"),
     (connector(status=None), "connect.running", "no status yet"),
     (connector(status=STOPPED), "connect.running", "connector STOPPED, tasks: no task yet"),
-    (replace(SNAPSHOT, desired_state="stopped"), "connect.running", "connector RUNNING, tasks: RUNNING"),
+    (replace(LIVE, desired_state="stopped"), "connect.running", "connector RUNNING, tasks: RUNNING"),
     (connector({**CONFIG, "a": "1"}), "connect.config", "differs in a"),
     (
         observed(validation=Validation({"database.user": ["refused"]}, [])),
@@ -111,22 +111,22 @@ CASES: list[tuple[ConnectSnapshot, str, str]] = [
         "connect.exactly-once",
         "required; not enabled",
     ),
-    (replace(SNAPSHOT, exactly_once="requested"), "connect.exactly-once", "required"),
+    (replace(LIVE, exactly_once="requested"), "connect.exactly-once", "required"),
     (observed(sharing=["d has the same slot"]), "connect.exclusive", "d has the same slot"),
     (connector(offsets=[]), "connect.offsets", "no offset"),
     (connector(offsets=[{"partition": {}, "offset": {"other": 1}}]), "connect.offsets", "lsn None"),
 ]
 
 
-@pytest.mark.parametrize(("snapshot", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
-def test_each_fault_fails_exactly_its_check(snapshot: ConnectSnapshot, identifier: str, seen: str) -> None:
+@pytest.mark.parametrize(("live", "identifier", "seen"), CASES, ids=[f"{i}: {s}" for _, i, s in CASES])
+def test_each_fault_fails_exactly_its_check(live: ConnectState, identifier: str, seen: str) -> None:
     named = {
         name: message
-        for name, message in not_passed(snapshot).items()
-        if name != "connect.workers" or snapshot.observed.workers
+        for name, message in not_passed(live).items()
+        if name != "connect.workers" or live.observed.workers
     }
     assert named == {identifier: seen}
-    assert run(snapshot)[identifier].remedy
+    assert run(live)[identifier].remedy
 
 
 def test_a_missing_plugin() -> None:
@@ -163,5 +163,5 @@ def test_workers_are_unknown_when_not_listed() -> None:
 
 def test_transform_check_passes_for_another_template() -> None:
     desired = {"connector.class": PLUGIN, "exactly.once.support": "required"}
-    snapshot = replace(connector(desired), desired=desired)
-    assert run(snapshot)["connect.smt-version"].status is Status.PASS
+    live = replace(connector(desired), desired=desired)
+    assert run(live)["connect.smt-version"].status is Status.PASS

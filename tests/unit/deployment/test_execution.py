@@ -17,7 +17,7 @@ from outbox_kit.deployment import Plan, apply, execution
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
-from outbox_kit.progress import Progress, silent
+from outbox_kit.progress import Reporter, silent
 
 NAME = "library-outbox"
 PATH = f"/connectors/{NAME}"
@@ -99,7 +99,7 @@ def test_connector_recovery_steps(
     server = serve(connect)
     prepared: list[bool] = []
 
-    def apply_prerequisites(_: object, plan: Plan, __: Progress) -> Lock:
+    def apply_prerequisites(_: object, plan: Plan, __: Reporter) -> Lock:
         prepared.append(plan.recover)
         assert connect.states == {NAME: "STOPPED"}
         assert deployed().lock() == after.model_copy(update={"source": None}), "recorded"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from outbox_kit.kafka import checks
-from outbox_kit.kafka.checks import KafkaSnapshot
+from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import TopicState
 from outbox_kit.kafka.dead_letters import group_of
 from outbox_kit.kafka.state import desired_topics
@@ -20,32 +20,32 @@ GOOD = PartitionState(replicas=3, in_sync=3, led=True)
 
 
 @pytest.fixture
-def snapshot(library: Pipeline, environment: Environment) -> KafkaSnapshot:
+def live(library: Pipeline, environment: Environment) -> KafkaState:
     """A cluster as apply leaves it."""
     topics = desired_topics(library, environment)
     actual = {topic.name: TopicState(topic.partitions, 3, dict(topic.config)) for topic in topics}
     cluster = Cluster("c1", {topic.name: [GOOD] * topic.partitions for topic in topics})
-    return KafkaSnapshot(environment.kafka, "c1", topics, actual, cluster, 0)
+    return KafkaState(environment.kafka, "c1", topics, actual, cluster, 0)
 
 
-def run(snapshot: KafkaSnapshot) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(checks.RULES, snapshot)}
+def run(live: KafkaState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(checks.RULES, live)}
 
 
-def not_passed(snapshot: KafkaSnapshot) -> dict[str, str]:
-    return {check.id: check.seen for check in run(snapshot).values() if check.status is not Status.PASS}
+def not_passed(live: KafkaState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
 
 
-def changed(snapshot: KafkaSnapshot, topic: str, **settings: str) -> KafkaSnapshot:
+def changed(live: KafkaState, topic: str, **settings: str) -> KafkaState:
     """Return the live topic with other settings."""
-    state = snapshot.actual[topic]
+    state = live.actual[topic]
     config = {**state.config, **{key.replace("_", "."): value for key, value in settings.items()}}
-    return replace(snapshot, actual={**snapshot.actual, topic: replace(state, config=config)})
+    return replace(live, actual={**live.actual, topic: replace(state, config=config)})
 
 
-def test_passes_for_a_deployed_cluster(snapshot: KafkaSnapshot) -> None:
-    assert list(run(snapshot)) == IDS
-    assert not_passed(snapshot) == {}
+def test_passes_for_a_deployed_cluster(live: KafkaState) -> None:
+    assert list(run(live)) == IDS
+    assert not_passed(live) == {}
 
 
 SETTINGS = [
@@ -62,29 +62,29 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("identifier", "settings", "seen"), SETTINGS, ids=[seen for *_, seen in SETTINGS])
 def test_setting_fails_exactly_its_check(
-    snapshot: KafkaSnapshot, identifier: str, settings: dict[str, str], seen: str
+    live: KafkaState, identifier: str, settings: dict[str, str], seen: str
 ) -> None:
-    assert not_passed(changed(snapshot, "library.book", **settings)) == {identifier: seen}
+    assert not_passed(changed(live, "library.book", **settings)) == {identifier: seen}
 
 
-def test_reports_another_setting(snapshot: KafkaSnapshot) -> None:
-    actual = not_passed(changed(snapshot, "library.dead-letter", retention_ms="1"))
+def test_reports_another_setting(live: KafkaState) -> None:
+    actual = not_passed(changed(live, "library.dead-letter", retention_ms="1"))
     assert actual == {"kafka.topic-settings": "library.dead-letter: retention.ms is 1, not 2592000000"}
 
 
-def test_checks_the_record_size_along_the_path(snapshot: KafkaSnapshot) -> None:
+def test_checks_the_record_size_along_the_path(live: KafkaState) -> None:
     """`path.record-size` compares it with the router and the producer."""
-    assert not_passed(changed(snapshot, "library.book", max_message_bytes="1")) == {}
+    assert not_passed(changed(live, "library.book", max_message_bytes="1")) == {}
 
 
-def test_reports_a_missing_topic_once(snapshot: KafkaSnapshot) -> None:
-    actual = {name: state for name, state in snapshot.actual.items() if name != "library.book"}
-    assert not_passed(replace(snapshot, actual=actual)) == {"kafka.topics": "missing: library.book"}
+def test_reports_a_missing_topic_once(live: KafkaState) -> None:
+    actual = {name: state for name, state in live.actual.items() if name != "library.book"}
+    assert not_passed(replace(live, actual=actual)) == {"kafka.topics": "missing: library.book"}
 
 
-def test_reports_added_partitions(snapshot: KafkaSnapshot) -> None:
-    actual = {**snapshot.actual, "library.book": replace(snapshot.actual["library.book"], partitions=5)}
-    assert not_passed(replace(snapshot, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
+def test_reports_added_partitions(live: KafkaState) -> None:
+    actual = {**live.actual, "library.book": replace(live.actual["library.book"], partitions=5)}
+    assert not_passed(replace(live, actual=actual)) == {"kafka.partitions": "library.book has 5, not 4"}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_reports_added_partitions(snapshot: KafkaSnapshot) -> None:
         (PartitionState(2, 2, True), "kafka.replication", "library.book has 2"),
     ],
 )
-def test_replicas(snapshot: KafkaSnapshot, partition: PartitionState, identifier: str, seen: str) -> None:
-    partitions = {**snapshot.cluster.partitions, "library.book": [partition, GOOD, GOOD, GOOD]}
-    assert not_passed(replace(snapshot, cluster=replace(snapshot.cluster, partitions=partitions))) == {identifier: seen}
+def test_replicas(live: KafkaState, partition: PartitionState, identifier: str, seen: str) -> None:
+    partitions = {**live.cluster.partitions, "library.book": [partition, GOOD, GOOD, GOOD]}
+    assert not_passed(replace(live, cluster=replace(live.cluster, partitions=partitions))) == {identifier: seen}
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_replicas(snapshot: KafkaSnapshot, partition: PartitionState, identifier
         ("c1", "c2", Status.FAIL),
     ],
 )
-def test_cluster(snapshot: KafkaSnapshot, named: str | None, locked: str | None, status: Status) -> None:
-    kafka = snapshot.kafka.model_copy(update={"cluster_id": named})
-    assert run(replace(snapshot, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
+def test_cluster(live: KafkaState, named: str | None, locked: str | None, status: Status) -> None:
+    kafka = live.kafka.model_copy(update={"cluster_id": named})
+    assert run(replace(live, kafka=kafka, locked_cluster=locked))["kafka.cluster"].status is status
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_cluster(snapshot: KafkaSnapshot, named: str | None, locked: str | None,
         (None, Status.UNKNOWN, "this login may not count them"),
     ],
 )
-def test_dead_letters(snapshot: KafkaSnapshot, letters: int | None, status: Status, seen: str) -> None:
-    actual = run(replace(snapshot, dead_letters=letters))["kafka.dead-letters"]
+def test_dead_letters(live: KafkaState, letters: int | None, status: Status, seen: str) -> None:
+    actual = run(replace(live, dead_letters=letters))["kafka.dead-letters"]
     assert (actual.status, actual.seen) == (status, seen)
 
 

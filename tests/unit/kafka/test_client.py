@@ -156,7 +156,7 @@ class _Recorder(KafkaClient):
     def topics(self) -> dict[str, tuple[int, int]]:
         return self.there
 
-    def grow(self, name: str, partitions: int) -> None:
+    def add_partitions(self, name: str, partitions: int) -> None:
         self.calls.append(("grow", name, partitions))
 
     def create(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:

@@ -15,13 +15,13 @@ from outbox_kit.operations.lag import Positions
 def test_parses_both_notations(number: int, text: str) -> None:
     assert lsn.text(number) == text
     assert lsn.parse(text) == number
-    assert lsn.both(number) == f"{text} ({number})"
-    assert lsn.pair(number) == {"number": number, "text": text}
+    assert lsn.describe(number) == f"{text} ({number})"
+    assert lsn.as_json(number) == {"number": number, "text": text}
 
 
 def test_returns_none_without_an_lsn() -> None:
-    assert lsn.both(None) == "none"
-    assert lsn.pair(None) is None
+    assert lsn.describe(None) == "none"
+    assert lsn.as_json(None) is None
 
 
 @pytest.mark.parametrize(

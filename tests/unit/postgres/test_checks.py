@@ -10,7 +10,7 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, EMPTY, LOCKED, PUBLIC
 
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.postgres import checks, slot_checks
-from outbox_kit.postgres.checks import DatabaseSnapshot
+from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.state import COLUMN_TYPES
 from outbox_kit.postgres.verify_queries import milliseconds
 from outbox_kit.rules import Check, Severity, Status, evaluate
@@ -25,20 +25,20 @@ KEPT = [name for name in COLUMN_TYPES if name not in ("headers", "payload")]
 
 
 @pytest.fixture
-def snapshot(library: Pipeline, environment: Environment) -> DatabaseSnapshot:
-    return DatabaseSnapshot(library, environment, LOCKED, DEPLOYED, DETAILS)
+def live(library: Pipeline, environment: Environment) -> DatabaseState:
+    return DatabaseState(library, environment, LOCKED, DEPLOYED, DETAILS)
 
 
-def run(snapshot: DatabaseSnapshot) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(RULES, snapshot)}
+def run(live: DatabaseState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(RULES, live)}
 
 
-def failing(snapshot: DatabaseSnapshot) -> dict[str, str]:
-    return {check.id: check.seen for check in run(snapshot).values() if check.status in (Status.FAIL, Status.WARN)}
+def failing(live: DatabaseState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(live).values() if check.status in (Status.FAIL, Status.WARN)}
 
 
-def test_passes_for_a_deployed_database(snapshot: DatabaseSnapshot) -> None:
-    actual = run(snapshot)
+def test_passes_for_a_deployed_database(live: DatabaseState) -> None:
+    actual = run(live)
     assert {name: check.seen for name, check in actual.items() if check.status is not Status.PASS} == {}
     assert all(check.seen and check.expected and not check.remedy for check in actual.values())
 
@@ -138,8 +138,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.id}: {case.seen}")
-def test_each_fault_fails_exactly_its_check(snapshot: DatabaseSnapshot, case: Case) -> None:
-    broken = replace(snapshot, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
+def test_each_fault_fails_exactly_its_check(live: DatabaseState, case: Case) -> None:
+    broken = replace(live, actual=replace(DEPLOYED, **case.actual), details=replace(DETAILS, **case.details))
     assert failing(broken) == {case.id: case.seen}
     actual = run(broken)[case.id]
     assert actual.remedy
@@ -151,8 +151,8 @@ def test_every_database_check_has_a_case() -> None:
     assert set(IDS) - {case.id for case in CASES} == {"postgres.reachable"}
 
 
-def test_reports_excess_wal_without_failing_delivery(snapshot: DatabaseSnapshot) -> None:
-    extended = replace(snapshot, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
+def test_reports_excess_wal_without_failing_delivery(live: DatabaseState) -> None:
+    extended = replace(live, actual=replace(DEPLOYED, slot=replace(SLOT, wal_status="extended")))
     assert failing(extended) == {}
 
 
@@ -166,8 +166,8 @@ def test_reports_excess_wal_without_failing_delivery(snapshot: DatabaseSnapshot)
         "CHECK (((aggregate_id <> ''::text) AND (aggregate_type <> ''::text)))",
     ],
 )
-def test_accepts_constraints_that_reject_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
-    assert failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint]))) == {}
+def test_accepts_constraints_that_reject_an_empty_key(live: DatabaseState, constraint: str) -> None:
+    assert failing(replace(live, details=replace(DETAILS, constraints=[constraint]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -179,33 +179,33 @@ def test_accepts_constraints_that_reject_an_empty_key(snapshot: DatabaseSnapshot
         "CHECK ((length(aggregate_id) < 100))",
     ],
 )
-def test_reports_constraints_that_accept_an_empty_key(snapshot: DatabaseSnapshot, constraint: str) -> None:
-    assert list(failing(replace(snapshot, details=replace(DETAILS, constraints=[constraint])))) == [
+def test_reports_constraints_that_accept_an_empty_key(live: DatabaseState, constraint: str) -> None:
+    assert list(failing(replace(live, details=replace(DETAILS, constraints=[constraint])))) == [
         "postgres.key-not-empty"
     ]
 
 
-def test_identity_is_unknown_without_a_lock_file(snapshot: DatabaseSnapshot) -> None:
-    actual = run(replace(snapshot, locked=None))
+def test_identity_is_unknown_without_a_lock_file(live: DatabaseState) -> None:
+    actual = run(replace(live, locked=None))
     failed = [check.id for check in actual.values() if check.status is Status.FAIL]
     assert failed == ["postgres.identity", "postgres.publication-older-than-slot"]
     assert actual["postgres.slot-identity"].status is Status.UNKNOWN
 
 
-def test_expectation_and_remedy_of_identity(snapshot: DatabaseSnapshot) -> None:
-    check = run(replace(snapshot, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
+def test_expectation_and_remedy_of_identity(live: DatabaseState) -> None:
+    check = run(replace(live, actual=replace(DEPLOYED, timeline=2)))["postgres.identity"]
     assert check.expected == "system identifier 7301, timeline 1"
     assert "`outbox apply --recover`" in check.remedy
 
 
-def test_missing_partition_field_fails_the_table_check(snapshot: DatabaseSnapshot) -> None:
-    actual = run(replace(snapshot, pipeline=by_tenant(snapshot.pipeline)))
+def test_missing_partition_field_fails_the_table_check(live: DatabaseState) -> None:
+    actual = run(replace(live, pipeline=by_tenant(live.pipeline)))
     assert actual["postgres.table"].seen == "tenant, the partition_field of book, is missing"
 
 
-def test_returns_every_check_for_an_empty_database(snapshot: DatabaseSnapshot) -> None:
+def test_returns_every_check_for_an_empty_database(live: DatabaseState) -> None:
     nothing = replace(DETAILS, published=None, may_emit=False, constraints=[])
-    actual = run(replace(snapshot, actual=EMPTY, details=nothing))
+    actual = run(replace(live, actual=EMPTY, details=nothing))
     assert list(actual) == IDS
     unknown = {check.id for check in actual.values() if check.status is Status.UNKNOWN}
     assert unknown == {
@@ -219,31 +219,31 @@ def test_returns_every_check_for_an_empty_database(snapshot: DatabaseSnapshot) -
     }
 
 
-def test_accepts_servers_without_failover_and_filter(snapshot: DatabaseSnapshot) -> None:
+def test_accepts_servers_without_failover_and_filter(live: DatabaseState) -> None:
     settings = {key: value for key, value in SETTINGS.items() if key != "idle_replication_slot_timeout"}
     details = replace(DETAILS, published=None, settings=settings)
     actual = run(
-        replace(snapshot, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
+        replace(live, actual=replace(DEPLOYED, version=140024, slot=replace(SLOT, failover=None)), details=details)
     )
     assert {check.id for check in actual.values() if check.status is not Status.PASS} == set()
     assert actual["postgres.slot-failover"].seen == "PostgreSQL 14 has none"
 
 
-def test_stopped_connector_needs_no_active_slot(snapshot: DatabaseSnapshot) -> None:
-    connector = snapshot.environment.connector.model_copy(update={"state": "stopped"})
-    environment = snapshot.environment.model_copy(update={"connector": connector})
+def test_stopped_connector_needs_no_active_slot(live: DatabaseState) -> None:
+    connector = live.environment.connector.model_copy(update={"state": "stopped"})
+    environment = live.environment.model_copy(update={"connector": connector})
     unread = replace(DEPLOYED, slot=replace(SLOT, active=False))
-    assert failing(replace(snapshot, environment=environment, actual=unread)) == {}
+    assert failing(replace(live, environment=environment, actual=unread)) == {}
 
 
-def test_reports_a_login_without_select_privilege(snapshot: DatabaseSnapshot) -> None:
-    actual = run(replace(snapshot, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
+def test_reports_a_login_without_select_privilege(live: DatabaseState) -> None:
+    actual = run(replace(live, details=replace(DETAILS, moved_keys=None)))["postgres.partition-field"]
     assert (actual.status, actual.seen) == (Status.UNKNOWN, "this login may not read the table")
 
 
-def test_accepts_valid_limits(snapshot: DatabaseSnapshot) -> None:
+def test_accepts_valid_limits(live: DatabaseState) -> None:
     settings = {**SETTINGS, "max_slot_wal_keep_size": 0, "idle_replication_slot_timeout": 86_400}
-    assert failing(replace(snapshot, details=replace(DETAILS, settings=settings))) == {}
+    assert failing(replace(live, details=replace(DETAILS, settings=settings))) == {}
 
 
 @pytest.mark.parametrize(
@@ -260,14 +260,14 @@ def test_rejects_invalid_durations(text: str) -> None:
         milliseconds(text)
 
 
-def test_table_checks_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
-    source = snapshot.pipeline.source.model_copy(update={"message_prefix": "outbox"})
+def test_table_checks_pass_for_messages(live: DatabaseState) -> None:
+    source = live.pipeline.source.model_copy(update={"message_prefix": "outbox"})
     actual = replace(
-        snapshot.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
+        live.actual, columns={}, role={**ROLE, "can_read": False}, publication={**PUBLICATION, "tables": []}
     )
-    details = replace(snapshot.details, nullable=["id"], constraints=[], published=None, moved_keys={})
+    details = replace(live.details, nullable=["id"], constraints=[], published=None, moved_keys={})
     observed = replace(
-        snapshot, pipeline=snapshot.pipeline.model_copy(update={"source": source}), actual=actual, details=details
+        live, pipeline=live.pipeline.model_copy(update={"source": source}), actual=actual, details=details
     )
     result = {check.id: check for check in evaluate([*checks.RULES, *slot_checks.RULES], observed)}
     wrong = [check.id for check in result.values() if check.status is not Status.PASS]
@@ -281,7 +281,7 @@ def test_table_checks_pass_for_messages(snapshot: DatabaseSnapshot) -> None:
     assert lost["postgres.publication"].status is Status.FAIL
 
 
-def test_identity_is_unknown_without_the_privilege(snapshot: DatabaseSnapshot) -> None:
-    actual = run(replace(snapshot, actual=replace(snapshot.actual, system_identifier="")))["postgres.identity"]
+def test_identity_is_unknown_without_the_privilege(live: DatabaseState) -> None:
+    actual = run(replace(live, actual=replace(live.actual, system_identifier="")))["postgres.identity"]
     assert actual.status is Status.UNKNOWN
     assert "grant execute on function pg_control_system()" in actual.remedy

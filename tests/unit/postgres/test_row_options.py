@@ -12,7 +12,7 @@ from tests.unit.postgres.samples import DEPLOYED, DETAILS, LOCKED, PUBLICATION
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Aggregate, Columns, Environment, Pipeline, Source
 from outbox_kit.postgres import aggregate_queries, ddl, slot_checks
-from outbox_kit.postgres.checks import DatabaseSnapshot
+from outbox_kit.postgres.checks import DatabaseState
 from outbox_kit.postgres.state import COLUMN_TYPES, column_problems, refuse_unsafe
 from outbox_kit.rules import Status, evaluate
 
@@ -138,7 +138,7 @@ def test_creates_a_column_with_two_uses_once(library: Pipeline) -> None:
 def seen(pipeline: Pipeline, environment: Environment, publication: dict[str, Any], **details: Any) -> dict[str, str]:  # noqa: ANN401
     """Return the failed checks of publication and slot, with their actual value."""
     actual = replace(DEPLOYED, publication={**PUBLICATION, **publication})
-    look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
+    look = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, **details))
     return {check.id: check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL}
 
 
@@ -175,7 +175,7 @@ def test_column_list_includes_extra_columns(library: Pipeline, environment: Envi
     columns = {**COLUMN_TYPES, "version": "text", "tenant": "text", "seq": "bigint"}
     actual = replace(DEPLOYED, columns=columns)
     for published, message in (([*columns], []), ([*COLUMN_TYPES], ["without seq, tenant, version"])):
-        look = DatabaseSnapshot(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
+        look = DatabaseState(pipeline, environment, LOCKED, actual, replace(DETAILS, published=published))
         result = [check.seen for check in evaluate(slot_checks.RULES, look) if check.status is Status.FAIL]
         assert result == message
 

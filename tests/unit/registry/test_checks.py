@@ -8,7 +8,7 @@ import pytest
 
 from outbox_kit.pipeline import Lock, Pipeline
 from outbox_kit.registry import checks
-from outbox_kit.registry.checks import RegistrySnapshot
+from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
 from outbox_kit.rules import Status, evaluate
@@ -17,23 +17,23 @@ BOOK = "library.book-value"
 
 
 @pytest.fixture
-def snapshot(library: Pipeline, lock: Lock) -> RegistrySnapshot:
+def live(library: Pipeline, lock: Lock) -> RegistryState:
     """A registry as apply leaves it."""
     subjects = desired_subjects(library)
     actual = {}
     for subject in subjects:
         newest = lock.schemas[subject.aggregate_type][0]
         actual[subject.name] = ActualSubject(SchemaVersion(newest.version, newest.id, subject.text), "BACKWARD")
-    return RegistrySnapshot(subjects, actual, lock)
+    return RegistryState(subjects, actual, lock)
 
 
-def not_passed(snapshot: RegistrySnapshot) -> dict[str, str]:
-    return {check.id: check.seen for check in evaluate(checks.RULES, snapshot) if check.status is not Status.PASS}
+def not_passed(live: RegistryState) -> dict[str, str]:
+    return {check.id: check.seen for check in evaluate(checks.RULES, live) if check.status is not Status.PASS}
 
 
-def test_passes_for_a_deployed_registry(snapshot: RegistrySnapshot) -> None:
-    assert not_passed(snapshot) == {}
-    assert [check.id for check in evaluate(checks.RULES, snapshot)] == [item.id for item in checks.RULES]
+def test_passes_for_a_deployed_registry(live: RegistryState) -> None:
+    assert not_passed(live) == {}
+    assert [check.id for check in evaluate(checks.RULES, live)] == [item.id for item in checks.RULES]
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_passes_for_a_deployed_registry(snapshot: RegistrySnapshot) -> None:
     ],
 )
 def test_each_fault_fails_exactly_its_check(
-    snapshot: RegistrySnapshot, changes: dict[str, object], expected: dict[str, str]
+    live: RegistryState, changes: dict[str, object], expected: dict[str, str]
 ) -> None:
-    actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], **changes)}  # type: ignore[arg-type]
-    assert not_passed(replace(snapshot, actual=actual)) == expected
+    actual = {**live.actual, BOOK: replace(live.actual[BOOK], **changes)}  # type: ignore[arg-type]
+    assert not_passed(replace(live, actual=actual)) == expected
 
 
-def test_reports_an_id_missing_in_the_lock_file(snapshot: RegistrySnapshot) -> None:
+def test_reports_an_id_missing_in_the_lock_file(live: RegistryState) -> None:
     """A registry that lost its content assigns another id to the same schema."""
-    latest = snapshot.actual[BOOK].latest
+    latest = live.actual[BOOK].latest
     assert latest is not None
-    actual = {**snapshot.actual, BOOK: replace(snapshot.actual[BOOK], latest=replace(latest, id=70))}
-    assert not_passed(replace(snapshot, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
-    assert "registry.ids" in not_passed(replace(snapshot, lock=None))
+    actual = {**live.actual, BOOK: replace(live.actual[BOOK], latest=replace(latest, id=70))}
+    assert not_passed(replace(live, actual=actual)) == {"registry.ids": f"{BOOK} has id 70, the lock file [7]"}
+    assert "registry.ids" in not_passed(replace(live, lock=None))

@@ -22,7 +22,7 @@ from outbox_kit.stack.shutdown import stop_all
 from outbox_kit.stack.startup import Startup
 from outbox_kit.stack.state import StackState
 from outbox_kit.stack.supervisor import launch
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 # The file appears once the signal is ignored: between fork and exec a child still looks like supervisord.
 RUN = "import pathlib, time; pathlib.Path({ready!r}).touch(); print('up', flush=True); time.sleep(600)"
@@ -51,8 +51,8 @@ class SmallService:
         code = f"{self.code}; {RUN.format(ready=str(self.ready))}"
         return Program((sys.executable, "-c", code, process_marker(self.layout, self.name)), stop_seconds=1)
 
-    def check(self) -> Seen[bool]:
-        return Seen(True if self.ready.exists() and self.answers() else None, "silence")
+    def check(self) -> Observation[bool]:
+        return Observation(True if self.ready.exists() and self.answers() else None, "silence")
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_ends_processes_of_a_killed_supervisor(layout: Layout, state: StackState
     os.kill(supervisor, signal.SIGKILL)
     wait_for(
         "its end",
-        lambda: Seen(None if control.supervisor_pid() else True, "it answers"),
+        lambda: Observation(None if control.supervisor_pid() else True, "it answers"),
         seconds=10,
-        every=0.05,
+        interval=0.05,
     )
     assert is_running(kafka)
     stop_all(layout, silent)
@@ -176,11 +176,11 @@ def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState)
     time.sleep(2.2)  # beyond `startsecs`, below which an end counts as a failed start
     os.kill(before.pid, signal.SIGKILL)
 
-    def poll() -> Seen[int]:
+    def poll() -> Observation[int]:
         now = control.processes()["connect"]
-        return Seen(now.pid if now.pid != before.pid else None, now.state)
+        return Observation(now.pid if now.pid != before.pid else None, now.state)
 
-    assert wait_for("the new process", poll, seconds=10, every=0.1)
+    assert wait_for("the new process", poll, seconds=10, interval=0.1)
 
 
 def test_ignores_processes_of_another_project(layout: Layout, state: StackState, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Snapshot in which every check passes, without network."""
+"""LiveState in which every check passes, without network."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 from tests.unit.postgres.samples import DEPLOYED, DETAILS
 
 from outbox_kit import __version__
-from outbox_kit.connect.checks import ConnectSnapshot
+from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import CLASS_KEYS, ActualConnector
 from outbox_kit.connect.verify_queries import Observed, Worker
 from outbox_kit.deployment import Deployment
-from outbox_kit.kafka.checks import KafkaSnapshot
+from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import TopicState
 from outbox_kit.kafka.state import desired_topics
 from outbox_kit.kafka.verify_queries import Cluster, PartitionState
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.checks import DatabaseSnapshot
-from outbox_kit.registry.checks import RegistrySnapshot
+from outbox_kit.postgres.checks import DatabaseState
+from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.registry.state import ActualSubject, desired_subjects
-from outbox_kit.verification.snapshot import Reading, Snapshot
+from outbox_kit.verification.live_state import LiveState, Reading
 
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
 REACHED = 0x16B374D848
 OFFSETS = [{"partition": {"server": "library"}, "offset": {"lsn": REACHED, "messageType": "INSERT"}}]
 
 
-def snapshot(deployment: Deployment, lock: Lock) -> Snapshot:
+def live_state(deployment: Deployment, lock: Lock) -> LiveState:
     """Return the state that apply leaves."""
     pipeline, environment = deployment.pipeline, deployment.environment
     topics = desired_topics(pipeline, environment)
@@ -38,16 +38,16 @@ def snapshot(deployment: Deployment, lock: Lock) -> Snapshot:
     locked = {(entry.subject, entry.version): entry for entries in lock.schemas.values() for entry in entries}
     registered = {key: SchemaVersion(entry.version, entry.id, entry.text) for key, entry in locked.items()}
     subjects = desired_subjects(pipeline)
-    live = {
+    subjects_in_registry = {
         item.name: ActualSubject(registered[item.name, lock.schemas[item.aggregate_type][0].version], "BACKWARD")
         for item in subjects
     }
-    return Snapshot(
+    return LiveState(
         deployment,
         lock,
-        Reading(DatabaseSnapshot(pipeline, environment, lock.source, DEPLOYED, DETAILS)),
-        Reading(KafkaSnapshot(environment.kafka, "k1", topics, actual, cluster, 0)),
-        Reading(RegistrySnapshot(subjects, live, lock)),
+        Reading(DatabaseState(pipeline, environment, lock.source, DEPLOYED, DETAILS)),
+        Reading(KafkaState(environment.kafka, "k1", topics, actual, cluster, 0)),
+        Reading(RegistryState(subjects, subjects_in_registry, lock)),
         Reading(connect(deployment, lock)),
         DEPLOYED.wal_position,
         dict(registered),
@@ -55,7 +55,7 @@ def snapshot(deployment: Deployment, lock: Lock) -> Snapshot:
     )
 
 
-def connect(deployment: Deployment, lock: Lock) -> ConnectSnapshot:
+def connect(deployment: Deployment, lock: Lock) -> ConnectState:
     """Return a RUNNING connector with the rendered config."""
     config = deployment.render(lock)
     versions = {value: __version__ for key, value in config.items() if CLASS_KEYS.fullmatch(key)}
@@ -67,11 +67,11 @@ def connect(deployment: Deployment, lock: Lock) -> ConnectSnapshot:
         [],
         Validation({}, []),
     )
-    return ConnectSnapshot(deployment.pipeline.connector.name, config, observed, "running", "required", "k1")
+    return ConnectState(deployment.pipeline.connector.name, config, observed, "running", "required", "k1")
 
 
-def with_live(found: Snapshot, changes: dict[str, str | None]) -> Snapshot:
-    """Return the snapshot with keys of the live connector config changed; None removes a key."""
+def with_live(found: LiveState, changes: dict[str, str | None]) -> LiveState:
+    """Return the live state with keys of the live connector config changed; None removes a key."""
     state = found.connect.value
     assert state is not None
     config = {**(state.observed.actual.config or {}), **changes}

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.postgres.samples import DETAILS, SLOT
-from tests.unit.verification.samples import REACHED, with_live
-from tests.unit.verification.samples import snapshot as deployed_snapshot
+from tests.unit.verification.samples import REACHED, live_state, with_live
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import UnreachableError
@@ -16,28 +15,28 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.registry.client import SchemaVersion
 from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import cross_checks
-from outbox_kit.verification.snapshot import Reading, Snapshot
+from outbox_kit.verification.live_state import LiveState, Reading
 
 PREFIX = "transforms.outbox.aggregate."
 IDS = [each.id for each in cross_checks.RULES]
 
 
 @pytest.fixture
-def snapshot(deployed: Callable[..., Deployment], lock: Lock) -> Snapshot:
-    return deployed_snapshot(deployed(), lock)
+def live(deployed: Callable[..., Deployment], lock: Lock) -> LiveState:
+    return live_state(deployed(), lock)
 
 
-def run(snapshot: Snapshot) -> dict[str, Check]:
-    return {check.id: check for check in evaluate(cross_checks.RULES, snapshot)}
+def run(live: LiveState) -> dict[str, Check]:
+    return {check.id: check for check in evaluate(cross_checks.RULES, live)}
 
 
-def not_well(snapshot: Snapshot) -> dict[str, str]:
-    return {check.id: check.seen for check in run(snapshot).values() if check.status is not Status.PASS}
+def not_well(live: LiveState) -> dict[str, str]:
+    return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
 
 
-def test_passes_for_a_deployed_pipeline(snapshot: Snapshot) -> None:
-    assert list(run(snapshot)) == IDS
-    assert not_well(snapshot) == {}
+def test_passes_for_a_deployed_pipeline(live: LiveState) -> None:
+    assert list(run(live)) == IDS
+    assert not_well(live) == {}
 
 
 CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
@@ -85,59 +84,59 @@ CONFIGS: list[tuple[dict[str, str | None], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "identifier", "seen"), CONFIGS, ids=[seen for *_, seen in CONFIGS])
 def test_each_config_fault_fails_exactly_its_check(
-    snapshot: Snapshot, changes: dict[str, str | None], identifier: str, seen: str
+    live: LiveState, changes: dict[str, str | None], identifier: str, seen: str
 ) -> None:
-    actual = not_well(with_live(snapshot, changes))
+    actual = not_well(with_live(live, changes))
     assert list(actual) == [identifier]
     assert actual[identifier].startswith(seen)
 
 
-def test_detects_an_offset_ahead_of_the_server(snapshot: Snapshot) -> None:
-    state = snapshot.postgres.value
+def test_detects_an_offset_ahead_of_the_server(live: LiveState) -> None:
+    state = live.postgres.value
     assert state is not None
     behind = replace(state, actual=replace(state.actual, wal_position=REACHED - 1))
-    moved = replace(snapshot, postgres=Reading(behind), wal_position=REACHED - 1)
+    moved = replace(live, postgres=Reading(behind), wal_position=REACHED - 1)
     assert not_well(moved) == {"path.offset-not-ahead": f"connector at {REACHED}, server at {REACHED - 1}"}
     assert not_well(replace(moved, wal_position=REACHED)) == {}
 
 
-def test_detects_a_slot_ahead_of_the_offset(snapshot: Snapshot) -> None:
-    state = snapshot.postgres.value
+def test_detects_a_slot_ahead_of_the_offset(live: LiveState) -> None:
+    state = live.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, confirmed_flush=REACHED + 1))
-    result = not_well(replace(snapshot, postgres=Reading(replace(state, actual=actual))))
+    result = not_well(replace(live, postgres=Reading(replace(state, actual=actual))))
     assert result == {"path.offset-covers-slot": f"slot at {REACHED + 1}, connector at {REACHED}"}
 
 
 @pytest.mark.parametrize(("timeout", "good"), [(0, True), (20_000, True), (19_999, False)])
-def test_checks_the_timeout_of_the_server(snapshot: Snapshot, timeout: int, good: bool) -> None:
-    state = snapshot.postgres.value
+def test_checks_the_timeout_of_the_server(live: LiveState, timeout: int, good: bool) -> None:
+    state = live.postgres.value
     assert state is not None
-    actual = replace(snapshot, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
+    actual = replace(live, postgres=Reading(replace(state, details=replace(DETAILS, sender_timeout_ms=timeout))))
     assert ("path.wal-sender-timeout" not in not_well(actual)) is good
 
 
-def test_detects_a_version_missing_in_the_registry(snapshot: Snapshot) -> None:
-    removed: dict[tuple[str, int], SchemaVersion | None] = {**snapshot.registered, ("library.author-value", 1): None}
-    actual = not_well(replace(snapshot, registered=removed))
+def test_detects_a_version_missing_in_the_registry(live: LiveState) -> None:
+    removed: dict[tuple[str, int], SchemaVersion | None] = {**live.registered, ("library.author-value", 1): None}
+    actual = not_well(replace(live, registered=removed))
     assert actual == {"path.schema-ids": "library.author-value has no version 1"}
 
 
 @pytest.mark.parametrize("system", ["postgres", "kafka", "registry", "connect"])
-def test_cross_checks_are_unknown_for_an_unreachable_system(snapshot: Snapshot, system: str) -> None:
-    actual = run(replace(snapshot, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
+def test_cross_checks_are_unknown_for_an_unreachable_system(live: LiveState, system: str) -> None:
+    actual = run(replace(live, **{system: Reading(None, UnreachableError("down"))}))  # type: ignore[arg-type]
     assert {check.status for check in actual.values()} <= {Status.PASS, Status.UNKNOWN}
     assert Status.UNKNOWN in {check.status for check in actual.values()}
     assert list(actual) == IDS
 
 
-def test_skips_routes_of_another_template(snapshot: Snapshot) -> None:
+def test_skips_routes_of_another_template(live: LiveState) -> None:
     other = {"connector.class": "x", "transforms": "event", "transforms.event.type": "io.debezium.EventRouter"}
-    state = snapshot.connect.value
+    state = live.connect.value
     assert state is not None
     waits = {"producer.override.max.block.ms": "60000", "producer.override.delivery.timeout.ms": "120000"}
     config = {**other, **waits}
     observed = replace(state.observed, actual=replace(state.observed.actual, config=config))
-    actual = run(replace(snapshot, connect=Reading(replace(state, observed=observed))))
+    actual = run(replace(live, connect=Reading(replace(state, observed=observed))))
     assert actual["path.partitions"].seen == "no OutboxRouter"
     assert {check.status for check in actual.values()} == {Status.PASS}

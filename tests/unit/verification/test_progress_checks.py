@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.postgres.samples import SLOT
-from tests.unit.verification.samples import RUNNING
-from tests.unit.verification.samples import snapshot as deployed_snapshot
+from tests.unit.verification.samples import RUNNING, live_state
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.deployment import Deployment
@@ -17,8 +16,8 @@ from outbox_kit.pipeline import Lock
 from outbox_kit.postgres.replication_slot import Slot
 from outbox_kit.rules import Check, Status, evaluate
 from outbox_kit.verification import progress_checks
+from outbox_kit.verification.live_state import LiveState, Reading
 from outbox_kit.verification.progress_checks import Sample, Samples
-from outbox_kit.verification.snapshot import Reading, Snapshot
 
 IDS = ["postgres.slot-moving", "kafka.heartbeat", "connect.offsets-moving", "connect.restarts"]
 
@@ -32,8 +31,8 @@ LAST = Sample(slot_at(11, 7), 6, 21, RUNNING)
 
 
 @pytest.fixture
-def snapshot(deployed: Callable[..., Deployment], lock: Lock) -> Snapshot:
-    return deployed_snapshot(deployed(), lock)
+def live(deployed: Callable[..., Deployment], lock: Lock) -> LiveState:
+    return live_state(deployed(), lock)
 
 
 def run(first: Sample, last: Sample, settled: Sample | None = None) -> dict[str, Check]:
@@ -93,26 +92,26 @@ def samples(monkeypatch: pytest.MonkeyPatch, *found: Sample) -> list[Sample]:
     return taken
 
 
-def test_it_polls_until_everything_has_advanced(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_polls_until_everything_has_advanced(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     position = 2**63
     half = Sample(slot_at(position, 7), 5, position, RUNNING)
     taken = samples(monkeypatch, half, half, replace(half, heartbeat=6))
     monkeypatch.setattr(progress_checks, "POLL_S", 0.001)
-    assert {check.status for check in progress_checks.check(snapshot, canary_sent=False)} == {Status.PASS}
+    assert {check.status for check in progress_checks.check(live, canary_sent=False)} == {Status.PASS}
     assert len(taken) == 3
 
 
-def test_it_fails_after_two_heartbeats(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_fails_after_two_heartbeats(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     samples(monkeypatch, Sample(slot_at(1, 7), 5, 1, RUNNING))
     monkeypatch.setattr(progress_checks, "_timeout_s", lambda _: 0.05)
     monkeypatch.setattr(progress_checks, "POLL_S", 0.01)
-    actual = {check.id: check for check in progress_checks.check(snapshot, canary_sent=False)}
+    actual = {check.id: check for check in progress_checks.check(live, canary_sent=False)}
     assert [name for name, check in actual.items() if check.status is Status.FAIL] == IDS[:3]
     assert "within 0.05 s" in actual["kafka.heartbeat"].expected
 
 
-def test_the_timeout_follows_the_live_heartbeat(snapshot: Snapshot) -> None:
-    assert progress_checks._timeout_s(snapshot) == 2 * 10 + 5
+def test_the_timeout_follows_the_live_heartbeat(live: LiveState) -> None:
+    assert progress_checks._timeout_s(live) == 2 * 10 + 5
 
 
 @pytest.mark.parametrize(
@@ -123,29 +122,27 @@ def test_the_timeout_follows_the_live_heartbeat(snapshot: Snapshot) -> None:
     ],
 )
 def test_it_does_not_wait_where_no_progress_is_possible(
-    snapshot: Snapshot, changes: dict[str, object], reason: str
+    live: LiveState, changes: dict[str, object], reason: str
 ) -> None:
-    actual = progress_checks.check(replace(snapshot, **changes), canary_sent=False)  # type: ignore[arg-type]
+    actual = progress_checks.check(replace(live, **changes), canary_sent=False)  # type: ignore[arg-type]
     assert [(check.id, check.status, check.seen) for check in actual] == [
         (name, Status.UNKNOWN, reason) for name in IDS
     ]
 
 
-def test_reports_a_slot_that_is_not_active(snapshot: Snapshot) -> None:
-    state = snapshot.postgres.value
+def test_reports_a_slot_that_is_not_active(live: LiveState) -> None:
+    state = live.postgres.value
     assert state is not None
     actual = replace(state.actual, slot=replace(SLOT, active_pid=None))
-    result = progress_checks.check(
-        replace(snapshot, postgres=Reading(replace(state, actual=actual))), canary_sent=False
-    )
+    result = progress_checks.check(replace(live, postgres=Reading(replace(state, actual=actual))), canary_sent=False)
     assert {check.seen for check in result} == {"the slot is not active"}
 
 
-def test_reports_a_system_that_becomes_unreachable(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_system_that_becomes_unreachable(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: object) -> Sample:
         raise UnreachableError("gone")
 
     monkeypatch.setattr(progress_checks, "sample", fails)
-    assert {(check.status, check.seen) for check in progress_checks.check(snapshot, canary_sent=True)} == {
+    assert {(check.status, check.seen) for check in progress_checks.check(live, canary_sent=True)} == {
         (Status.UNKNOWN, "gone")
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, SLOT
-from tests.unit.verification.samples import snapshot as deployed_snapshot
+from tests.unit.verification.samples import live_state
 
 from outbox_common.registry_reader import RETRY
 from outbox_kit.connect.client import ConnectorStatus
@@ -21,7 +21,7 @@ from outbox_kit.rules import Check, Status
 from outbox_kit.verification import canary, progress_checks, run, verify
 from outbox_kit.verification.canary_contract import CanaryContract
 from outbox_kit.verification.check_catalogue import IDS
-from outbox_kit.verification.snapshot import Reading, Snapshot
+from outbox_kit.verification.live_state import LiveState, Reading
 
 SYSTEMS = ["postgres", "kafka", "registry", "connect"]
 
@@ -39,11 +39,11 @@ def deployment(
 
 
 @pytest.fixture
-def snapshot(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
+def live(deployment: Deployment, lock: Lock, monkeypatch: pytest.MonkeyPatch) -> LiveState:
     """Every check passes and everything advances; verify reads this."""
     deployment.write_lock(lock)
-    actual = deployed_snapshot(deployment, lock)
-    monkeypatch.setattr(run, "read_snapshot", lambda *_: actual)
+    actual = live_state(deployment, lock)
+    monkeypatch.setattr(run, "read_live_state", lambda *_: actual)
     monkeypatch.setattr(progress_checks, "check", lambda *_, **__: [])
     return actual
 
@@ -87,9 +87,9 @@ def test_reports_a_lock_file_without_a_database(deployment: Deployment, lock: Lo
         verify(deployment, lambda _: None)
 
 
-def test_passes_for_a_deployed_pipeline_with_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_for_a_deployed_pipeline_with_canary(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    actual = verify(snapshot.deployment, lambda _: None, canary_seconds=7)
+    actual = verify(live.deployment, lambda _: None, canary_seconds=7)
     assert [check.id for check in actual] == [item for item in IDS if item not in [r.id for r in progress_checks.RULES]]
     not_well = {check.id: check.seen for check in actual if check.status is not Status.PASS}
     assert not_well == {}
@@ -103,49 +103,49 @@ def test_passes_for_a_deployed_pipeline_with_canary(snapshot: Snapshot, monkeypa
     )
 
 
-def test_canary_checks_are_unknown_without_a_canary(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canary_checks_are_unknown_without_a_canary(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    actual = verify(snapshot.deployment, lambda _: None, canary_seconds=None)
+    actual = verify(live.deployment, lambda _: None, canary_seconds=None)
     canary_checks = [check for check in actual if check.id.startswith("canary.")]
     assert {(check.status, check.seen) for check in canary_checks} == {(Status.UNKNOWN, "not sent: --no-canary")}
     assert sent == []
 
 
-def test_sends_no_canary_to_a_stopped_connector(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_no_canary_to_a_stopped_connector(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
-    environment = snapshot.deployment.environment
+    environment = live.deployment.environment
     connector = environment.connector.model_copy(update={"state": "stopped"})
-    stopped = replace(snapshot.deployment, environment=environment.model_copy(update={"connector": connector}))
-    monkeypatch.setattr(run, "read_snapshot", lambda *_: replace(snapshot, deployment=stopped))
+    stopped = replace(live.deployment, environment=environment.model_copy(update={"connector": connector}))
+    monkeypatch.setattr(run, "read_live_state", lambda *_: replace(live, deployment=stopped))
     actual = {check.id: check for check in verify(stopped, lambda _: None)}
     assert actual["canary.delivered"].seen == "not sent: connector.state is stopped"
     assert sent == []
 
 
-def broken(snapshot: Snapshot, identifier: str) -> Snapshot:
+def broken(live: LiveState, identifier: str) -> LiveState:
     """One fault that stops the canary."""
-    postgres, kafka, connect = snapshot.postgres.value, snapshot.kafka.value, snapshot.connect.value
+    postgres, kafka, connect = live.postgres.value, live.kafka.value, live.connect.value
     assert postgres is not None
     assert kafka is not None
     assert connect is not None
     actual = connect.observed.actual
     down: Reading[Any] = Reading(None, UnreachableError("down"))
 
-    def with_connector(found: ActualConnector) -> Snapshot:
+    def with_connector(found: ActualConnector) -> LiveState:
         observed = replace(connect.observed, actual=found)
-        return replace(snapshot, connect=Reading(replace(connect, observed=observed)))
+        return replace(live, connect=Reading(replace(connect, observed=observed)))
 
-    def with_database(**changes: Any) -> Snapshot:  # noqa: ANN401 - fields of ActualDatabase
-        return replace(snapshot, postgres=Reading(replace(postgres, actual=replace(DEPLOYED, **changes))))
+    def with_database(**changes: Any) -> LiveState:  # noqa: ANN401 - fields of ActualDatabase
+        return replace(live, postgres=Reading(replace(postgres, actual=replace(DEPLOYED, **changes))))
 
-    cases: dict[str, Callable[[], Snapshot]] = {
-        "postgres.reachable": lambda: replace(snapshot, postgres=down),
+    cases: dict[str, Callable[[], LiveState]] = {
+        "postgres.reachable": lambda: replace(live, postgres=down),
         "postgres.table": lambda: with_database(columns={}),
         "postgres.slot": lambda: with_database(slot=replace(SLOT, plugin="x")),
         "postgres.slot-active": lambda: with_database(slot=replace(SLOT, active=False)),
-        "kafka.reachable": lambda: replace(snapshot, kafka=down),
-        "kafka.topics": lambda: replace(snapshot, kafka=Reading(replace(kafka, actual={}))),
-        "connect.reachable": lambda: replace(snapshot, connect=down),
+        "kafka.reachable": lambda: replace(live, kafka=down),
+        "kafka.topics": lambda: replace(live, kafka=Reading(replace(kafka, actual={}))),
+        "connect.reachable": lambda: replace(live, connect=down),
         "connect.connector": lambda: with_connector(ActualConnector(None, None, [])),
         "connect.running": lambda: with_connector(replace(actual, status=ConnectorStatus("PAUSED", (), ()))),
     }
@@ -154,23 +154,23 @@ def broken(snapshot: Snapshot, identifier: str) -> Snapshot:
 
 @pytest.mark.parametrize("identifier", run.CANARY_NEEDS)
 def test_sends_no_canary_that_cannot_be_delivered(
-    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, identifier: str
+    live: LiveState, monkeypatch: pytest.MonkeyPatch, identifier: str
 ) -> None:
     """Covers every id of CANARY_NEEDS: one that was renamed would no longer prevent it."""
     sent = deliver(monkeypatch)
-    monkeypatch.setattr(run, "read_snapshot", lambda *_: broken(snapshot, identifier))
-    actual = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
+    monkeypatch.setattr(run, "read_live_state", lambda *_: broken(live, identifier))
+    actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
     assert actual[identifier].status is Status.FAIL
     assert sent == []
     assert actual["canary.delivered"].status is Status.UNKNOWN
     assert identifier in actual["canary.delivered"].seen
 
 
-def test_sends_the_canary_despite_unrelated_faults(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_the_canary_despite_unrelated_faults(live: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = deliver(monkeypatch)
     registry: Reading[Any] = Reading(None, UnreachableError("down", "start it"))
-    monkeypatch.setattr(run, "read_snapshot", lambda *_: replace(snapshot, registry=registry))
-    actual = {check.id: check for check in verify(snapshot.deployment, lambda _: None)}
+    monkeypatch.setattr(run, "read_live_state", lambda *_: replace(live, registry=registry))
+    actual = {check.id: check for check in verify(live.deployment, lambda _: None)}
     assert (actual["registry.reachable"].seen, actual["registry.reachable"].remedy) == ("down", "start it")
     assert actual["registry.ids"].seen == "see registry.reachable"
     assert len(sent) == 1

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from outbox_kit.sending import emit
 from outbox_kit.testing import OutboxStack
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 pytest_plugins = ["outbox_kit.testing.fixtures"]
 
@@ -41,12 +41,12 @@ def test_delivers_a_note_and_its_deletion_in_order(outbox_stack: OutboxStack, co
         emit(connection, aggregate_type="note", aggregate_id="n-1", event_type="removed", payload=None)
     arrived: list[tuple[bytes, bool]] = []
 
-    def look() -> Seen[bool]:
+    def poll() -> Observation[bool]:
         message = consumer.poll(1.0)
         # Not `if message`: a message without a value, which is what a tombstone is, counts as false.
         if message is not None and not message.error():
             arrived.append((message.key(), message.value() is None))
-        return Seen(True if len(arrived) == 2 else None, f"{len(arrived)} of 2 records")
+        return Observation(True if len(arrived) == 2 else None, f"{len(arrived)} of 2 records")
 
-    wait_for("the note and its tombstone", look, seconds=30, every=0.01)
+    wait_for("the note and its tombstone", poll, seconds=30, interval=0.01)
     assert arrived == [(b"n-1", False), (b"n-1", True)]

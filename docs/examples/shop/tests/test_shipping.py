@@ -13,7 +13,7 @@ from shop.orders import place_order
 from shop.shipping import Shipping
 
 from outbox_kit.testing import OutboxStack
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 SECONDS = 30.0
 
@@ -27,11 +27,11 @@ def shipments(dsn: str, order_id: UUID) -> list[int]:
 def run_until_shipped(shipping: Shipping, dsn: str, order_id: UUID) -> list[int]:
     """Let the consumer work until the order has a shipment."""
 
-    def look() -> Seen[list[int]]:
+    def poll() -> Observation[list[int]]:
         records = shipping.poll()
-        return Seen(shipments(dsn, order_id) or None, f"{records} records in the last poll")
+        return Observation(shipments(dsn, order_id) or None, f"{records} records in the last poll")
 
-    return wait_for(f"a shipment of order {order_id}", look, seconds=SECONDS, every=0.01)
+    return wait_for(f"a shipment of order {order_id}", poll, seconds=SECONDS, interval=0.01)
 
 
 def test_ships_an_order_and_sends_the_event(shipping: Shipping, dsn: str) -> None:
@@ -88,9 +88,9 @@ def test_does_not_ship_twice_after_a_crash_before_the_offset_commit(dsn: str, ou
 
     with closing(RememberingShipping(*addresses, group="crashing")) as second:
 
-        def look() -> Seen[bool]:
-            return Seen(True if second.poll() else None, "no record")
+        def poll() -> Observation[bool]:
+            return Observation(True if second.poll() else None, "no record")
 
-        wait_for("the record to come again", look, seconds=SECONDS, every=0.01)
+        wait_for("the record to come again", poll, seconds=SECONDS, interval=0.01)
         assert second.new is False
     assert shipments(dsn, order_id) == [1]

@@ -32,10 +32,10 @@ def show(common: CommonOptions) -> None:
         print_json(positions.to_dict())
         return
     rows = [
-        ["connector", lsn.both(positions.connector)],
-        ["slot, confirmed_flush_lsn", lsn.both(positions.confirmed)],
-        ["slot, restart_lsn", lsn.both(positions.restart)],
-        ["server", lsn.both(positions.server)],
+        ["connector", lsn.describe(positions.connector)],
+        ["slot, confirmed_flush_lsn", lsn.describe(positions.confirmed)],
+        ["slot, restart_lsn", lsn.describe(positions.restart)],
+        ["server", lsn.describe(positions.server)],
     ]
     print_table(["position", "lsn"], rows)
     for message in positions.meaning():
@@ -72,7 +72,9 @@ def reset(
     """
     with common.deployment() as target:
         move = offsets.preview(target, source, skip=skip)
-        print_message(f"offset of the connector: {lsn.both(move.before)}; after the reset: {lsn.both(move.after)}")
+        print_message(
+            f"offset of the connector: {lsn.describe(move.before)}; after the reset: {lsn.describe(move.after)}"
+        )
         print_message(f"effect: {move.describe(None)}")
         hint = "run `outbox offsets show`, then `outbox offsets reset --yes`"
         common.confirm("Stop the connector and reset its offset?", hint=hint)
@@ -81,8 +83,8 @@ def reset(
         print_json(
             {
                 "backup": str(result.backup),
-                "before": lsn.pair(result.before),
-                "after": lsn.pair(result.after),
+                "before": lsn.as_json(result.before),
+                "after": lsn.as_json(result.after),
                 "rows": result.rows,
                 "resumed": result.resumed,
             }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from outbox_kit.connector_config import items, under
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule, LintRules, violation
-from outbox_kit.linting.rules.router_schemas import AGGREGATE_KEYS
+from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEYS
 from outbox_kit.rules import Finding
 
 Definitions = Callable[[str], Collection[str] | None]

@@ -12,7 +12,7 @@ from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.jvm import kafka_command
 from outbox_kit.stack.services.service import Context, Options, Program, Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 PASSWORD_VARIABLE = "OUTBOX_CONNECTOR_PASSWORD"  # noqa: S105 - a name
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -101,5 +101,5 @@ class Connect(Service):
         command = kafka_command(self.context, self.name, main, str(self.settings_file), heap="768m")
         return Program(command, {PASSWORD_VARIABLE: self.state.connector_password}, stop_seconds=30)
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_connect(self.state.connect, self.context.options.required_plugins)

@@ -11,7 +11,7 @@ from outbox_kit.stack.properties import write_properties
 from outbox_kit.stack.services.jvm import kafka_command
 from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 NODE_ID = 1
 FORMAT_SECONDS = 60
@@ -95,5 +95,5 @@ class Kafka(Service):
         command = kafka_command(self.context, self.name, "kafka.Kafka", str(self.settings_file), heap="512m")
         return Program(command, stop_seconds=30)
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_kafka(self.state.ports["kafka"], self.state.kafka)

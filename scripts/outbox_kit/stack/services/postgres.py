@@ -16,7 +16,7 @@ from outbox_kit.stack.processes import command_lines, process_marker
 from outbox_kit.stack.services.postgres_home import change_owner, create_home, unpack
 from outbox_kit.stack.services.service import Context, Program, Service
 from outbox_kit.stack.tools import run_tool
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 INITDB_SECONDS = 120
 # Every connection needs a password, including those of the administrator and of replication.
@@ -139,7 +139,7 @@ class Postgres(Service):
             stop_group=False,
         )
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         state = self.state
         try:
             return health_checks.check_postgres(state.dsn(state.admin_user, state.admin_password, "postgres"), state)

@@ -14,7 +14,7 @@ from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.jvm import jvm_command
 from outbox_kit.stack.services.service import Program, Service
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 
 def registry_environment(state: StackState) -> dict[str, str]:
@@ -70,5 +70,5 @@ class Registry(Service):
         )
         return Program(command, environment=registry_environment(self.state))
 
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         return health_checks.check_registry(self.state.registry)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.state import StackState
-from outbox_kit.waiting import Seen
+from outbox_kit.waiting import Observation
 
 DEBEZIUM = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"
@@ -73,5 +73,5 @@ class Service(ABC):
         """Return the process to run."""
 
     @abstractmethod
-    def check(self) -> Seen[bool]:
+    def check(self) -> Observation[bool]:
         """Check once whether the service is ready; does not raise for one that is still starting."""

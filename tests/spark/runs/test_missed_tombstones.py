@@ -16,9 +16,9 @@ from things import SCHEMAS, delete, put
 from outbox_spark.errors import RefusedError
 from outbox_spark.jobs.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
 from outbox_spark.kafka.offset_ranges import TopicState
-from outbox_spark.runs import materialize_table, retention
+from outbox_spark.runs import materialize_table, missed_tombstones
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.retention import Retention
+from outbox_spark.runs.missed_tombstones import Retention
 
 DAY = timedelta(days=1)
 DAY_SECONDS = 86400
@@ -34,7 +34,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Clock:
         nonlocal time
         time += by
 
-    for module in (retention, materialize_table):
+    for module in (missed_tombstones, materialize_table):
         monkeypatch.setattr(module, "now", lambda: time)
     return move
 
@@ -138,13 +138,13 @@ def progress(at: datetime | None, since: datetime | None = None, offset: int = 5
 
 
 def owed(target: Target, previous: Committed | None, **options: object) -> Retention:
-    return Retention(structs.replace(target.job, options=Options(**options)), STATE, previous, retention.now())  # type: ignore[arg-type]
+    return Retention(structs.replace(target.job, options=Options(**options)), STATE, previous, missed_tombstones.now())  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def noon(later: Clock) -> datetime:
     del later
-    return retention.now()
+    return missed_tombstones.now()
 
 
 def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Files for spark-submit, in one folder: `python -m outbox_spark.package DIR`.
+"""Files for spark-submit, in one folder: `python -m outbox_spark.spark_submit_files DIR`.
 
 outbox-spark-pyfiles.zip    for --py-files: outbox_spark and outbox_common
 materialize.py, ...         the launchers: the application files of spark-submit
@@ -61,7 +61,7 @@ def _entries(package: Path) -> Iterator[tuple[str, bytes]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return an options.Exit."""
     parser = argparse.ArgumentParser(
-        prog="python -m outbox_spark.package", description="Collect the files for spark-submit."
+        prog="python -m outbox_spark.spark_submit_files", description="Collect the files for spark-submit."
     )
     parser.add_argument("folder", type=Path, help="output folder")
     parser.add_argument("--jars", type=Path, metavar="FOLDER", help="copy additional jars from this folder")

@@ -13,7 +13,7 @@ import pytest
 import outbox_common
 import outbox_spark
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.package import DRIVER_PACKAGES, ZIP_NAME, build, main
+from outbox_spark.spark_submit_files import DRIVER_PACKAGES, ZIP_NAME, build, main
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = Path(outbox_spark.__file__).parent

@@ -11,7 +11,7 @@ from tests.unit.postgres.samples import SLOT
 
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import FailedError
-from outbox_kit.deployment import Deployment, startup
+from outbox_kit.deployment import Deployment, slot_wait
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot
 
@@ -38,14 +38,14 @@ def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
             done.append("read")
             return rows_left.pop(0) if len(rows_left) > 1 else rows_left[0]
 
-        monkeypatch.setattr(startup, "POLL_INTERVAL_S", 0.01)
-        monkeypatch.setattr(startup, "SLOT_TIMEOUT_S", 0.2)
-        monkeypatch.setattr(startup.postgres_client, "connected", connected)
-        monkeypatch.setattr(startup.postgres_client, "commit_heartbeat", lambda _: done.append("commit"))
-        monkeypatch.setattr(startup, "read_slot", read_slot)
+        monkeypatch.setattr(slot_wait, "POLL_INTERVAL_S", 0.01)
+        monkeypatch.setattr(slot_wait, "SLOT_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(slot_wait.postgres_client, "connected", connected)
+        monkeypatch.setattr(slot_wait.postgres_client, "commit_heartbeat", lambda _: done.append("commit"))
+        monkeypatch.setattr(slot_wait, "read_slot", read_slot)
         deployment = deployed()
         monkeypatch.setattr(deployment.connect, "status", lambda _: status)
-        startup.wait_reading(deployment)
+        slot_wait.wait_reading(deployment)
         return done
 
     return run

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from outbox_kit.connect.lifecycle import WORKER_LOG, raise_if_failed
-from outbox_kit.deployment.context import Deployment
+from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
-from outbox_kit.waiting import Seen, wait_for
+from outbox_kit.waiting import Observation, wait_for
 
 SLOT_TIMEOUT_S = 60
 POLL_INTERVAL_S = 0.2
@@ -29,18 +29,18 @@ def wait_reading(deployment: Deployment) -> None:
         before = _confirmed(read_slot(connection, slot))
         postgres_client.commit_heartbeat(connection)
 
-        def poll_confirmed() -> Seen[bool]:
+        def poll_confirmed() -> Observation[bool]:
             raise_if_failed(name, deployment.connect.status(name))
             row = read_slot(connection, slot)
             active, confirmed = row is not None and row.active, _confirmed(row)
-            return Seen((active and confirmed > before) or None, f"active: {active}, confirmed: {confirmed}")
+            return Observation((active and confirmed > before) or None, f"active: {active}, confirmed: {confirmed}")
 
-        def poll_active() -> Seen[bool]:
+        def poll_active() -> Observation[bool]:
             row = read_slot(connection, slot)
-            return Seen((row is not None and row.active) or None, "not active")
+            return Observation((row is not None and row.active) or None, "not active")
 
         with suppress(WaitTimeoutError):
-            wait_for(f"slot {slot} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, every=POLL_INTERVAL_S)
+            wait_for(f"slot {slot} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, interval=POLL_INTERVAL_S)
             return
         wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG)
 

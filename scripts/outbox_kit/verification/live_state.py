@@ -9,22 +9,22 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from outbox_kit.connect import verify_queries as connect_queries
-from outbox_kit.connect.checks import ConnectSnapshot
+from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connector_config import number, outbox_router, schema_versions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.kafka import verify_queries as kafka_queries
-from outbox_kit.kafka.checks import KafkaSnapshot
+from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.pipeline import Lock
 from outbox_kit.postgres import client as postgres_client
 from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres import verify_queries as postgres_queries
-from outbox_kit.postgres.checks import DatabaseSnapshot
-from outbox_kit.progress import Progress
+from outbox_kit.postgres.checks import DatabaseState
+from outbox_kit.progress import Reporter
 from outbox_kit.registry import state as registry_state
-from outbox_kit.registry.checks import RegistrySnapshot
+from outbox_kit.registry.checks import RegistryState
 from outbox_kit.registry.client import SchemaVersion
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Reading(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class LiveState:
     """State of all four systems.
 
     `wal_position` and `registered` (the schema versions that the live config names) are read after the connector.
@@ -52,10 +52,10 @@ class Snapshot:
 
     deployment: Deployment
     lock: Lock
-    postgres: Reading[DatabaseSnapshot]
-    kafka: Reading[KafkaSnapshot]
-    registry: Reading[RegistrySnapshot]
-    connect: Reading[ConnectSnapshot]
+    postgres: Reading[DatabaseState]
+    kafka: Reading[KafkaState]
+    registry: Reading[RegistryState]
+    connect: Reading[ConnectState]
     wal_position: int
     registered: Registered
     heartbeat: int | None
@@ -71,7 +71,7 @@ def database(deployment: Deployment) -> AbstractContextManager[postgres_client.C
     return postgres_client.connected(deployment.environment.source, deployment.environment.source.verifier)
 
 
-def read_snapshot(deployment: Deployment, lock: Lock, progress: Progress) -> Snapshot:
+def read_live_state(deployment: Deployment, lock: Lock, progress: Reporter) -> LiveState:
     """Read every system once; PostgreSQL first, so that the connector's offset is not older than the slot's position.
 
     A system that did not respond is not read a second time.
@@ -90,7 +90,7 @@ def read_snapshot(deployment: Deployment, lock: Lock, progress: Progress) -> Sna
     registered = _read(lambda: _registered(deployment, config or {})).value if registry.value else None
     topic = deployment.pipeline.heartbeat_topic
     heartbeat = _read(lambda: deployment.kafka.end_offset(topic)).value if kafka.value else None
-    return Snapshot(deployment, lock, postgres, kafka, registry, connect, position or 0, registered or {}, heartbeat)
+    return LiveState(deployment, lock, postgres, kafka, registry, connect, position or 0, registered or {}, heartbeat)
 
 
 def _read(read: Callable[[], T]) -> Reading[T]:
@@ -118,7 +118,7 @@ def _registered(deployment: Deployment, config: dict[str, str]) -> Registered:
     }
 
 
-def _postgres(deployment: Deployment, lock: Lock) -> DatabaseSnapshot:
+def _postgres(deployment: Deployment, lock: Lock) -> DatabaseState:
     pipeline, environment = deployment.pipeline, deployment.environment
     with database(deployment) as connection:
         # An empty identifier is the result of a check of its own.
@@ -126,10 +126,10 @@ def _postgres(deployment: Deployment, lock: Lock) -> DatabaseSnapshot:
         actual = postgres_state.read_actual(connection, pipeline, environment, system_identifier=identifier)
         role = actual.role is not None
         details = postgres_queries.read_details(connection, pipeline, environment, role=role)
-    return DatabaseSnapshot(pipeline, environment, lock.source, actual, details)
+    return DatabaseState(pipeline, environment, lock.source, actual, details)
 
 
-def _kafka(deployment: Deployment, lock: Lock) -> KafkaSnapshot:
+def _kafka(deployment: Deployment, lock: Lock) -> KafkaState:
     client, pipeline = deployment.kafka, deployment.pipeline
     topics = kafka_state.desired_topics(pipeline, deployment.environment)
     names = [topic.name for topic in topics]
@@ -139,16 +139,16 @@ def _kafka(deployment: Deployment, lock: Lock) -> KafkaSnapshot:
         letters = _read(
             partial(dead_letters.count, client, pipeline, limit=MAX_DEAD_LETTERS, seconds=DEAD_LETTER_TIMEOUT_S)
         ).value
-    return KafkaSnapshot(client.kafka, lock.cluster_id, topics, actual, cluster, letters)
+    return KafkaState(client.kafka, lock.cluster_id, topics, actual, cluster, letters)
 
 
-def _registry(deployment: Deployment, lock: Lock) -> RegistrySnapshot:
+def _registry(deployment: Deployment, lock: Lock) -> RegistryState:
     subjects = registry_state.desired_subjects(deployment.pipeline)
-    return RegistrySnapshot(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
+    return RegistryState(subjects, registry_state.read_actual(deployment.registry, subjects), lock)
 
 
-def _connect(deployment: Deployment, lock: Lock, cluster: str | None) -> ConnectSnapshot:
+def _connect(deployment: Deployment, lock: Lock, cluster: str | None) -> ConnectState:
     name, desired = deployment.pipeline.connector.name, deployment.render(lock)
     settings = deployment.environment.connector
     observed = connect_queries.observe(deployment.connect, deployment.environment.connect, name, desired)
-    return ConnectSnapshot(name, desired, observed, settings.state, settings.exactly_once, cluster)
+    return ConnectState(name, desired, observed, settings.state, settings.exactly_once, cluster)
