@@ -54,10 +54,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule(Generic[T]):
-    """Condition on data of type T. `guards` states what holds when it passes, `reason` why it must."""
+    """Rule on data of type T. `condition` describes the condition that it checks, `reason` the failure it prevents."""
 
     id: str
-    guards: str
+    condition: str
     severity: Severity
     evaluate: Callable[[T], Iterable[Finding]]
     remedy: str = ""
@@ -81,13 +81,13 @@ class Rules(list[Rule[T]]):
     """Rules of one module; reports keep the order of definition."""
 
     def rule(
-        self, identifier: str, *, guards: str, remedy: str, severity: Severity = Severity.ERROR
+        self, identifier: str, *, condition: str, remedy: str, severity: Severity = Severity.ERROR
     ) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
         """Append a rule with exactly one finding."""
 
-        def add(condition: Callable[[T], Finding]) -> Callable[[T], Finding]:
-            self.append(Rule(identifier, guards, severity, lambda data: [condition(data)], remedy))
-            return condition
+        def add(check: Callable[[T], Finding]) -> Callable[[T], Finding]:
+            self.append(Rule(identifier, condition, severity, lambda data: [check(data)], remedy))
+            return check
 
         return add
 
@@ -99,4 +99,4 @@ def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
 
 def unknown(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
     """Return every rule as a check that could not be evaluated."""
-    return [rule.check(Finding(None, reason, rule.guards)) for rule in rules]
+    return [rule.check(Finding(None, reason, rule.condition)) for rule in rules]

@@ -32,7 +32,7 @@ def test_errors_have_message_and_hint(kind: type[OutboxKitError]) -> None:
 
 def checks_of(finding: Finding, severity: Severity = Severity.ERROR) -> list[Check]:
     rules = Rules[None]()
-    rules.rule("a.b", guards="it holds", remedy="do this", severity=severity)(lambda _: finding)
+    rules.rule("a.b", condition="it holds", remedy="do this", severity=severity)(lambda _: finding)
     return evaluate(rules, None)
 
 
@@ -61,7 +61,7 @@ def test_the_check_of_a_finding(finding: Finding, severity: Severity, expected: 
 
 def test_rules_that_cannot_be_evaluated() -> None:
     rules = Rules[None]()
-    rules.rule("a.b", guards="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
+    rules.rule("a.b", condition="it holds", remedy="do this")(lambda _: Finding(True, "1", "1"))
     assert unknown(rules, "down") == [Check("a.b", Status.UNKNOWN, "down", "it holds", "do this")]
 
 

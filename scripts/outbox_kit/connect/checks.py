@@ -34,7 +34,7 @@ RULES = Rules[ConnectState]()
 
 @RULES.rule(
     "connect.reachable",
-    guards="Kafka Connect responds",
+    condition="Kafka Connect responds",
     remedy="check connect.url in the environment file, and that a worker is running",
 )
 def _reachable(live: ConnectState) -> Finding:
@@ -43,7 +43,7 @@ def _reachable(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.cluster",
-    guards="the workers use the Kafka cluster of the environment file",
+    condition="the workers use the Kafka cluster of the environment file",
     remedy="connect.url and kafka.bootstrap_servers belong to two clusters: correct one of them",
 )
 def _cluster(live: ConnectState) -> Finding:
@@ -52,7 +52,7 @@ def _cluster(live: ConnectState) -> Finding:
     return Finding(live.observed.cluster == live.cluster, live.observed.cluster, live.cluster)
 
 
-@RULES.rule("connect.plugins", guards="every class that the config names is installed", remedy=INSTALL)
+@RULES.rule("connect.plugins", condition="every class that the config names is installed", remedy=INSTALL)
 def _plugins(live: ConnectState) -> Finding:
     missing = missing_plugins(live.desired, list(live.observed.versions))
     expected = "every class that the config names"
@@ -61,7 +61,7 @@ def _plugins(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.smt-version",
-    guards="the worker's transforms have the version of outbox-kit, whose config they read",
+    condition="the worker's transforms have the version of outbox-kit, whose config they read",
     remedy=INSTALL,
     severity=Severity.WARNING,
 )
@@ -75,7 +75,7 @@ def _smt_version(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.workers",
-    guards="every worker has the plugins in the same version: the task may start on any of them",
+    condition="every worker has the plugins in the same version: the task may start on any of them",
     remedy=f"{INSTALL}, on each worker",
 )
 def _workers(live: ConnectState) -> Finding:
@@ -101,7 +101,7 @@ def _worker_problem(live: ConnectState, worker: Worker) -> str:
     return f"{worker.url} has another version of {', '.join(different)}" if different else ""
 
 
-@RULES.rule("connect.connector", guards="the connector exists", remedy="run `outbox apply`")
+@RULES.rule("connect.connector", condition="the connector exists", remedy="run `outbox apply`")
 def _connector(live: ConnectState) -> Finding:
     exists = live.observed.actual.config is not None
     return Finding(exists, live.name if exists else f"no connector {live.name}", live.name)
@@ -109,7 +109,7 @@ def _connector(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.running",
-    guards="connector and task are RUNNING; a failure is shown with its root cause",
+    condition="connector and task are RUNNING; a failure is shown with its root cause",
     remedy="FAILED: fix the cause, then `outbox restart`; PAUSED or STOPPED: `outbox resume`; see docs/operations.md",
 )
 def _running(live: ConnectState) -> Finding:
@@ -127,7 +127,7 @@ def _running(live: ConnectState) -> Finding:
 
 
 @RULES.rule(
-    "connect.config", guards="the connector has the config rendered from the files", remedy="run `outbox apply`"
+    "connect.config", condition="the connector has the config rendered from the files", remedy="run `outbox apply`"
 )
 def _config(live: ConnectState) -> Finding:
     config = live.observed.actual.config
@@ -139,7 +139,7 @@ def _config(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.valid",
-    guards="the worker accepts the live config, and logs in to the database with it",
+    condition="the worker accepts the live config, and logs in to the database with it",
     remedy="correct what the worker reports; its secrets may have changed since it started",
 )
 def _valid(live: ConnectState) -> Finding:
@@ -152,7 +152,7 @@ def _valid(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.placeholders",
-    guards="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
+    condition="the worker resolves every `${...}`: one that it cannot resolve stays in the value, without an error",
     remedy="check the name, the path and the provider's allow-list on the worker",
 )
 def _placeholders(live: ConnectState) -> Finding:
@@ -165,7 +165,7 @@ def _placeholders(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.exactly-once",
-    guards="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
+    condition="the worker supports exactly-once for this connector, and exactly.once.support is set as in the files",
     remedy="set exactly.once.source.support=enabled on every worker; run `outbox apply`",
 )
 def _exactly_once(live: ConnectState) -> Finding:
@@ -179,7 +179,7 @@ def _exactly_once(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.exclusive",
-    guards="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
+    condition="no other connector of this Connect cluster uses the slot, the publication or the topic prefix",
     remedy="each of two connectors on one slot misses rows: delete one, or give it names of its own",
 )
 def _exclusive(live: ConnectState) -> Finding:
@@ -189,7 +189,7 @@ def _exclusive(live: ConnectState) -> Finding:
 
 @RULES.rule(
     "connect.offsets",
-    guards="the connector has a stored offset: without one a restart can skip rows",
+    condition="the connector has a stored offset: without one a restart can skip rows",
     remedy="stop the connector and run `outbox apply`, which stores one",
 )
 def _offsets(live: ConnectState) -> Finding:

@@ -37,7 +37,7 @@ RULES = Rules[KafkaState]()
 
 @RULES.rule(
     "kafka.reachable",
-    guards="the Kafka cluster responds",
+    condition="the Kafka cluster responds",
     remedy="check kafka.bootstrap_servers and kafka.client in the environment file",
 )
 def _reachable(live: KafkaState) -> Finding:
@@ -46,7 +46,7 @@ def _reachable(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.cluster",
-    guards="the cluster id is kafka.cluster_id, or that of the first apply",
+    condition="the cluster id is kafka.cluster_id, or that of the first apply",
     remedy="check kafka.bootstrap_servers: the tables are filled from the cluster that was deployed to",
 )
 def _cluster(live: KafkaState) -> Finding:
@@ -58,7 +58,7 @@ def _cluster(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.topics",
-    guards="every topic that the connector writes exists: on a missing one the producer blocks, in state RUNNING",
+    condition="every topic that the connector writes exists: on a missing one the producer blocks, in state RUNNING",
     remedy="run `outbox apply`, then `outbox restart` if the connector does not continue",
 )
 def _exist(live: KafkaState) -> Finding:
@@ -69,7 +69,7 @@ def _exist(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.cleanup-policy",
-    guards="topics of aggregates have cleanup.policy=compact, all others delete: retention would remove states",
+    condition="topics of aggregates have cleanup.policy=compact, all others delete: retention would remove states",
     remedy="run `outbox apply`, then republish what retention has removed",
 )
 def _policy(live: KafkaState) -> Finding:
@@ -78,7 +78,7 @@ def _policy(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.partitions",
-    guards="topics have the partition count of the pipeline file: with another count keys change partition",
+    condition="topics have the partition count of the pipeline file: with another count keys change partition",
     remedy="set `partitions` in the pipeline file to the actual count; see docs/contract.md",
 )
 def _partitions(live: KafkaState) -> Finding:
@@ -92,7 +92,7 @@ def _partitions(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.replication",
-    guards="every topic has the replication factor of the environment file: the loss of a broker loses no record",
+    condition="every topic has the replication factor of the environment file: the loss of a broker loses no record",
     remedy="add replicas with kafka-reassign-partitions; or correct kafka.replication_factor",
 )
 def _replication(live: KafkaState) -> Finding:
@@ -107,7 +107,7 @@ def _replication(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.min-insync",
-    guards="topics have min.insync.replicas of the environment file, and at least as many replicas",
+    condition="topics have min.insync.replicas of the environment file, and at least as many replicas",
     remedy="run `outbox apply`; min_insync_replicas must not be above replication_factor",
 )
 def _min_insync(live: KafkaState) -> Finding:
@@ -123,7 +123,7 @@ def _min_insync(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.in-sync",
-    guards="every partition has a leader and enough in-sync replicas for a write",
+    condition="every partition has a leader and enough in-sync replicas for a write",
     remedy="check the brokers: one is down or behind",
 )
 def _in_sync(live: KafkaState) -> Finding:
@@ -139,7 +139,7 @@ def _in_sync(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.timestamp-limit",
-    guards="no topic rejects a record for its timestamp, which would fail the task at every commit",
+    condition="no topic rejects a record for its timestamp, which would fail the task at every commit",
     remedy="run `outbox apply`",
 )
 def _timestamps(live: KafkaState) -> Finding:
@@ -147,7 +147,7 @@ def _timestamps(live: KafkaState) -> Finding:
 
 
 @RULES.rule(
-    "kafka.topic-settings", guards="every other setting of a topic is the declared one", remedy="run `outbox apply`"
+    "kafka.topic-settings", condition="every other setting of a topic is the declared one", remedy="run `outbox apply`"
 )
 def _settings(live: KafkaState) -> Finding:
     return _as_declared(
@@ -162,7 +162,7 @@ def _settings(live: KafkaState) -> Finding:
 
 @RULES.rule(
     "kafka.dead-letters",
-    guards="no dead letters since the last acknowledgement",
+    condition="no dead letters since the last acknowledgement",
     remedy="`outbox dead-letter list`, fix the cause, republish the aggregates, `outbox dead-letter acknowledge`",
 )
 def _dead_letters(live: KafkaState) -> Finding:

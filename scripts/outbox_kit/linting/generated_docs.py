@@ -55,7 +55,7 @@ def page() -> str:
     """Return the whole page as Markdown."""
     rules = [*RULES, unknown_keys_rule(lambda _: ())]
     items = [
-        list_item(f"`{rule.id}` ({rule.severity}): {rule.guards}.") + list_item(f"Reason: {rule.reason}.", "  ")
+        list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")
         for rule in rules
     ]
     return INTRODUCTION + "".join(items)

@@ -30,21 +30,21 @@ class LintRules(list[LintRule]):
     """Rules of one module; reports keep the order of definition."""
 
     def across(
-        self, name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+        self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[ViolationsAcross], ViolationsAcross]:
         """Append a rule over all inputs. It passes when it yields no violation."""
 
         def add(violations: ViolationsAcross) -> ViolationsAcross:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
-                return list(violations(inputs)) or [Finding(True, "holds", guards)]
+                return list(violations(inputs)) or [Finding(True, "holds", condition)]
 
-            self.append(Rule(PREFIX + name, guards, severity, evaluate, reason=reason))
+            self.append(Rule(PREFIX + name, condition, severity, evaluate, reason=reason))
             return violations
 
         return add
 
     def rule(
-        self, name: str, guards: str, *, reason: str, severity: Severity = Severity.ERROR
+        self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
     ) -> Callable[[Violations], Violations]:
         """Append a rule over one input at a time; with several inputs its findings begin with the file."""
 
@@ -55,7 +55,7 @@ class LintRules(list[LintRule]):
                     for finding in violations(lint_input):
                         yield replace(finding, actual=label + finding.actual)
 
-            self.across(name, guards, reason=reason, severity=severity)(labelled)
+            self.across(name, condition, reason=reason, severity=severity)(labelled)
             return violations
 
         return add

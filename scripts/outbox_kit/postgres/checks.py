@@ -39,7 +39,7 @@ NO_TABLE = "no table: events are logical decoding messages"
 
 @RULES.rule(
     "postgres.reachable",
-    guards="the source database responds",
+    condition="the source database responds",
     remedy="check source.host, port, database and login in the environment file",
 )
 def _reachable(live: DatabaseState) -> Finding:
@@ -49,7 +49,7 @@ def _reachable(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.primary",
-    guards="outbox-kit and the connector connect to the primary, not to a standby",
+    condition="outbox-kit and the connector connect to the primary, not to a standby",
     remedy="set source.host to the primary",
 )
 def _primary(live: DatabaseState) -> Finding:
@@ -59,7 +59,7 @@ def _primary(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.identity",
-    guards="the database is the one that was deployed to, not a copy, a restored or a promoted one",
+    condition="the database is the one that was deployed to, not a copy, a restored or a promoted one",
     remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER}",
 )
 def _identity(live: DatabaseState) -> Finding:
@@ -76,7 +76,7 @@ def _identity(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.wal-level",
-    guards="the WAL contains what logical decoding needs",
+    condition="the WAL contains what logical decoding needs",
     remedy="set wal_level = logical and restart PostgreSQL",
 )
 def _wal_level(live: DatabaseState) -> Finding:
@@ -85,7 +85,7 @@ def _wal_level(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.connector-role",
-    guards="the connector's role can log in, replicate, read the table and write its heartbeat",
+    condition="the connector's role can log in, replicate, read the table and write its heartbeat",
     remedy="alter role ... with login replication (Amazon RDS: grant rds_replication); `outbox apply` grants the rest",
 )
 def _role(live: DatabaseState) -> Finding:
@@ -103,7 +103,7 @@ def _role(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.table",
-    guards="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
+    condition="the outbox table has the columns of the [contract](contract.md), and every `partition_field`",
     remedy="add the column again, or set its name under source.columns; docs/operations.md, column renamed",
 )
 def _table(live: DatabaseState) -> Finding:
@@ -116,7 +116,7 @@ def _table(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.not-null",
-    guards="id, aggregate type, key, event type and time are never null: such rows would be dead letters",
+    condition="id, aggregate type, key, event type and time are never null: such rows would be dead letters",
     remedy="alter table ... alter column ... set not null",
 )
 def _not_null(live: DatabaseState) -> Finding:
@@ -131,7 +131,7 @@ def _not_null(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.key-not-empty",
-    guards="the table rejects an empty key, which would be a dead letter",
+    condition="the table rejects an empty key, which would be a dead letter",
     remedy="alter table ... add check (<key column> <> '')",
     severity=Severity.WARNING,
 )
@@ -147,7 +147,7 @@ def _key_not_empty(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.partition-field",
-    guards="no key in the latest rows has several `partition_field` values: a tombstone would miss the old partition",
+    condition="no key in the latest rows has several `partition_field` values: a tombstone would miss the old partition",
     remedy="write a tombstone with the old value first; do not use a column that changes as partition_field",
 )
 def _partition_field(live: DatabaseState) -> Finding:
@@ -163,7 +163,7 @@ def _partition_field(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.prepared-transactions",
-    guards="no old prepared transaction holds back the slot; max_prepared_transactions is above 0 for a two-phase slot",
+    condition="no old prepared transaction holds back the slot; max_prepared_transactions is above 0 for a two-phase slot",
     remedy="commit prepared or rollback prepared what pg_prepared_xacts lists",
 )
 def _prepared(live: DatabaseState) -> Finding:
@@ -178,7 +178,7 @@ def _prepared(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.free-slots",
-    guards="one replication slot is free: a second pipeline, a base backup or --recover needs it",
+    condition="one replication slot is free: a second pipeline, a base backup or --recover needs it",
     remedy="drop slots that are not used, or raise max_replication_slots and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -188,7 +188,7 @@ def _free_slots(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.free-wal-senders",
-    guards="one WAL sender is free: a connector that reconnects may briefly need a second one",
+    condition="one WAL sender is free: a connector that reconnects may briefly need a second one",
     remedy="raise max_wal_senders and restart PostgreSQL",
     severity=Severity.WARNING,
 )
@@ -202,7 +202,7 @@ def _free(used: int, limit: int) -> Finding:
 
 @RULES.rule(
     "postgres.idle-slot-timeout",
-    guards="PostgreSQL 18 does not invalidate the slot while the connector is stopped for a night",
+    condition="PostgreSQL 18 does not invalidate the slot while the connector is stopped for a night",
     remedy="set idle_replication_slot_timeout to 0, or longer than the connector is ever stopped",
     severity=Severity.WARNING,
 )

@@ -18,7 +18,7 @@ RULES = Rules[DatabaseState]()
 
 @RULES.rule(
     "postgres.publication",
-    guards="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
+    condition="inserts of exactly the outbox table, via the root; else what `updated_rows`, `deleted_rows` allow",
     remedy="alter publication: the table, publish = 'insert', publish_via_partition_root = true",
 )
 def _publication(live: DatabaseState) -> Finding:
@@ -44,7 +44,7 @@ def _tolerated_operations(source: Source) -> set[str]:
 
 @RULES.rule(
     "postgres.publication-filter",
-    guards="no row filter and no column list: rows and columns that they exclude are lost without an error",
+    condition="no row filter and no column list: rows and columns that they exclude are lost without an error",
     remedy="alter publication ... set table ..., without where and without columns; republish what was excluded",
 )
 def _publication_filter(live: DatabaseState) -> Finding:
@@ -67,7 +67,7 @@ def _publication_filter(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.publication-older-than-slot",
-    guards="the publication is the one that the slot was created after: rows between slot and publication are lost",
+    condition="the publication is the one that the slot was created after: rows between slot and publication are lost",
     remedy="the publication was recreated after the slot: rows in between are lost; recreate the slot, republish",
 )
 def _publication_identity(live: DatabaseState) -> Finding:
@@ -81,7 +81,7 @@ def _publication_identity(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot",
-    guards="the slot exists, decodes with pgoutput, and belongs to this database",
+    condition="the slot exists, decodes with pgoutput, and belongs to this database",
     remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER}",
 )
 def _slot(live: DatabaseState) -> Finding:
@@ -95,7 +95,7 @@ def _slot(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-identity",
-    guards="the slot is the one of the lock file, at or beyond the position at which it was created",
+    condition="the slot is the one of the lock file, at or beyond the position at which it was created",
     remedy=f"the slot was recreated, or the server restored: {RECOVER}",
 )
 def _slot_identity(live: DatabaseState) -> Finding:
@@ -109,7 +109,7 @@ def _slot_identity(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-active",
-    guards="the slot is active, read by the connector's role: two readers in turn lose rows",
+    condition="the slot is active, read by the connector's role: two readers in turn lose rows",
     remedy="not active: is the connector running? another role: which other connector uses this slot?",
 )
 def _slot_active(live: DatabaseState) -> Finding:
@@ -124,7 +124,7 @@ def _slot_active(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-wal",
-    guards="the WAL that the slot needs still exists",
+    condition="the WAL that the slot needs still exists",
     remedy=f"lost: drop the slot, then {RECOVER}; unreserved: let the connector catch up at once",
 )
 def _slot_wal(live: DatabaseState) -> Finding:
@@ -138,7 +138,7 @@ def _slot_wal(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-retained",
-    guards="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
+    condition="the WAL retained for the slot is below half of `max_slot_wal_keep_size`, beyond which the slot is lost",
     remedy="let the connector catch up, end old transactions (pg_stat_activity), or raise max_slot_wal_keep_size",
 )
 def _slot_retained(live: DatabaseState) -> Finding:
@@ -153,7 +153,7 @@ def _slot_retained(live: DatabaseState) -> Finding:
 
 @RULES.rule(
     "postgres.slot-failover",
-    guards="standbys have a copy of the slot (PostgreSQL 17 and later)",
+    condition="standbys have a copy of the slot (PostgreSQL 17 and later)",
     remedy="created without the flag: alter the slot through the replication protocol while the connector is stopped",
     severity=Severity.WARNING,
 )

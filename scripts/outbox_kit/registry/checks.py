@@ -22,7 +22,7 @@ RULES = Rules[RegistryState]()
 
 
 @RULES.rule(
-    "registry.reachable", guards="the schema registry responds", remedy="check registry.url in the environment file"
+    "registry.reachable", condition="the schema registry responds", remedy="check registry.url in the environment file"
 )
 def _reachable(live: RegistryState) -> Finding:
     return Finding(True, f"{len(live.actual)} subjects requested", "a response")
@@ -30,7 +30,7 @@ def _reachable(live: RegistryState) -> Finding:
 
 @RULES.rule(
     "registry.schemas",
-    guards="the latest version of every subject is the schema of the file",
+    condition="the latest version of every subject is the schema of the file",
     remedy="run `outbox apply`; if it reports an older version of the schema, use the latest version",
 )
 def _registered(live: RegistryState) -> Finding:
@@ -42,7 +42,7 @@ def _registered(live: RegistryState) -> Finding:
 
 @RULES.rule(
     "registry.ids",
-    guards="the id of the latest version of every subject is in the lock file",
+    condition="the id of the latest version of every subject is in the lock file",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
 def _ids(live: RegistryState) -> Finding:
@@ -57,7 +57,7 @@ def _ids(live: RegistryState) -> Finding:
 
 @RULES.rule(
     "registry.compatibility",
-    guards="every subject has the compatibility level of the pipeline file: old records stay readable",
+    condition="every subject has the compatibility level of the pipeline file: old records stay readable",
     remedy="run `outbox apply`",
 )
 def _compatibility(live: RegistryState) -> Finding:

@@ -59,7 +59,7 @@ class Delivery:
 RULES = Rules[Delivery]()
 
 
-@RULES.rule("canary.delivered", guards="a row that is committed now arrives on its topic", remedy=REMEDY)
+@RULES.rule("canary.delivered", condition="a row that is committed now arrives on its topic", remedy=REMEDY)
 def _delivered(delivery: Delivery) -> Finding:
     message = delivery.state.message
     location = f"{delivery.topic} partition {message.partition()} offset {message.offset()}"
@@ -70,7 +70,7 @@ def _delivered(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.record",
-    guards="it has the key, the headers, the schema id and the payload of the contract",
+    condition="it has the key, the headers, the schema id and the payload of the contract",
     remedy="compare the connector config with `outbox render`; see docs/contract.md",
 )
 def _record(delivery: Delivery) -> Finding:
@@ -82,7 +82,7 @@ def _record(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.partition",
-    guards="state and tombstone are in the partition of the key's murmur2 hash, so in the same one",
+    condition="state and tombstone are in the partition of the key's murmur2 hash, so in the same one",
     remedy="the producer's partitioner was replaced, or partitions were added to the topic: see docs/contract.md",
 )
 def _partition(delivery: Delivery) -> Finding:
@@ -94,7 +94,7 @@ def _partition(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.latency",
-    guards="it arrives soon: the connector has no backlog",
+    condition="it arrives soon: the connector has no backlog",
     remedy="the connector has a backlog, or the worker lacks CPU time: see postgres.slot-retained",
     severity=Severity.WARNING,
 )
@@ -105,7 +105,7 @@ def _latency(delivery: Delivery) -> Finding:
 
 @RULES.rule(
     "canary.tombstone",
-    guards="a deletion arrives as a null value with the same key, so that compaction removes the aggregate",
+    condition="a deletion arrives as a null value with the same key, so that compaction removes the aggregate",
     remedy="check the value converter: it must pass null through",
 )
 def _tombstone(delivery: Delivery) -> Finding:

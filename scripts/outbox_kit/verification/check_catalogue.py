@@ -60,7 +60,7 @@ def page() -> str:
     sections = [INTRODUCTION]
     for title, rules in SECTIONS:
         items = [
-            list_item(f"`{r.id}` ({r.severity}): {r.guards}.") + list_item(f"When it fails: {r.remedy}.", "  ")
+            list_item(f"`{r.id}` ({r.severity}): {r.condition}.") + list_item(f"When it fails: {r.remedy}.", "  ")
             for r in rules
         ]
         sections.append(f"## {title}\n\n{''.join(items)}")

@@ -33,7 +33,7 @@ RULES = Rules[LiveState]()
 
 @RULES.rule(
     "path.partitions",
-    guards="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
+    condition="every topic has the partition count of its route: on a missing partition the task blocks, in state RUNNING",
     remedy="add the partitions to the topic before the config names them, or run `outbox apply`",
 )
 def _partitions(live: LiveState) -> Finding:
@@ -53,7 +53,7 @@ def _partitions(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.record-size",
-    guards="a record within the router's limit fits the producer's request, its buffer and the topic",
+    condition="a record within the router's limit fits the producer's request, its buffer and the topic",
     remedy="all limits follow from connector.max_record_bytes: set it, run `outbox apply`",
 )
 def _record_size(live: LiveState) -> Finding:
@@ -75,7 +75,7 @@ def _record_size(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.schema-ids",
-    guards="every schema of the router is registered under the id that the router writes",
+    condition="every schema of the router is registered under the id that the router writes",
     remedy="run `outbox apply`; if the registry lost its content, restore it: old records contain old ids",
 )
 def _schema_ids(live: LiveState) -> Finding:
@@ -117,7 +117,7 @@ def _same(registered: str, configured: str) -> bool:
 
 @RULES.rule(
     "path.offset-not-ahead",
-    guards="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
+    condition="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
     remedy=f"the server was restored or promoted without its last WAL: {RECOVER}",
 )
 def _offset_not_ahead(live: LiveState) -> Finding:
@@ -132,7 +132,7 @@ def _offset_not_ahead(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.offset-covers-slot",
-    guards="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
+    condition="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
     remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER}",
 )
 def _offset_covers_slot(live: LiveState) -> Finding:
@@ -147,7 +147,7 @@ def _offset_covers_slot(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.wal-sender-timeout",
-    guards="the connector acknowledges within the server's time limit: else the server closes the connection each time",
+    condition="the connector acknowledges within the server's time limit: else the server closes the connection each time",
     remedy="raise wal_sender_timeout for the connector's role, or lower status.update.interval.ms",
 )
 def _wal_sender_timeout(live: LiveState) -> Finding:
@@ -163,7 +163,7 @@ def _wal_sender_timeout(live: LiveState) -> Finding:
 
 @RULES.rule(
     "path.producer-gives-up",
-    guards="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
+    condition="the producer's waits are limited: with Connect's max.block.ms a task blocks forever, in state RUNNING",
     remedy="run `outbox apply`; lower connector.delivery_timeout_ms",
 )
 def _producer_gives_up(live: LiveState) -> Finding:

@@ -56,7 +56,7 @@ RULES = Rules[Samples]()
 
 @RULES.rule(
     "postgres.slot-moving",
-    guards="the slot's confirmed position advances: else the server retains WAL until its disk is full",
+    condition="the slot's confirmed position advances: else the server retains WAL until its disk is full",
     remedy=NO_PROGRESS,
 )
 def _slot(samples: Samples) -> Finding:
@@ -65,14 +65,14 @@ def _slot(samples: Samples) -> Finding:
 
 @RULES.rule(
     "kafka.heartbeat",
-    guards="heartbeats arrive on their topic: the path from the database through the worker to Kafka works",
+    condition="heartbeats arrive on their topic: the path from the database through the worker to Kafka works",
     remedy=NO_PROGRESS,
 )
 def _heartbeat(samples: Samples) -> Finding:
     return _advance(samples, samples.first.heartbeat, samples.last.heartbeat)
 
 
-@RULES.rule("connect.offsets-moving", guards="the connector commits its offset", remedy=NO_PROGRESS)
+@RULES.rule("connect.offsets-moving", condition="the connector commits its offset", remedy=NO_PROGRESS)
 def _offset(samples: Samples) -> Finding:
     return _lsn_advance(samples, samples.first.offset, samples.last.offset)
 
@@ -82,7 +82,7 @@ PROGRESS_RULES = tuple(RULES)
 
 @RULES.rule(
     "connect.restarts",
-    guards="the task is stable: in two samples the same server process reads the slot, and the state is RUNNING",
+    condition="the task is stable: in two samples the same server process reads the slot, and the state is RUNNING",
     remedy="the task restarts repeatedly: see the Connect worker's log for its errors",
     severity=Severity.WARNING,
 )

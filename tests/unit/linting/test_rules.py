@@ -89,7 +89,7 @@ def test_every_rule_has_a_case() -> None:
 
 def test_ids_are_unique_and_every_rule_has_texts() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
-    assert [rule.id for rule in RULES if not (rule.guards and rule.reason)] == []
+    assert [rule.id for rule in RULES if not (rule.condition and rule.reason)] == []
 
 
 def test_warnings_do_not_fail() -> None:

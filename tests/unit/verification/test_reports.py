@@ -171,4 +171,4 @@ def test_ids_are_unique_and_start_with_the_system() -> None:
 
 
 def test_every_check_has_purpose_and_remedy() -> None:
-    assert [rule.id for rule in check_catalogue.RULES if not rule.guards or not rule.remedy] == []
+    assert [rule.id for rule in check_catalogue.RULES if not rule.condition or not rule.remedy] == []

@@ -34,10 +34,10 @@ def _setting(
     with that transform. An empty tuple of values allows anything.
     """
     shown = "as in the files" if callable(allowed) else " or ".join(f"`{value}`" for value in allowed)
-    guards = f"`{key}` is {shown}" + (", or left out" if optional else "")
-    guards += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
+    condition = f"`{key}` is {shown}" + (", or left out" if optional else "")
+    condition += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
 
-    @RULES.rule(f"setting.{key}", guards, reason=reason)
+    @RULES.rule(f"setting.{key}", condition, reason=reason)
     def check(lint_input: LintInput) -> Iterator[Finding]:
         if not lint_input.config or (only_with and not lint_input.uses(only_with)):
             return

@@ -30,9 +30,9 @@ def _compacted(lint_input: LintInput) -> list[Topic]:
 
 def _compaction(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
     """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
-    guards = f"`{key}` of a compacted topic is {expected}, or left to the broker"
+    condition = f"`{key}` of a compacted topic is {expected}, or left to the broker"
 
-    @RULES.rule(f"compaction.{key}", guards, reason=reason, severity=Severity.WARNING)
+    @RULES.rule(f"compaction.{key}", condition, reason=reason, severity=Severity.WARNING)
     def check(lint_input: LintInput) -> Iterator[Finding]:
         for topic in _compacted(lint_input):
             value = topic.config.get(key)
