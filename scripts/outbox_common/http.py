@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
@@ -18,6 +19,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from outbox_common.errors import ConfigurationError
 
 AUTHENTICATION_FAILED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+REDIRECTS = range(300, 400)
 _FILES = ("ca_file", "certificate_file", "key_file")
 # OpenSSL's names of the TLS alerts that a server sends when the client certificate is missing or not accepted.
 _CERTIFICATE_ALERT = re.compile(
@@ -33,6 +35,7 @@ class HttpEndpoint:
 
     url: str
     username: str | None = None
+    """User name of basic authentication; sent with an empty password if there is none."""
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     """Bearer token, instead of a password."""
@@ -43,7 +46,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request got no response, and the next step."""
+    """Why a request got no response of the service, and the next step."""
 
     reason: str
     hint: str
@@ -129,7 +132,9 @@ class HttpSession(requests.Session):
         endpoint, section = self._endpoint, self._section
         kinds = [
             "a bearer token" if endpoint.token else "",
-            f"basic authentication as {endpoint.username!r}" if endpoint.username and not endpoint.token else "",
+            f"basic authentication as {endpoint.username!r}{'' if endpoint.password else ' without a password'}"
+            if endpoint.username and not endpoint.token
+            else "",
             f"the client certificate {endpoint.certificate_file}" if endpoint.certificate_file else "",
         ]
         sent = " and ".join(filter(None, kinds)) or "no credentials"
@@ -141,6 +146,22 @@ class HttpSession(requests.Session):
         else:
             keys = f"set {section}.username and {section}.password, or {section}.token"
         return f"sent with {sent}: {result}; {keys} in the environment file"
+
+    def explain_redirect(self, response: requests.Response, path: str) -> Failure:
+        """Return the target of a redirect of the request for `path`, and the URL to set.
+
+        Redirects are not followed: the target would receive the credentials, and a redirected PUT becomes a GET. User
+        info and query of the target are omitted, because they can contain secrets.
+        """
+        key = f"{self._section}.url"
+        if response.next is None or response.next.url is None:
+            return Failure("redirected to an unknown address", f"set {key} to the final address")
+        target, path = urlsplit(response.next.url), path.partition("?")[0]
+        origin = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
+        hint = f"set {key} to the URL of the service at {origin}, unless that is a login page"
+        if target.path.endswith(path):
+            hint = f"set {key} to {origin}{target.path.removesuffix(path)}"
+        return Failure(f"redirected to {origin}", hint)
 
     def explain(self, error: BaseException, *, seconds: float) -> Failure:
         """Return why a request got no response; `seconds` is the read timeout that was in force."""

@@ -15,7 +15,7 @@ from urllib3.util import Retry
 
 from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
-from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint, HttpSession
+from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession
 
 SECTION = "registry"
 REQUEST_TIMEOUT_S = 20
@@ -154,6 +154,10 @@ class RegistryReader:
         status = response.status_code
         if status in missing:
             return None
+        if status in REDIRECTS:
+            failure = self._session.explain_redirect(response, path)
+            message = f"registry at {self.url}: {description}: {failure.reason} (HTTP {status})"
+            raise UnreachableError(message, failure.hint)
         if status != HTTPStatus.OK:
             hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else ""
             message = f"{_error_message(response)} (HTTP {status})"

@@ -20,10 +20,17 @@ class Request:
     authorization: str | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True)
+class Redirect:
+    """Answer without a body that redirects to `location`."""
+
+    location: str
+
+
 Script = Sequence[tuple[int, object]] | Callable[[Request], tuple[int, object]]
 """(status, answer) pairs, one per request, of which the last is repeated; or a function that answers a request.
 
-An answer of bytes goes out as it is (text/html), None as an empty body, anything else as JSON.
+Bytes are sent unchanged (text/html), None as an empty body, a Redirect as its header, anything else as JSON.
 """
 
 
@@ -41,8 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
         status, answer = self.script[0](request, len(self.seen))
         self.seen.append(request)
         raw = isinstance(answer, bytes)
-        content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
+        empty = answer is None or isinstance(answer, Redirect)
+        content = answer if isinstance(answer, bytes) else b"" if empty else json.dumps(answer).encode()
         self.send_response(status)
+        if isinstance(answer, Redirect):
+            self.send_header("Location", answer.location)
         self.send_header("Content-Type", "text/html" if raw else "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

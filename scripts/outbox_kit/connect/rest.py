@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_common.http import HttpSession
+from outbox_common.http import REDIRECTS, HttpSession
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
@@ -31,7 +31,6 @@ NO_CONTENT = 204
 NOT_FOUND = 404
 UNAUTHORIZED = 401
 FORBIDDEN = 403
-REDIRECTS = range(300, 400)
 REBALANCE_STATUS = (409, 500)
 GATEWAY_STATUS = (502, 504)
 # Returned by a proxy whose worker is down, never by Connect for a read.
@@ -126,7 +125,6 @@ class RestClient:
     def _request(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
         seconds = READ_TIMEOUT_S if method == "GET" else WRITE_TIMEOUT_S
         try:
-            # No redirects: a redirected PUT becomes a GET, whose response would look like success.
             response = self._session.request(
                 method, self.url + path, json=body, timeout=(CONNECT_TIMEOUT_S, seconds), allow_redirects=False
             )
@@ -159,8 +157,8 @@ class RestClient:
         request = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
         message = f"{request}: {reason} (HTTP {status})"
         if status in REDIRECTS:
-            target = response.headers.get("Location", "another address")
-            return UnreachableError(f"{request}: redirected to {target}", "set connect.url to the final address")
+            failure = self._session.explain_redirect(response, path)
+            return UnreachableError(f"{request}: {failure.reason} (HTTP {status})", failure.hint)
         if status in (UNAUTHORIZED, FORBIDDEN):
             hint = self._session.explain_rejection(status)
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)

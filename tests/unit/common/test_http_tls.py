@@ -77,9 +77,10 @@ Ask = Callable[[HttpService], object]
     [
         ({}, None),
         ({"username": "me", "password": SecretStr(SECRET)}, BASIC),
+        ({"username": "me"}, "Basic " + base64.b64encode(b"me:").decode()),
         ({"token": SecretStr("t0ken")}, "Bearer t0ken"),
     ],
-    ids=["none", "basic", "bearer"],
+    ids=["none", "basic", "user name only", "bearer"],
 )
 @pytest.mark.parametrize("mutual", [False, True], ids=["server certificate", "client certificate"])
 def test_sends_credentials(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.support import Redirect, Script, ScriptedServer
 
 from outbox_kit.connect import rest
 from outbox_kit.connect.client import ConnectClient
@@ -305,9 +305,14 @@ def silent_port() -> Iterator[int]:
             {"username": "me", "password": SecretStr("s3cret")},
             "sent with basic authentication as 'me': rejected; check connect.username and connect.password",
         ),
+        (
+            {"username": "me"},
+            "sent with basic authentication as 'me' without a password: rejected; check connect.username and "
+            "connect.password",
+        ),
         ({"token": SecretStr("s3cret")}, "sent with a bearer token: rejected; check connect.token"),
     ],
-    ids=["none", "basic", "bearer"],
+    ids=["none", "basic", "user name only", "bearer"],
 )
 def test_reports_the_kind_of_rejected_credentials(serve: Serve, credentials: dict[str, Any], said: str) -> None:
     server = serve([(401, b"<html>who are you</html>")])
@@ -327,7 +332,16 @@ def test_reports_missing_permissions(serve: Serve) -> None:
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
     """A redirected PUT becomes a GET, and its response would be taken for success."""
-    server = serve([(status, b""), (200, {})])
-    with pytest.raises(UnreachableError, match="PUT /connectors/c/config: redirected to another address"):
+    target = serve([(200, {})])
+    server = serve([(status, Redirect(f"{target.url}/connectors/c/config?token=s3cret"))])
+    with pytest.raises(UnreachableError) as caught:
         client(server).update("c", {"a": "1"})
-    assert len(server.seen) == 1
+    request = f"Kafka Connect at {server.url}: PUT /connectors/c/config"
+    assert caught.value.message == f"{request}: redirected to {target.url} (HTTP {status})"
+    assert caught.value.hint == f"set connect.url to {target.url}"
+    assert (len(server.seen), target.seen) == (1, [])
+
+
+def test_reports_a_redirect_without_a_target(serve: Serve) -> None:
+    with pytest.raises(UnreachableError, match=r"redirected to an unknown address \(HTTP 302\)"):
+        client(serve([(302, b"")])).update("c", {"a": "1"})

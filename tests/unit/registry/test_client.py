@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.support import Redirect, Script, ScriptedServer
 
 from outbox_common import registry_reader
 from outbox_kit.errors import RejectedError, UnreachableError
@@ -122,6 +122,30 @@ def test_sends_credentials_in_the_header_only(serve: Serve) -> None:
         RegistryClient(service).latest("a")
     assert server.seen[0].authorization == "Basic " + base64.b64encode(b"me:s3cret:x").decode()
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_does_not_follow_redirects(serve: Serve, status: int) -> None:
+    """The target would receive the credentials."""
+    target = serve([(200, VERSION)])
+    location = f"{target.url.replace('//', '//user:s3cret@')}/v7/subjects/a/versions/latest?token=s3cret"
+    server = serve([(status, Redirect(location))])
+    service = HttpService(url=server.url, username="me", password=SecretStr("s3cret"))
+    with pytest.raises(UnreachableError) as caught:
+        RegistryClient(service).latest("a")
+    expected = f"registry at {server.url}: subject a: redirected to {target.url} (HTTP {status})"
+    assert (caught.value.message, caught.value.hint) == (expected, f"set registry.url to {target.url}/v7")
+    assert (len(server.seen), target.seen) == (1, [])
+
+
+def test_reports_a_redirect_to_a_login_page(serve: Serve) -> None:
+    server = serve([(302, Redirect("https://login.example.internal/start?state=s3cret"))])
+    with pytest.raises(
+        UnreachableError, match=r"redirected to https://login\.example\.internal \(HTTP 302\)"
+    ) as caught:
+        client(server).versions("a")
+    assert "registry.url" in caught.value.hint
+    assert "s3cret" not in caught.value.message + caught.value.hint
 
 
 def test_sends_no_header_without_credentials(serve: Serve) -> None:
