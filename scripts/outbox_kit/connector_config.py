@@ -17,13 +17,13 @@ REGEX_ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 VALUE_TO_KEY = "org.apache.kafka.connect.transforms.ValueToKey"
 MESSAGE_PREFIXES = "message.prefix.include.list"  # set only when events are logical messages
 
-# ${provider:path:key} or ${provider:key}, what Connect replaces (ConfigTransformer.DEFAULT_PATTERN).
+# Connect replaces ${provider:path:key} and ${provider:key} (ConfigTransformer.DEFAULT_PATTERN).
 PLACEHOLDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^{}]*\}")
 ROUTED_BY = "${routedByValue}"
-GROUP = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
+GROUP_REFERENCE = re.compile(r"\$\{?(\d+|[A-Za-z]\w*)\}?")
 
-MAX_BLOCK_MS_LIMIT = 600_000  # a producer that waits longer makes no progress while the connector's state is RUNNING
-# Defaults of Kafka's producer (ProducerConfig), or of Connect where it replaces them (Worker.baseProducerProps).
+MAX_BLOCK_MS_LIMIT = 600_000  # with a longer wait, a blocked connector still has the state RUNNING
+# Defaults of Kafka's producer (ProducerConfig), or of Connect for those that it sets (Worker.baseProducerProps).
 PRODUCER_DEFAULTS = {
     "max.request.size": 1_048_576,
     "buffer.memory": 33_554_432,
@@ -33,15 +33,15 @@ PRODUCER_DEFAULTS = {
     "delivery.timeout.ms": 2_147_483_647,
     "max.block.ms": 2**63 - 1,
 }
-MAX_MESSAGE_BYTES = 1_048_576  # of a topic that does not set it
+MAX_MESSAGE_BYTES = 1_048_576  # of a topic without max.message.bytes
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform of the chain: its alias, class, and settings without their prefix."""
+    """One transform of the chain: alias, Java class, and settings without their prefix."""
 
     alias: str
-    kind: str
+    class_name: str
     settings: Mapping[str, str]
 
     @property
@@ -51,12 +51,12 @@ class Transform:
     @property
     def aggregates(self) -> list[str]:
         """Aggregate types that a transform of outbox-kit lists."""
-        return items(self.settings.get("aggregates", ""))
+        return split_list(self.settings.get("aggregates", ""))
 
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One schema version of an aggregate: label, registry id and text; None where the config lacks it."""
+    """One schema version of an aggregate: label, registry id and text; None if the config lacks it."""
 
     label: str
     id: str
@@ -65,7 +65,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Route:
-    """Topic of one aggregate type (empty: of every type); `key` is the setting that decides it."""
+    """Topic of one aggregate type (empty: of every type); `key` is the setting that defines it."""
 
     aggregate: str
     topic: str
@@ -74,40 +74,40 @@ class Route:
     partition_field: str | None = None
 
 
-def items(text: str) -> list[str]:
-    """Split a comma-separated list of Connect."""
+def split_list(text: str) -> list[str]:
+    """Split a comma-separated list and trim its items."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def pairs(text: str) -> dict[str, str]:
-    """Split a list of NAME:VALUE."""
-    return {name: value for name, _, value in (item.rpartition(":") for item in items(text)) if name}
+def split_pairs(text: str) -> dict[str, str]:
+    """Split a comma-separated list of NAME:VALUE."""
+    return {name: value for name, _, value in (item.rpartition(":") for item in split_list(text)) if name}
 
 
-def under(config: Mapping[str, str], prefix: str) -> dict[str, str]:
+def settings_under(config: Mapping[str, str], prefix: str) -> dict[str, str]:
     """Return the settings whose key begins with `prefix`, without it."""
     return {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
 
 
-def number(text: str | None, default: int = 0) -> int:
-    """Return a whole number; `default` where it is missing or malformed, which Connect itself rejects."""
+def parse_int(text: str | None, default: int = 0) -> int:
+    """Parse an integer; return `default` if it is missing or malformed. Connect itself rejects malformed ones."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text.strip()) else default
 
 
 def producer_setting(config: Mapping[str, str], key: str) -> int:
-    """Return a setting of the connector's producer."""
-    return number(config.get(f"producer.override.{key}"), PRODUCER_DEFAULTS[key])
+    """Return a setting of the connector's producer, or its default."""
+    return parse_int(config.get(f"producer.override.{key}"), PRODUCER_DEFAULTS[key])
 
 
 def schema_texts(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield keys whose value is an Avro schema as JSON text, with that text."""
+    """Yield key and value of each setting that is an Avro schema as JSON text."""
     for key, value in config.items():
-        if value.startswith(("{", "[")) and '"type"' in value and parsed(value) is not None:
+        if value.startswith(("{", "[")) and '"type"' in value and parse_json(value) is not None:
             yield key, value
 
 
-def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value of a JSON text, None where it is not JSON."""
+def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a JSON text; return None if it is not JSON."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -118,14 +118,14 @@ def transforms(config: Mapping[str, str]) -> list[Transform]:
     """Return the chain of transforms, in order."""
     return [
         Transform(alias, settings.get("type", ""), settings)
-        for alias in items(config.get("transforms", ""))
-        for settings in [under(config, f"transforms.{alias}.")]
+        for alias in split_list(config.get("transforms", ""))
+        for settings in [settings_under(config, f"transforms.{alias}.")]
     ]
 
 
 def outbox_router(config: Mapping[str, str]) -> Transform | None:
-    """Return the OutboxRouter of the chain, None where there is none."""
-    return next((transform for transform in transforms(config) if transform.kind == ROUTER), None)
+    """Return the OutboxRouter of the chain, None if there is none."""
+    return next((transform for transform in transforms(config) if transform.class_name == ROUTER), None)
 
 
 def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]:
@@ -134,28 +134,28 @@ def schema_versions(transform: Transform, aggregate: str) -> list[SchemaVersion]
     settings = transform.settings
     return [
         SchemaVersion(label, settings.get(f"{prefix}{label}.id", ""), settings.get(prefix + label))
-        for label in items(settings.get(f"{prefix}versions", ""))
+        for label in split_list(settings.get(f"{prefix}versions", ""))
     ]
 
 
 def routes(config: Mapping[str, str], aggregates: Iterable[str]) -> list[Route]:
-    """Return every route of the aggregate types that can be decided from the config alone."""
+    """Return the routes of the aggregate types, as far as the config alone defines them."""
     chain = transforms(config)
     result: list[Route] = []
     for transform in chain:
-        if transform.kind == ROUTER:
+        if transform.class_name == ROUTER:
             result += router_routes(transform)
-        elif transform.kind == EVENT_ROUTER:
+        elif transform.class_name == EVENT_ROUTER:
             result += _event_router_routes(transform, aggregates)
-        elif transform.kind == ROUTE_BY_FIELD:
+        elif transform.class_name == ROUTE_BY_FIELD:
             result += _field_routes(transform, chain)
-    return result or list(_renamed(config, chain))
+    return result or list(_renamed_routes(config, chain))
 
 
 def router_routes(router: Transform) -> Iterator[Route]:
     """Yield the routes of OutboxRouter."""
     for name in router.aggregates:
-        settings = under(router.settings, f"aggregate.{name}.")
+        settings = settings_under(router.settings, f"aggregate.{name}.")
         if "topic" in settings:
             key = f"{router.prefix}aggregate.{name}"
             yield Route(name, settings["topic"], key, settings.get("partitions"), settings.get("partition.field"))
@@ -173,19 +173,19 @@ def _event_router_routes(transform: Transform, aggregates: Iterable[str]) -> Ite
 
 def _field_routes(transform: Transform, chain: list[Transform]) -> Iterator[Route]:
     """Yield the routes of RouteByField, with the partitions of SetPartition."""
-    steps = [step.settings for step in chain if step.kind == SET_PARTITION]
-    for name, topic in pairs(transform.settings.get("topics", "")).items():
-        step = next((step for step in steps if topic in pairs(step.get("topic.partitions", ""))), None)
+    steps = [step.settings for step in chain if step.class_name == SET_PARTITION]
+    for name, topic in split_pairs(transform.settings.get("topics", "")).items():
+        step = next((step for step in steps if topic in split_pairs(step.get("topic.partitions", ""))), None)
         step = step or next((step for step in steps if "partitions" in step), {})
-        count = pairs(step.get("topic.partitions", "")).get(topic, step.get("partitions"))
+        count = split_pairs(step.get("topic.partitions", "")).get(topic, step.get("partitions"))
         field = step.get("field", "key")
         column = field.removeprefix("value.") if field.startswith("value.") else None
         yield Route(name, topic, f"{transform.prefix}topics: {name}", count, column)
 
 
-def _renamed(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Route]:
-    """Yield Debezium's own topic of the table, renamed by each RegexRouter of a chain that does not route by type."""
-    routers = [transform for transform in chain if transform.kind == REGEX_ROUTER]
+def _renamed_routes(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Route]:
+    """Yield the topic that Debezium names after the table, renamed by each RegexRouter of the chain."""
+    routers = [transform for transform in chain if transform.class_name == REGEX_ROUTER]
     topic: str | None = f"{config.get('topic.prefix', '')}.{config.get('table.include.list', '')}"
     for transform in routers:
         pattern, replacement = transform.settings.get("regex", ""), transform.settings.get("replacement", "")
@@ -198,15 +198,17 @@ def _renamed(config: Mapping[str, str], chain: list[Transform]) -> Iterator[Rout
 
 
 def _replace(pattern: str, replacement: str, text: str) -> str | None:
-    """Apply Java's `matches` and `replaceFirst` to `text`; None where Python cannot evaluate the expression."""
+    """Apply Java's `matches` and `replaceFirst` to `text`; None if Python cannot evaluate the expression."""
     try:
         compiled = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
         if compiled.fullmatch(text) is None:
             return text
-        return compiled.sub(lambda match: GROUP.sub(lambda group: _group(match, group[1]), replacement), text, count=1)
+        return compiled.sub(
+            lambda match: GROUP_REFERENCE.sub(lambda group: _group_text(match, group[1]), replacement), text, count=1
+        )
     except (re.error, IndexError):
         return None
 
 
-def _group(match: re.Match[str], name: str) -> str:
+def _group_text(match: re.Match[str], name: str) -> str:
     return match[int(name) if name.isdigit() else name] or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.linting.samples import BY_FIELD, CHAIN, EVENT_ROUTER, broken, target, with_transforms
 
-from outbox_kit.connector_config import Route, number, outbox_router, schema_versions
+from outbox_kit.connector_config import Route, outbox_router, parse_int, schema_versions
 from outbox_kit.pipeline import UNKNOWN
 
 TOPICS = {name: f"library.{name}" for name in ("author", "book", "outbox-canary")}
@@ -97,7 +97,7 @@ def test_covers_the_transform_chain(key: str, value: str, rule: str) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("5", 5), (" 5 ", 5), (None, 9), ("five", 9), ("-5", -5), ("", 9)])
 def test_parses_numbers(text: str | None, expected: int) -> None:
-    assert number(text, 9) == expected
+    assert parse_int(text, 9) == expected
 
 
 def test_parses_schema_versions() -> None:

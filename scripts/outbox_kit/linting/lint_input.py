@@ -17,15 +17,15 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 class LintInput:
     """One pipeline in one environment.
 
-    `config` is the rendered connector config; it is empty where rendering failed, and `error` then holds message and
-    hint. `literals` are the keys of the environment file that hold a secret in plain text, never the values.
+    `config` is the rendered connector config. If rendering failed, it is empty, and `error` is the message and the
+    hint. `plain_text_secrets` are the keys of the environment file whose secret is in plain text, never the values.
     """
 
     pipeline: Pipeline
     environment: Environment
     config: Mapping[str, str]
     label: str = ""
-    literals: tuple[str, ...] = ()
+    plain_text_secrets: tuple[str, ...] = ()
     error: tuple[str, str] | None = None
 
     @cached_property
@@ -41,11 +41,11 @@ class LintInput:
     @cached_property
     def routers(self) -> list[Transform]:
         """Every OutboxRouter among the transforms."""
-        return [transform for transform in self.transforms if transform.kind == ROUTER]
+        return [transform for transform in self.transforms if transform.class_name == ROUTER]
 
     @cached_property
     def routes(self) -> list[Route]:
-        """Routes of the config, as far as they can be decided from it."""
+        """Routes that the config defines."""
         return routes(self.config, self.pipeline.routed)
 
     @property
@@ -54,6 +54,6 @@ class LintInput:
         servers = self.environment.kafka.bootstrap_servers.split(",")
         return all(server.strip().rsplit(":", 1)[0] in LOOPBACK for server in servers)
 
-    def uses(self, kind: str) -> bool:
+    def has_transform(self, kind: str) -> bool:
         """Return whether a transform of this class is in the chain."""
-        return any(transform.kind == kind for transform in self.transforms)
+        return any(transform.class_name == kind for transform in self.transforms)

@@ -12,8 +12,8 @@ from outbox_kit.connector_config import (
     MAX_MESSAGE_BYTES,
     PRODUCER_DEFAULTS,
     SchemaVersion,
-    number,
     outbox_router,
+    parse_int,
     producer_setting,
     router_routes,
     schema_versions,
@@ -44,9 +44,9 @@ def _partitions(live: LiveState) -> Finding:
     if router is None:
         return Finding(True, NO_ROUTER, expected)
     problems = [
-        f"{route.topic} has {topics[route.topic].partitions}, the route {number(route.partitions)}"
+        f"{route.topic} has {topics[route.topic].partitions}, the route {parse_int(route.partitions)}"
         for route in router_routes(router)
-        if route.topic in topics and topics[route.topic].partitions != number(route.partitions)
+        if route.topic in topics and topics[route.topic].partitions != parse_int(route.partitions)
     ]
     return Finding(not problems, "; ".join(problems) or "the same", expected)
 
@@ -61,13 +61,13 @@ def _record_size(live: LiveState) -> Finding:
     if config is None or live.kafka.value is None:
         return Finding(None, NO_CONFIG if config is None else "Kafka does not respond", expected)
     router = outbox_router(config)
-    record = number(router.settings.get("max.record.bytes")) if router else 0
+    record = parse_int(router.settings.get("max.record.bytes")) if router else 0
     request, buffer = producer_setting(config, "max.request.size"), producer_setting(config, "buffer.memory")
     limits = [(record, "the router", request, "max.request.size"), (request, "a request", buffer, "buffer.memory")]
     for route in router_routes(router) if router else ():
         topic = live.kafka.value.actual.get(route.topic)
         if topic:
-            size = number(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
+            size = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
             limits.append((record, "the router", size, f"max.message.bytes of {route.topic}"))
     problems = [f"{size} ({of}) > {limit} ({name})" for size, of, limit, name in limits if size > limit]
     return Finding(not problems, "; ".join(problems) or f"{record} ≤ {request} ≤ topics", expected)
@@ -97,10 +97,10 @@ def _schema_ids(live: LiveState) -> Finding:
 def _version_problems(live: LiveState, name: str, version: SchemaVersion) -> Iterator[str]:
     aggregate = live.deployment.pipeline.routed.get(name)
     subject = live.deployment.pipeline.subject_of(name)
-    registered = live.registered.get((subject, number(version.label)))
+    registered = live.registered.get((subject, parse_int(version.label)))
     if registered is None:
         yield f"{subject} has no version {version.label}"
-    elif registered.id != number(version.id):
+    elif registered.id != parse_int(version.id):
         yield f"{subject} version {version.label} has id {registered.id}, the router writes {version.id}"
     # The config contains a schema with its references inlined, the registry without.
     elif not (aggregate and aggregate.references) and not _same(registered.text, version.text or ""):
@@ -155,7 +155,7 @@ def _wal_sender_timeout(live: LiveState) -> Finding:
     if config is None or database is None:
         reason = NO_CONFIG if config is None else "PostgreSQL does not respond"
         return Finding(None, reason, "twice the interval of acknowledgements")
-    interval = number(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
+    interval = parse_int(config.get("status.update.interval.ms"), STATUS_INTERVAL_MS)
     timeout, minimum = database.details.sender_timeout_ms, STATUS_UPDATES_PER_TIMEOUT * interval
     actual = f"wal_sender_timeout {timeout} ms, an acknowledgement every {interval} ms"
     return Finding(timeout == 0 or timeout >= minimum, actual, f"0, or at least {minimum} ms")

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from outbox_kit.connect import verify_queries as connect_queries
 from outbox_kit.connect.checks import ConnectState
-from outbox_kit.connector_config import number, outbox_router, schema_versions
+from outbox_kit.connector_config import outbox_router, parse_int, schema_versions
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError
 from outbox_kit.kafka import dead_letters
@@ -114,7 +114,7 @@ def _registered(deployment: Deployment, config: dict[str, str]) -> Registered:
         (subject, version): deployment.registry.version(subject, version)
         for name in router.aggregates
         for subject in [deployment.pipeline.subject_of(name)]
-        for version in [number(entry.label) for entry in schema_versions(router, name)]
+        for version in [parse_int(entry.label) for entry in schema_versions(router, name)]
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import is_running, status_text
 from outbox_kit.connect.state import ActualConnector, read_actual, stored_lsn
-from outbox_kit.connector_config import number
+from outbox_kit.connector_config import parse_int
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import OutboxKitError, WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot, read_slot
@@ -159,7 +159,7 @@ def _blocker(first: Sample | None) -> str:
 
 
 def _timeout_s(live: LiveState) -> float:
-    interval = number((live.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
+    interval = parse_int((live.config or {}).get("heartbeat.interval.ms"), HEARTBEAT_MS)
     return HEARTBEATS * interval / 1000 + GRACE_S
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from outbox_kit.connect import checks as connect_checks
-from outbox_kit.connector_config import number, outbox_router, router_routes
+from outbox_kit.connector_config import outbox_router, parse_int, router_routes
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka import checks as kafka_checks
@@ -90,7 +90,7 @@ def _contract(live: LiveState) -> CanaryContract:
     """Return the contract of the canary's record, by the live config."""
     router = outbox_router(live.config or {})
     routes = router_routes(router) if router else ()
-    routed = next((number(route.partitions) for route in routes if route.aggregate == CANARY_AGGREGATE), None)
+    routed = next((parse_int(route.partitions) for route in routes if route.aggregate == CANARY_AGGREGATE), None)
     topics = live.kafka.value.actual if live.kafka.value else {}
     topic = topics.get(live.deployment.pipeline.topic_of(CANARY_AGGREGATE))
     return CanaryContract(

@@ -113,7 +113,7 @@ def test_every_transform_is_in_a_tested_template(project: Path, stack: Stack) ->
             }
         )
         config = render_connector(changed, environment, None, folder / "templates")
-        actual = [step.kind for step in transforms(config) if step.kind.startswith(OURS)]
+        actual = [step.class_name for step in transforms(config) if step.class_name.startswith(OURS)]
         assert list(dict.fromkeys(actual)) == [f"{OURS}{name}" for name in expected]
         text = (Path(__file__).parent / module).read_text(encoding="utf-8")
         assert template == "outbox-postgres" or f'"{template}"' in text

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parsed, schema_versions
+from outbox_kit.connector_config import PARSE_PAYLOAD, ROUTER, Transform, parse_json, schema_versions
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.pipeline import UNKNOWN
@@ -24,7 +24,7 @@ RULES = LintRules()
 
 
 def _with_aggregates(lint_input: LintInput) -> list[Transform]:
-    return [transform for transform in lint_input.transforms if transform.kind in AGGREGATE_KEYS]
+    return [transform for transform in lint_input.transforms if transform.class_name in AGGREGATE_KEYS]
 
 
 @RULES.rule(
@@ -49,7 +49,7 @@ def _known_keys(transform: Transform) -> set[str]:
         prefix = f"aggregate.{name}."
         labels = [version.label for version in schema_versions(transform, name)]
         for key in transform.settings:
-            match = re.fullmatch(AGGREGATE_KEYS[transform.kind], key.removeprefix(prefix))
+            match = re.fullmatch(AGGREGATE_KEYS[transform.class_name], key.removeprefix(prefix))
             if key.startswith(prefix) and match and match["version"] in (None, "versions", *labels):
                 known.add(key)
     return known
@@ -74,11 +74,11 @@ def schemas(lint_input: LintInput) -> Iterator[Finding]:
                 if version.text is None or not _is_record(version.text):
                     remedy = "render `version.text`"
                     yield violation(f"{prefix}{version.label} is not an Avro record", "a record schema", remedy)
-                if transform.kind == ROUTER and version.id != UNKNOWN and not version.id.isdecimal():
+                if transform.class_name == ROUTER and version.id != UNKNOWN and not version.id.isdecimal():
                     remedy = "render `version.id`"
                     yield violation(f"{prefix}{version.label}.id is not a number", "the registry's id", remedy)
 
 
 def _is_record(text: str) -> bool:
-    definition = parsed(text)
+    definition = parse_json(text)
     return isinstance(definition, dict) and definition.get("type") == "record"

@@ -6,7 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import items
+from outbox_kit.connector_config import split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
@@ -28,7 +28,7 @@ def _nearest(name: str, known: list[str]) -> str:
 def typed(lint_input: LintInput) -> Iterator[Finding]:
     for name in LISTS:
         keys = [key for key in lint_input.config if key.startswith(f"{name}.") and key.endswith(".type")]
-        for alias, count in Counter(items(lint_input.config.get(name, ""))).items():
+        for alias, count in Counter(split_list(lint_input.config.get(name, ""))).items():
             if f"{name}.{alias}.type" not in lint_input.config:
                 known = [key.split(".")[1] for key in keys]
                 yield violation(f"{name}.{alias}.type is not set", "a class", _nearest(alias, known))
@@ -43,7 +43,7 @@ def typed(lint_input: LintInput) -> Iterator[Finding]:
 )
 def listed(lint_input: LintInput) -> Iterator[Finding]:
     for name in LISTS:
-        known = items(lint_input.config.get(name, ""))
+        known = split_list(lint_input.config.get(name, ""))
         used = {key.split(".")[1] for key in lint_input.config if key.startswith(f"{name}.")}
         for alias in sorted(used - set(known)):
             yield violation(f"{name}.{alias}.* is set, {name} does not list {alias}", "listed", _nearest(alias, known))
@@ -55,7 +55,7 @@ def listed(lint_input: LintInput) -> Iterator[Finding]:
     reason="a transform without its predicate receives records that it cannot process, such as heartbeats",
 )
 def predicate(lint_input: LintInput) -> Iterator[Finding]:
-    known = items(lint_input.config.get("predicates", ""))
+    known = split_list(lint_input.config.get("predicates", ""))
     used = {}
     for transform in lint_input.transforms:
         name = transform.settings.get("predicate")

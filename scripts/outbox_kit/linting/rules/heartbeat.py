@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import MESSAGE_PREFIXES, items, number
+from outbox_kit.connector_config import MESSAGE_PREFIXES, parse_int, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, violation
 from outbox_kit.rules import Finding
@@ -24,7 +24,7 @@ RULES = LintRules()
     reason="Debezium's default is 0: while only other tables are written, the slot does not advance and the disk fills",
 )
 def interval(lint_input: LintInput) -> Iterator[Finding]:
-    if lint_input.config and number(lint_input.config.get(INTERVAL)) <= 0:
+    if lint_input.config and parse_int(lint_input.config.get(INTERVAL)) <= 0:
         actual = f"{INTERVAL}={lint_input.config.get(INTERVAL, UNSET)}"
         yield violation(actual, "above 0", "set it from connector.heartbeat_interval_ms of the environment file")
 
@@ -92,7 +92,7 @@ def topic(lint_input: LintInput) -> Iterator[Finding]:
 
 def _matches(patterns: str, name: str) -> bool:
     """Return whether a pattern matches the whole prefix, as Debezium compares them."""
-    return any(_full_match(pattern, name) for pattern in items(patterns))
+    return any(_full_match(pattern, name) for pattern in split_list(patterns))
 
 
 def _full_match(pattern: str, name: str) -> bool:

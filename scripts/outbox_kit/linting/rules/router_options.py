@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import items
+from outbox_kit.connector_config import split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, mismatch
 from outbox_kit.pipeline import Aggregate, Source
@@ -62,7 +62,7 @@ def _meaning(option: str, text: str) -> object:
     """Return a value that is equal where the router does the same: lists in any order, default header names."""
     if option not in LISTS:
         return text
-    entries = items(text)
+    entries = split_list(text)
     if option == PLACEMENT:
         entries = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in entries]
     return sorted(entries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, items
+from outbox_kit.connector_config import EVENT_ROUTER, MESSAGE_PREFIXES, ROUTER, VALUE_TO_KEY, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
 from outbox_kit.rules import Finding
@@ -126,11 +126,11 @@ def partition_field(lint_input: LintInput) -> Iterator[Finding]:
 def key_column(lint_input: LintInput) -> Iterator[Finding]:
     column = lint_input.pipeline.source.columns.aggregate_id
     for transform in lint_input.transforms:
-        if transform.kind in KEY_DEFAULTS:
-            actual = transform.settings.get(KEY, KEY_DEFAULTS[transform.kind])
+        if transform.class_name in KEY_DEFAULTS:
+            actual = transform.settings.get(KEY, KEY_DEFAULTS[transform.class_name])
             if actual != column:
                 yield mismatch(transform.prefix + KEY, actual, column)
-        elif transform.kind == VALUE_TO_KEY and items(transform.settings.get("fields", "")) != [column]:
+        elif transform.class_name == VALUE_TO_KEY and split_list(transform.settings.get("fields", "")) != [column]:
             yield mismatch(f"{transform.prefix}fields", transform.settings.get("fields"), column)
 
 
@@ -142,7 +142,7 @@ def key_column(lint_input: LintInput) -> Iterator[Finding]:
 def columns(lint_input: LintInput) -> Iterator[Finding]:
     names = lint_input.pipeline.source.columns.model_dump()
     for transform in lint_input.transforms:
-        defaults = {ROUTER: COLUMN_KEYS, EVENT_ROUTER: EVENT_ROUTER_COLUMNS}.get(transform.kind, {})
+        defaults = {ROUTER: COLUMN_KEYS, EVENT_ROUTER: EVENT_ROUTER_COLUMNS}.get(transform.class_name, {})
         for key, default in defaults.items():
             actual, expected = transform.settings.get(key, default), names[COLUMN_KEYS[key]]
             if actual != expected:
@@ -216,6 +216,6 @@ def transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
         expected = "connector.transaction_metadata: true"
         yield violation("provide.transaction.metadata=true, without a topic", expected, "set it in the pipeline file")
     for router in lint_input.routers:
-        if "transactions" not in items(router.settings.get("pass.through", "")):
+        if "transactions" not in split_list(router.settings.get("pass.through", "")):
             key = f"{router.prefix}pass.through"
             yield violation(f"{key} does not list transactions", "transactions", f"add transactions to {key}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outbox_kit.connector_config import MAX_BLOCK_MS_LIMIT, MESSAGE_PREFIXES, ROUTER, items, number
+from outbox_kit.connector_config import MAX_BLOCK_MS_LIMIT, MESSAGE_PREFIXES, ROUTER, parse_int, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, mismatch, violation
 from outbox_kit.rules import Finding, Severity
@@ -154,7 +154,7 @@ _setting(
 def max_block(lint_input: LintInput) -> Iterator[Finding]:
     key = "producer.override.max.block.ms"
     value = lint_input.config.get(key)
-    if lint_input.config and not 0 < number(value) <= MAX_BLOCK_MS_LIMIT:
+    if lint_input.config and not 0 < parse_int(value) <= MAX_BLOCK_MS_LIMIT:
         yield violation(_shown(key, value), f"1 to {MAX_BLOCK_MS_LIMIT}", f"set {key} to 60000 in the template")
 
 
@@ -165,7 +165,7 @@ def max_block(lint_input: LintInput) -> Iterator[Finding]:
 )
 def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
     value = lint_input.config.get("skipped.operations", "t")
-    if "c" in items(value):
+    if "c" in split_list(value):
         yield violation(f"skipped.operations={value}", "no `c` in it", "leave skipped.operations out")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import MAX_MESSAGE_BYTES, PLACEHOLDER, number, producer_setting, schema_texts
+from outbox_kit.connector_config import MAX_MESSAGE_BYTES, PLACEHOLDER, parse_int, producer_setting, schema_texts
 from outbox_kit.kafka.state import FRAMING_BYTES
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
@@ -30,7 +30,7 @@ RULES = LintRules()
 def router_limit(lint_input: LintInput) -> Iterator[Finding]:
     request = producer_setting(lint_input.config, "max.request.size")
     for router in lint_input.routers:
-        limit = number(router.settings.get("max.record.bytes"), lint_input.environment.connector.max_record_bytes)
+        limit = parse_int(router.settings.get("max.record.bytes"), lint_input.environment.connector.max_record_bytes)
         if limit + FRAMING_BYTES > request:
             actual = f"max.record.bytes={limit}, max.request.size={request}"
             yield violation(actual, f"max.request.size of {limit + FRAMING_BYTES} or more", DERIVED)
@@ -44,7 +44,7 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
 def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     request = producer_setting(lint_input.config, "max.request.size")
     for topic in lint_input.topics.values() if lint_input.config else ():
-        limit = number(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
+        limit = parse_int(topic.config.get("max.message.bytes"), MAX_MESSAGE_BYTES)
         if request > limit:
             actual = f"max.request.size={request}, max.message.bytes={limit} of topic {topic.name}"
             yield violation(actual, f"max.message.bytes of {request} or more", DERIVED)
@@ -85,7 +85,7 @@ def fetch(lint_input: LintInput) -> Iterator[Finding]:
     largest = lint_input.environment.connector.max_record_bytes + FRAMING_BYTES
     client = {"receive.message.max.bytes": str(RECEIVE_MESSAGE_MAX_BYTES), **lint_input.environment.kafka.client}
     for key in FETCH_KEYS:
-        if number(client.get(key), largest) < largest:
+        if parse_int(client.get(key), largest) < largest:
             remedy = f"set kafka.client.{key} to {largest} or more"
             yield violation(f"{key}={client[key]}", f"{largest} or more", remedy)
 
@@ -116,32 +116,3 @@ def config_size(lint_input: LintInput) -> Iterator[Finding]:
         remedy = "split the pipeline into two, or retain fewer versions of the largest schemas"
         severity = Severity.ERROR if size >= CONFIG_FAIL_BYTES else Severity.WARNING
         yield violation(f"{size // 1024} KiB", f"less than {CONFIG_WARN_BYTES // 1024} KiB", remedy, severity)
-
-
-@RULES.rule(
-    "schema.docs",
-    "schema texts in the config have no `doc`",
-    reason="they do not affect the encoding, and the size of the config is limited",
-    severity=Severity.WARNING,
-)
-def docs(lint_input: LintInput) -> Iterator[Finding]:
-    for key, text in schema_texts(lint_input.config):
-        if len(without_docs(text)) < len(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)):
-            yield violation(f"{key} has doc", "no doc", "render schemas by `version.text`")
-
-
-@RULES.rule(
-    "placeholders",
-    "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
-    reason="Connect would replace it within a schema; a placeholder that it cannot parse it passes on without an error",
-)
-def placeholders(lint_input: LintInput) -> Iterator[Finding]:
-    schemas = dict(schema_texts(lint_input.config))
-    for key, value in lint_input.config.items():
-        if "${" not in value or key.endswith((".route.topic.replacement", ".replacement")):
-            continue
-        if key in schemas:
-            yield violation(f"{key} contains ${{", "escaped as \\u0024{", "render schemas by `version.text`")
-        elif "${" in PLACEHOLDER.sub("", value):
-            expected = "${provider:key} or ${provider:path:key}"
-            yield violation(f"{key} contains ${{ in another form", expected, "correct the placeholder")

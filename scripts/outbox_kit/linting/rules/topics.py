@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from outbox_kit.connector_config import number
+from outbox_kit.connector_config import parse_int
 from outbox_kit.kafka.state import DAY_MS, Topic
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
@@ -43,7 +43,7 @@ def _compaction(key: str, is_allowed: Callable[[str], bool], expected: str, reas
 
 _compaction(
     "delete.retention.ms",
-    lambda value: number(value, DAY_MS) >= DAY_MS,
+    lambda value: parse_int(value, DAY_MS) >= DAY_MS,
     f"{DAY_MS} (a day) or more",
     "a consumer that is stopped for longer misses tombstones, and retains deleted rows",
 )
@@ -55,7 +55,7 @@ _compaction(
 )
 _compaction(
     "segment.ms",
-    lambda value: number(value, DAY_MS) <= MAX_SEGMENT_MS,
+    lambda value: parse_int(value, DAY_MS) <= MAX_SEGMENT_MS,
     f"{MAX_SEGMENT_MS} (30 days) or less",
     "the active segment is never compacted",
 )
@@ -74,8 +74,8 @@ _compaction(
 )
 def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
     for topic in _compacted(lint_input):
-        minimum = number(topic.config.get("min.compaction.lag.ms"))
-        maximum = number(topic.config.get("max.compaction.lag.ms"), minimum)
+        minimum = parse_int(topic.config.get("min.compaction.lag.ms"))
+        maximum = parse_int(topic.config.get("max.compaction.lag.ms"), minimum)
         if minimum > maximum:
             actual = f"topic {topic.name}: min.compaction.lag.ms={minimum}, max.compaction.lag.ms={maximum}"
             yield violation(actual, f"{maximum} or less", "lower min.compaction.lag.ms under `topic:` of the aggregate")
@@ -89,7 +89,7 @@ def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
 def writable(lint_input: LintInput) -> Iterator[Finding]:
     replicas = lint_input.environment.kafka.replication_factor
     for topic in lint_input.topics.values():
-        minimum = number(topic.config.get("min.insync.replicas"), 1)
+        minimum = parse_int(topic.config.get("min.insync.replicas"), 1)
         if minimum > replicas:
             actual = f"topic {topic.name}: min.insync.replicas={minimum}, {replicas} replicas"
             yield violation(actual, f"{replicas} or less", "correct kafka.min_insync_replicas of the environment file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from outbox_kit.connector_config import items, under
+from outbox_kit.connector_config import settings_under, split_list
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule, LintRules, violation
 from outbox_kit.linting.rules.aggregate_keys import AGGREGATE_KEYS
@@ -66,7 +66,7 @@ def unknown_keys_rule(definitions: Definitions) -> LintRule:
 
 
 def _connector(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
-    named = [f"{name}." for key in NAMED_PREFIXES for name in items(config.get(key, ""))]
+    named = [f"{name}." for key in NAMED_PREFIXES for name in split_list(config.get(key, ""))]
     prefixes = ("transforms.", "predicates.", *(f"{key}." for key in CONVERTERS), *PASSED_THROUGH, *named)
     keys = {key for key in config if not key.startswith(prefixes)}
     yield from _unknown("", keys, config.get("connector.class"), definitions, UNDEFINED)
@@ -74,9 +74,9 @@ def _connector(config: Mapping[str, str], definitions: Definitions) -> Iterator[
 
 def _steps(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
     for kind in ("transforms", "predicates"):
-        for alias in items(config.get(kind, "")):
+        for alias in split_list(config.get(kind, "")):
             prefix = f"{kind}.{alias}."
-            settings = under(config, prefix)
+            settings = settings_under(config, prefix)
             # lint.route.keys checks keys that contain the name of an aggregate.
             has_aggregates = settings.get("type") in AGGREGATE_KEYS
             keys = {key for key in settings if not (has_aggregates and key.startswith("aggregate."))}
@@ -86,11 +86,11 @@ def _steps(config: Mapping[str, str], definitions: Definitions) -> Iterator[Find
 def _converters(config: Mapping[str, str], definitions: Definitions) -> Iterator[Finding]:
     """Check the keys of converters, and of the delegate of BinaryDataConverter."""
     for name in CONVERTERS:
-        settings = {key: value for key, value in under(config, f"{name}.").items() if key != "plugin.version"}
+        settings = {key: value for key, value in settings_under(config, f"{name}.").items() if key != "plugin.version"}
         keys = {key for key in settings if not key.startswith(f"{DELEGATE}.")}
         yield from _unknown(f"{name}.", keys, config.get(name), definitions, {DELEGATE, "type"})
         prefix = f"{name}.{DELEGATE}."
-        yield from _unknown(prefix, set(under(config, prefix)), settings.get(DELEGATE), definitions, set())
+        yield from _unknown(prefix, set(settings_under(config, prefix)), settings.get(DELEGATE), definitions, set())
 
 
 def _unknown(
