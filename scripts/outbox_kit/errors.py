@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Hint wherever slot, database or WAL position differ from the lock file.
-RECOVER = "`outbox apply --recover`, then `outbox republish` the affected aggregates"
+RECOVER_HINT = "`outbox apply --recover`, then `outbox republish` the affected aggregates"
 
 
 class WaitTimeoutError(OutboxKitError):

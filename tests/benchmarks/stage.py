@@ -22,7 +22,7 @@ from tests.conftest import REPOSITORY, make_project
 from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect import offset_seeding
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.offset_seeding import Start
+from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.deployment import Deployment, apply, open_deployment
 from outbox_kit.lsn import parse as parse_lsn
 from outbox_kit.postgres import client as postgres_client
@@ -107,7 +107,7 @@ class Stage:
         client = client or self.deployment.connect
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
-        start = Start(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored=True)
+        start = StartPosition(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored=True)
         offset_seeding.ensure_offset(client, name, start, say, was_stopped=True)
         client.resume(name)
         try:

@@ -3,8 +3,8 @@
 They need a deployed pipeline; they do not change its desired state (deployment).
 """
 
-from outbox_kit.backfill.adopt import Adopted, adopt
-from outbox_kit.backfill.backfill_batches import Backfilled, Options, backfill
+from outbox_kit.backfill.adopt import AdoptResult, adopt
+from outbox_kit.backfill.backfill_batches import BackfillResult, Options, backfill
 from outbox_kit.backfill.republish import republish
 
-__all__ = ["Adopted", "Backfilled", "Options", "adopt", "backfill", "republish"]
+__all__ = ["AdoptResult", "BackfillResult", "Options", "adopt", "backfill", "republish"]

@@ -18,7 +18,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import refuse_invalid, refuse_missing_plugins
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.confirmed_writes import send_request
-from outbox_kit.connect.offset_seeding import own_offset, write_offset
+from outbox_kit.connect.offset_seeding import offset_under, write_offset
 from outbox_kit.deployment import SYSTEMS, Deployment, apply, apply_prerequisites, make_plan
 from outbox_kit.deployment.safety import refuse_dangerous, refuse_wrong_cluster
 from outbox_kit.errors import RefusedError
@@ -35,7 +35,7 @@ ONLY_INSERTS = {"skipped.operations": "u,d,t"}
 
 
 @dataclass(frozen=True)
-class Adopted:
+class AdoptResult:
     """Names of the new and the old connector, and the offset at which the new one started."""
 
     connector: str
@@ -43,7 +43,7 @@ class Adopted:
     offset: dict[str, Any]
 
 
-def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> Adopted:
+def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> AdoptResult:
     """Start the pipeline's connector at the offset of connector `old_name`, and delete that one.
 
     Raises RefusedError, RejectedError, ConfigurationError, UnreachableError, WaitTimeoutError.
@@ -63,7 +63,7 @@ def adopt(deployment: Deployment, old_name: str, progress: Reporter) -> Adopted:
             refuse_invalid(client, name, config, progress=progress)
         offset = _replace(deployment, old, config, progress)
     apply(deployment, progress)
-    return Adopted(name, old.name, offset)
+    return AdoptResult(name, old.name, offset)
 
 
 def _refuse_both(deployment: Deployment, old: ForeignConnector) -> None:
@@ -128,7 +128,7 @@ def _hand_over(
     offset = offset_of(deployment, old)
     prefix = deployment.pipeline.prefix
     # Connect keeps the offsets of a deleted connector for the next one of that name: a new one's are replaced.
-    if is_new or not own_offset(client.offsets(name), prefix):
+    if is_new or not offset_under(client.offsets(name), prefix):
         progress(f"start connector {name} at lsn {offset['lsn']}")
         connect_lifecycle.stop(client, name, progress=progress)
         write_offset(client, name, prefix, offset, progress)

@@ -9,7 +9,7 @@ from typing import LiteralString
 
 from outbox_kit.backfill.newest_states import States, open_states
 from outbox_kit.backfill.progress_table import BackfillProgress, ProgressTable
-from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.postgres import ddl
@@ -29,11 +29,11 @@ class Options:
     rows_per_second: float | None = None
     restart: bool = False
     delete: bool = False
-    lock_seconds: float = LOCK_SECONDS
+    lock_seconds: float = LOCK_TIMEOUT_S
 
 
 @dataclass(frozen=True)
-class Backfilled:
+class BackfillResult:
     """Result for one aggregate type: rows of all runs since the (re)start, and of this run."""
 
     aggregate_type: str
@@ -45,7 +45,7 @@ class Backfilled:
 
 def backfill(
     deployment: Deployment, aggregate_types: Sequence[str], progress: Reporter, options: Options | None = None
-) -> list[Backfilled]:
+) -> list[BackfillResult]:
     """Write the latest state of every aggregate of these types (default: all with a `backfill`) to the outbox.
 
     Each batch commits its rows together with its progress, so an interrupted run resumes where it stopped, and no
@@ -64,14 +64,14 @@ def backfill(
         return [_run(session, states, progress, options) for states in types]
 
 
-def _run(session: Session, states: States, progress: Reporter, options: Options) -> Backfilled:
+def _run(session: Session, states: States, progress: Reporter, options: Options) -> BackfillResult:
     table = ProgressTable(session.deployment.pipeline, states.aggregate_type)
     with session.connection.transaction():
         table.create(session.connection)
         stored = table.begin(session.connection, restart=options.restart)
     if stored.finished_at is not None:
         progress(f"{states.aggregate_type}: finished on {stored.finished_at:%Y-%m-%d %H:%M}; --restart to run it again")
-        return Backfilled(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
+        return BackfillResult(states.aggregate_type, stored.rows, stored.skipped, 0, 0.0)
     if stored.last_key is not None:
         progress(f"{states.aggregate_type}: resume after {stored.rows + stored.skipped} aggregates")
     row = session.connection.execute(ESTIMATE, (ddl.qualified(states.backfill.table).as_string(),)).fetchone()
@@ -134,11 +134,11 @@ class Meter:
         if delay > 0:
             time.sleep(delay)
 
-    def finish(self, final: BackfillProgress) -> Backfilled:
+    def finish(self, final: BackfillProgress) -> BackfillResult:
         self._current = final
         skipped = f", {final.skipped} skipped: the query omits them" if final.skipped else ""
         self._progress(f"{self._aggregate_type}: finished, {final.rows} rows{skipped}")
-        return Backfilled(self._aggregate_type, final.rows, final.skipped, self._rows_now, round(self._seconds, 3))
+        return BackfillResult(self._aggregate_type, final.rows, final.skipped, self._rows_now, round(self._seconds, 3))
 
     @property
     def _rows_now(self) -> int:

@@ -13,7 +13,7 @@ from outbox_kit.postgres.state import ActualDatabase
 POSTGRES_CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 # Debezium's defaults.
 DEFAULT_SLOT, DEFAULT_PUBLICATION = "debezium", "dbz_publication"
-GUIDE = "see docs/migrating.md"
+MIGRATION_HINT = "see docs/migrating.md"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def read_foreign(deployment: Deployment, name: str) -> ForeignConnector:
         raise RefusedError(f"connector {name!r} does not exist", "if it was already replaced: `outbox apply`")
     connector_class = config.get("connector.class")
     if connector_class != POSTGRES_CONNECTOR:
-        raise RefusedError(f"connector {name!r} has class {connector_class}, not {POSTGRES_CONNECTOR}", GUIDE)
+        raise RefusedError(f"connector {name!r} has class {connector_class}, not {POSTGRES_CONNECTOR}", MIGRATION_HINT)
     return ForeignConnector(name, config, connect_lifecycle.is_running(deployment.connect.status(name)))
 
 
@@ -52,7 +52,7 @@ def refuse_other_outbox(deployment: Deployment, old: ForeignConnector, database:
     for key, value in expected.items():
         if actual[key] != value:
             message = f"connector {old.name!r} has {key} {actual[key]!r}, the pipeline {value!r}"
-            raise RefusedError(message, f"use the old connector's value in the pipeline file; {GUIDE}")
+            raise RefusedError(message, f"use the old connector's value in the pipeline file; {MIGRATION_HINT}")
     if old.is_running and not (database.slot and database.slot.active):
         raise RefusedError(
             f"connector {old.name!r} is RUNNING, but slot {source.slot!r} of this database is not active",

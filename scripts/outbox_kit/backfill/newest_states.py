@@ -33,7 +33,7 @@ UNIQUE_KEY: LiteralString = """
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedKeys:
     """Result for some keys: those whose row exists, and those for which a state was written."""
 
     locked: list[str]
@@ -69,14 +69,14 @@ class States:
         rows = connection.execute(query.format(**self._names()), (list(keys),))
         return list(dict.fromkeys(row["key"] for row in rows))
 
-    def publish(self, connection: Connection, keys: Sequence[str], event_type: str) -> Published:
+    def publish(self, connection: Connection, keys: Sequence[str], event_type: str) -> PublishedKeys:
         """Lock the rows of `keys`, then write their states to the outbox."""
         lock = sql.SQL(
             "select {key}::text as key from {table} where {key} = any(%s::text[]::{type}[]) order by {key} for update"
         )
         locked = [row["key"] for row in connection.execute(lock.format(**self._names()), (list(keys),))]
         values = {"keys": locked, "type": self.aggregate_type, "event": event_type}
-        return Published(locked, self._insert(connection, self._states(), values) if locked else [])
+        return PublishedKeys(locked, self._insert(connection, self._states(), values) if locked else [])
 
     def write_tombstones(self, connection: Connection, keys: Sequence[str], event_type: str) -> list[str]:
         """Write tombstones for `keys` that have no row; return the keys that were written.

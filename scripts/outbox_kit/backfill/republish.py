@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from outbox_kit.backfill.newest_states import Published, States, open_states
-from outbox_kit.backfill.session import LOCK_SECONDS, Session, open_session, retry_deadlocks
+from outbox_kit.backfill.newest_states import PublishedKeys, States, open_states
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S, Session, open_session, retry_deadlocks
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.progress import Reporter
@@ -26,7 +26,7 @@ def republish(
     *,
     tombstones: bool = False,
     delete: bool = False,
-    lock_seconds: float = LOCK_SECONDS,
+    lock_seconds: float = LOCK_TIMEOUT_S,
 ) -> int:
     """Write one outbox row per key, with the aggregate's latest state; return the number of rows.
 
@@ -52,7 +52,7 @@ def republish(
     return len(written)
 
 
-def _publish(session: Session, states: States, keys: Sequence[str]) -> Published:
+def _publish(session: Session, states: States, keys: Sequence[str]) -> PublishedKeys:
     with session.transaction(f"rows of {states.backfill.table}"):
         return states.publish(session.connection, keys, EVENT_TYPE)
 

@@ -23,7 +23,7 @@ from outbox_kit.postgres import state as postgres_state
 from outbox_kit.postgres.client import Connection, Row
 from outbox_kit.postgres.replication_slot import read_slot
 
-LOCK_SECONDS = 10.0
+LOCK_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_MS = 300_000
 # PostgreSQL aborts one of the transactions of a deadlock; repeating it loses nothing.
 DEADLOCK_ATTEMPTS = 5

@@ -9,8 +9,8 @@ from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.lifecycle import is_paused_or_stopped, put_config, remove, stop, wait_stopped
-from outbox_kit.connect.offset_seeding import Start, ensure_offset
-from outbox_kit.connect.state import INSTALL, State, missing_plugins
+from outbox_kit.connect.offset_seeding import StartPosition, ensure_offset
+from outbox_kit.connect.state import INSTALL_HINT, State, missing_plugins
 from outbox_kit.errors import OutboxKitError, RefusedError
 from outbox_kit.progress import Reporter, silent
 
@@ -19,7 +19,7 @@ def refuse_missing_plugins(client: ConnectClient, config: dict[str, str]) -> Non
     """Raise RefusedError if the worker lacks a class that the config names."""
     missing = missing_plugins(config, list(client.plugin_versions()))
     if missing:
-        raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL)
+        raise RefusedError(f"the Connect worker at {client.url} lacks plugin {', '.join(missing)}", INSTALL_HINT)
 
 
 def refuse_invalid(client: ConnectClient, name: str, config: dict[str, str], *, progress: Reporter = silent) -> None:
@@ -46,7 +46,7 @@ def apply(
     config: dict[str, str],
     changes: list[Change],
     *,
-    start: Start,
+    start: StartPosition,
     progress: Reporter,
     state: State = "running",
 ) -> bool:
@@ -70,7 +70,7 @@ class _ConnectorUpdater:
     client: ConnectClient
     name: str
     config: dict[str, str]
-    begin: Start
+    begin: StartPosition
     state: State
     progress: Reporter
 

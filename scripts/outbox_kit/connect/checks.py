@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from outbox_kit import __version__
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.lifecycle import is_running, status_text
-from outbox_kit.connect.state import INSTALL, State, is_in, missing_plugins
+from outbox_kit.connect.state import INSTALL_HINT, State, is_in_state, missing_plugins
 from outbox_kit.connect.task_errors import root_cause
-from outbox_kit.connect.verify_queries import Observed, Worker
+from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.rules import Finding, Rules, Severity
 
 EXACTLY_ONCE = "exactly.once.support"
@@ -23,7 +23,7 @@ class ConnectState:
 
     name: str
     desired: dict[str, str]
-    observed: Observed
+    observed: ObservedConnect
     desired_state: State
     exactly_once: str
     cluster: str | None
@@ -52,7 +52,7 @@ def _cluster(live: ConnectState) -> Finding:
     return Finding(live.observed.cluster == live.cluster, live.observed.cluster, live.cluster)
 
 
-@RULES.rule("connect.plugins", condition="every class that the config names is installed", remedy=INSTALL)
+@RULES.rule("connect.plugins", condition="every class that the config names is installed", remedy=INSTALL_HINT)
 def _plugins(live: ConnectState) -> Finding:
     missing = missing_plugins(live.desired, list(live.observed.versions))
     expected = "every class that the config names"
@@ -62,7 +62,7 @@ def _plugins(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.smt-version",
     condition="the worker's transforms have the version of outbox-kit, whose config they read",
-    remedy=INSTALL,
+    remedy=INSTALL_HINT,
     severity=Severity.WARNING,
 )
 def _smt_version(live: ConnectState) -> Finding:
@@ -76,7 +76,7 @@ def _smt_version(live: ConnectState) -> Finding:
 @RULES.rule(
     "connect.workers",
     condition="every worker has the plugins in the same version: the task may start on any of them",
-    remedy=f"{INSTALL}, on each worker",
+    remedy=f"{INSTALL_HINT}, on each worker",
 )
 def _workers(live: ConnectState) -> Finding:
     expected = "the same plugins on every worker"
@@ -122,7 +122,7 @@ def _running(live: ConnectState) -> Finding:
     if status and status.traces:
         text = f"{text}; {root_cause(status.traces)}"
     if live.desired_state != "running" and status is not None:
-        return Finding(is_in(live.desired_state, status), text, f"connector {live.desired_state.upper()}")
+        return Finding(is_in_state(live.desired_state, status), text, f"connector {live.desired_state.upper()}")
     return Finding(is_running(status), text, expected)
 
 

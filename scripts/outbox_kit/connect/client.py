@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_kit.connect.rest import NotFoundError, RestClient, segment
+from outbox_kit.connect.rest import NotFoundError, RestClient, path_segment
 
 # Connect's own pattern (ConfigTransformer.DEFAULT_PATTERN): `${name}` without a colon is no placeholder, but a group in
 # RegexRouter's replacement.
@@ -80,20 +80,20 @@ class ConnectClient(RestClient):
     def config(self, name: str) -> dict[str, str] | None:
         """Return a connector's config with unresolved placeholders; None if it does not exist."""
         try:
-            return dict(self._call("GET", f"/connectors/{segment(name)}/config"))
+            return dict(self._call("GET", f"/connectors/{path_segment(name)}/config"))
         except NotFoundError:
             return None
 
     def status(self, name: str) -> ConnectorStatus | None:
         """Return a connector's status; None if it does not exist or was just created."""
         try:
-            return _status(self._call("GET", f"/connectors/{segment(name)}/status"))
+            return _status(self._call("GET", f"/connectors/{path_segment(name)}/status"))
         except NotFoundError:
             return None
 
     def validate(self, name: str, config: dict[str, str]) -> Validation:
         """Validate a config. The resolved values in the response are discarded."""
-        plugin = segment(config["connector.class"])
+        plugin = path_segment(config["connector.class"])
         body = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", {"name": name, **config})
         values = [entry["value"] for entry in body["configs"] if entry.get("value")]
         return Validation(
@@ -106,52 +106,52 @@ class ConnectClient(RestClient):
         self._call("POST", "/connectors", {"name": name, "config": config, "initial_state": "STOPPED"})
 
     def update(self, name: str, config: dict[str, str]) -> None:
-        self._call("PUT", f"/connectors/{segment(name)}/config", config)
+        self._call("PUT", f"/connectors/{path_segment(name)}/config", config)
 
     def resume(self, name: str) -> None:
         """Resume a paused or stopped connector; no effect on a FAILED one. Asynchronous."""
-        self._call("PUT", f"/connectors/{segment(name)}/resume")
+        self._call("PUT", f"/connectors/{path_segment(name)}/resume")
 
     def pause(self, name: str) -> None:
         """Pause the tasks without removing them. Asynchronous."""
-        self._call("PUT", f"/connectors/{segment(name)}/pause")
+        self._call("PUT", f"/connectors/{path_segment(name)}/pause")
 
     def stop(self, name: str) -> None:
         """Stop the connector and remove its tasks; config and offsets stay. Asynchronous."""
-        self._call("PUT", f"/connectors/{segment(name)}/stop")
+        self._call("PUT", f"/connectors/{path_segment(name)}/stop")
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
         failed = "&onlyFailed=true" if only_failed else ""
-        self._call("POST", f"/connectors/{segment(name)}/restart?includeTasks=true{failed}")
+        self._call("POST", f"/connectors/{path_segment(name)}/restart?includeTasks=true{failed}")
 
     def delete(self, name: str) -> None:
         """Delete a connector. Connect keeps its offsets for the next one of that name. Asynchronous."""
-        self._call("DELETE", f"/connectors/{segment(name)}")
+        self._call("DELETE", f"/connectors/{path_segment(name)}")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """Return [{partition, offset}], empty before the first commit."""
-        return list(self._call("GET", f"/connectors/{segment(name)}/offsets")["offsets"])
+        return list(self._call("GET", f"/connectors/{path_segment(name)}/offsets")["offsets"])
 
     def delete_offsets(self, name: str) -> None:
         """Delete all offsets of a connector that is STOPPED without tasks."""
-        self._call("DELETE", f"/connectors/{segment(name)}/offsets")
+        self._call("DELETE", f"/connectors/{path_segment(name)}/offsets")
 
     def patch_offsets(self, name: str, partition: dict[str, str], offset: dict[str, Any]) -> None:
         """Write the offset of one partition of a connector that is STOPPED without tasks."""
         body = {"offsets": [{"partition": partition, "offset": offset}]}
-        self._call("PATCH", f"/connectors/{segment(name)}/offsets", body)
+        self._call("PATCH", f"/connectors/{path_segment(name)}/offsets", body)
 
     def loggers(self) -> dict[str, str]:
         return {name: str(entry["level"]) for name, entry in self._call("GET", "/admin/loggers").items()}
 
     def set_log_level(self, logger: str, level: str) -> None:
         """Set a logger's level on every worker of the cluster until it restarts."""
-        self._call("PUT", f"/admin/loggers/{segment(logger)}?scope=cluster", {"level": level})
+        self._call("PUT", f"/admin/loggers/{path_segment(logger)}?scope=cluster", {"level": level})
 
     def plugin_config_keys(self, plugin: str) -> list[str] | None:
         """Return the config keys of a plugin class; None if the worker does not have it."""
         try:
-            return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{segment(plugin)}/config")]
+            return [entry["name"] for entry in self._call("GET", f"/connector-plugins/{path_segment(plugin)}/config")]
         except NotFoundError:
             return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError
+from outbox_kit.connect.rest import AlreadyExistsError, UnknownOutcomeError
 from outbox_kit.errors import RejectedError, UnreachableError, WaitTimeoutError
 from outbox_kit.progress import Reporter
 from outbox_kit.waiting import Observation, wait_for
@@ -18,11 +18,11 @@ def write_confirmed(
 ) -> None:
     """Send an idempotent write; on an unknown outcome poll `is_done`, and send it once more if it did not happen.
 
-    Raises MaybeDoneError when the second attempt cannot be confirmed either.
+    Raises UnknownOutcomeError when the second attempt cannot be confirmed either.
     """
     try:
         write()
-    except MaybeDoneError as error:
+    except UnknownOutcomeError as error:
         progress(f"{description}: {error.message}; checking the outcome")
         if _becomes_true(description, is_done):
             return
@@ -33,7 +33,7 @@ def write_confirmed(
             # The first attempt succeeded late, or another client created the connector.
             if not is_done():
                 raise
-        except MaybeDoneError:
+        except UnknownOutcomeError:
             if not _becomes_true(description, is_done):
                 raise
 
@@ -42,7 +42,7 @@ def send_request(write: Callable[[], None], progress: Reporter) -> None:
     """Send a write whose effect the caller waits for; an unknown outcome is only reported."""
     try:
         write()
-    except MaybeDoneError as error:
+    except UnknownOutcomeError as error:
         progress(f"{error.message}; waiting for the effect")
 
 

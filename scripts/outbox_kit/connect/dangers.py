@@ -22,7 +22,7 @@ DANGERS = (
 VALUE_TO_KEY = re.compile(r"(transforms\.[^.]+)\.fields")
 # Dangers after which the topics no longer have the latest state of every aggregate.
 STATES_AFFECTED = (KEYS, PARTITIONS, TOPIC)
-REPUBLISH = "afterwards run `outbox backfill --restart`"
+REPUBLISH_HINT = "afterwards run `outbox backfill --restart`"
 
 
 def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
@@ -32,7 +32,7 @@ def config_dangers(changes: list[KeyChange], desired: dict[str, str]) -> str:
         f"{change.key} {change.before or 'unset'} → {change.after or 'unset'}: {danger}" for change, danger in rated
     ]
     if any(danger.startswith(STATES_AFFECTED) for _, danger in rated):
-        dangers.append(REPUBLISH)
+        dangers.append(REPUBLISH_HINT)
     return "; ".join(dangers)
 
 

@@ -10,7 +10,7 @@ from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import different_keys
 from outbox_kit.connect.confirmed_writes import send_request, write_confirmed
 from outbox_kit.connect.rest import NotFoundError
-from outbox_kit.connect.state import State, is_in
+from outbox_kit.connect.state import State, is_in_state
 from outbox_kit.connect.task_errors import root_cause
 from outbox_kit.errors import OutboxKitError, RejectedError
 from outbox_kit.progress import Reporter, silent
@@ -23,8 +23,8 @@ REMOVE_TIMEOUT_S = 60
 STABILITY_S = 2.0
 FAILED_POLLS = 4
 POLL_INTERVAL_S = 0.5
-WORKER_LOG = "see the Connect worker's log"
-RESTART = "fix the cause, then run `outbox restart --failed`; see docs/operations.md, failed task"
+WORKER_LOG_HINT = "see the Connect worker's log"
+RESTART_HINT = "fix the cause, then run `outbox restart --failed`; see docs/operations.md, failed task"
 
 
 class FailedError(RejectedError):
@@ -73,7 +73,7 @@ def remove(client: ConnectClient, name: str, *, offsets: bool = False, progress:
             return Observation(None, status.text)
         return Observation(True, "") if client.config(name) is None else Observation(None, "its config still exists")
 
-    wait_for(f"connector {name} to be deleted", poll, seconds=REMOVE_TIMEOUT_S, hint=WORKER_LOG)
+    wait_for(f"connector {name} to be deleted", poll, seconds=REMOVE_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
 def wait_stopped(client: ConnectClient, name: str) -> None:
@@ -83,7 +83,7 @@ def wait_stopped(client: ConnectClient, name: str) -> None:
         status = client.status(name)
         return Observation((status is not None and is_stopped(status)) or None, status_text(status))
 
-    wait_for(f"connector {name} to be STOPPED without tasks", poll, seconds=STOP_TIMEOUT_S, hint=WORKER_LOG)
+    wait_for(f"connector {name} to be STOPPED without tasks", poll, seconds=STOP_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
 def settle(
@@ -143,7 +143,7 @@ def wait_for_state(
         poll,
         seconds=seconds + stability_seconds,
         interval=POLL_INTERVAL_S,
-        hint=f"{WORKER_LOG}; after the loss of a worker, tasks start after the rebalance delay",
+        hint=f"{WORKER_LOG_HINT}; after the loss of a worker, tasks start after the rebalance delay",
     )
 
 
@@ -168,7 +168,7 @@ def is_stopped(status: ConnectorStatus) -> bool:
 
 
 def is_paused_or_stopped(status: ConnectorStatus | None) -> bool:
-    return status is not None and not is_in("running", status)
+    return status is not None and not is_in_state("running", status)
 
 
 def is_running(status: ConnectorStatus | None) -> bool:
@@ -188,7 +188,7 @@ def has_failed(status: ConnectorStatus | None) -> bool:
 def raise_if_failed(name: str, status: ConnectorStatus | None) -> None:
     """Raise FailedError if the connector or a task is FAILED: it stays so until it is restarted."""
     if status and has_failed(status):
-        raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART)
+        raise FailedError(f"connector {name} FAILED: {root_cause(status.traces)}", RESTART_HINT)
 
 
 def status_text(status: ConnectorStatus | None) -> str:

@@ -13,7 +13,7 @@ LSN_KEYS = ("lsn", "lsn_proc", "lsn_commit")
 
 
 @dataclass(frozen=True)
-class Start:
+class StartPosition:
     """Where a connector may start: the topic prefix of its offsets, and the slot's confirmed LSN.
 
     `wal_position` is the server's LSN, None if unknown. `ignore_stored` discards the offset that Connect has: it was
@@ -36,7 +36,7 @@ def is_seed(offset: dict[str, Any] | None) -> bool:
     return offset is None or (offset.keys() == set(LSN_KEYS) and len(set(offset.values())) == 1)
 
 
-def own_offset(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
+def offset_under(offsets: list[dict[str, Any]], prefix: str) -> dict[str, Any] | None:
     """Return the offset under this topic prefix. Debezium ignores those under others."""
     return next((entry["offset"] for entry in offsets if entry["partition"] == {"server": prefix}), None)
 
@@ -50,14 +50,16 @@ def highest_lsn(offset: dict[str, Any] | None) -> int:
     return max(int((offset or {}).get(key) or 0) for key in LSN_KEYS)
 
 
-def ensure_offset(client: ConnectClient, name: str, start: Start, progress: Reporter, *, was_stopped: bool) -> None:
+def ensure_offset(
+    client: ConnectClient, name: str, start: StartPosition, progress: Reporter, *, was_stopped: bool
+) -> None:
     """Write the slot's LSN as the offset of a stopped connector unless its stored offset is usable.
 
     Connect keeps the offsets of a deleted connector for the next one of that name: the task fails at an offset before
     the slot, and PostgreSQL silently skips every row up to an offset beyond the server. The server's LSN is compared
     only if it was read after the connector stopped (`was_stopped`).
     """
-    offset = own_offset(client.offsets(name), start.prefix)
+    offset = offset_under(client.offsets(name), start.prefix)
     if offset == seed(start.slot_lsn):
         return
     reason = _unusable(offset, start, was_stopped=was_stopped)
@@ -74,12 +76,12 @@ def write_offset(client: ConnectClient, name: str, prefix: str, offset: dict[str
     write_confirmed(
         f"seed the offsets of {name}",
         lambda: client.patch_offsets(name, {"server": prefix}, offset),
-        lambda: own_offset(client.offsets(name), prefix) == offset,
+        lambda: offset_under(client.offsets(name), prefix) == offset,
         progress,
     )
 
 
-def _unusable(offset: dict[str, Any] | None, start: Start, *, was_stopped: bool) -> str:
+def _unusable(offset: dict[str, Any] | None, start: StartPosition, *, was_stopped: bool) -> str:
     """Return why the connector must not start at this offset; empty if it may."""
     lsn = highest_lsn(offset)
     if start.ignore_stored and was_stopped:

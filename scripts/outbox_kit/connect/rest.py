@@ -38,9 +38,9 @@ WORKER_DOWN = (502, 503, 504)
 REBALANCE_MESSAGES = ("rebalance", "no known leader", "stale configuration", "conflicting operation")
 TIMED_OUT = "request timed out"
 # The worker does not know the outcome of the write.
-UNSETTLED = (TIMED_OUT, "failed to modify offsets")
-NOT_CONNECT = "check connect.url in the environment file, and proxies on the way"
-MAYBE_DONE = "the worker may still complete it: check `outbox plan`, then run the command again"
+UNKNOWN_OUTCOME_MESSAGES = (TIMED_OUT, "failed to modify offsets")
+NOT_CONNECT_HINT = "check connect.url in the environment file, and proxies on the way"
+UNKNOWN_OUTCOME_HINT = "the worker may still complete it: check `outbox plan`, then run the command again"
 
 
 class RebalanceError(RejectedError):
@@ -55,11 +55,11 @@ class AlreadyExistsError(RejectedError):
     """A connector of that name exists."""
 
 
-class MaybeDoneError(RejectedError):
+class UnknownOutcomeError(RejectedError):
     """A write with an unknown outcome: read the state before repeating it."""
 
 
-def segment(name: str) -> str:
+def path_segment(name: str) -> str:
     return quote(name, safe="")
 
 
@@ -138,15 +138,17 @@ class RestClient:
             return response.json()
         except requests.JSONDecodeError:
             message = f"{self.url} is not Kafka Connect: {method} {path} returned no JSON"
-            raise UnreachableError(message, NOT_CONNECT) from None
+            raise UnreachableError(message, NOT_CONNECT_HINT) from None
 
     def _no_response(
         self, method: str, path: str, error: requests.RequestException, seconds: float
-    ) -> WorkerUnreachableError | MaybeDoneError:
+    ) -> WorkerUnreachableError | UnknownOutcomeError:
         failure = self._session.explain(error, seconds=seconds)
         request = _without_query(method, path)
         if failure.sent and _writes(method, path):
-            return MaybeDoneError(f"Kafka Connect at {self.url}: {request}: {failure.reason}", MAYBE_DONE)
+            return UnknownOutcomeError(
+                f"Kafka Connect at {self.url}: {request}: {failure.reason}", UNKNOWN_OUTCOME_HINT
+            )
         if isinstance(error, requests.ReadTimeout):
             return WorkerUnreachableError(f"Kafka Connect at {self.url}: {request}: {failure.reason}", failure.hint)
         return WorkerUnreachableError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
@@ -164,8 +166,8 @@ class RestClient:
             return (UnreachableError if status == UNAUTHORIZED else RejectedError)(message, hint)
         if status in REBALANCE_STATUS and is_rebalance(reason):
             return RebalanceError(message, "the worker group keeps rebalancing: see the workers' logs")
-        if _writes(method, path) and (reason.lower().startswith(UNSETTLED) or status in GATEWAY_STATUS):
-            return MaybeDoneError(message, MAYBE_DONE)
+        if _writes(method, path) and (reason.lower().startswith(UNKNOWN_OUTCOME_MESSAGES) or status in GATEWAY_STATUS):
+            return UnknownOutcomeError(message, UNKNOWN_OUTCOME_HINT)
         if status in WORKER_DOWN and method == "GET":
             return WorkerUnreachableError(message, "check that the worker behind this address is up")
         return self._rejection(message, status, connect_message)
@@ -173,7 +175,7 @@ class RestClient:
     def _rejection(self, message: str, status: int, connect_message: str) -> RejectedError | UnreachableError:
         """Return the worker's own rejection. An error without Connect's message is from a proxy or another service."""
         if status == NOT_FOUND and not connect_message:
-            return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT)
+            return UnreachableError(f"{self.url} is not Kafka Connect: {message}", NOT_CONNECT_HINT)
         exists = connect_message.lower().endswith("already exists")
         kind = NotFoundError if status == NOT_FOUND else AlreadyExistsError if exists else RejectedError
         return kind(message)

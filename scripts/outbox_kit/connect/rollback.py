@@ -14,7 +14,7 @@ from outbox_kit.progress import Reporter
 
 # With another value of these, the stored offset does not apply.
 OFFSET_KEYS = re.compile(r"topic\.prefix|slot\.name|database\.(hostname|port|dbname)")
-APPLY_AGAIN = "fix the cause, then run `outbox apply` again"
+APPLY_AGAIN_HINT = "fix the cause, then run `outbox apply` again"
 
 
 def roll_back(
@@ -23,27 +23,27 @@ def roll_back(
     failure: FailedError,
     *,
     config: dict[str, str],
-    last_good: dict[str, str] | None,
+    last_working: dict[str, str] | None,
     progress: Reporter,
     state: State = "running",
     stability_seconds: float = STABILITY_S,
 ) -> RejectedError:
-    """Replace the `config` that ended in `failure` by `last_good`, enter `state`; return the error to raise.
+    """Replace the `config` that ended in `failure` by `last_working`, enter `state`; return the error to raise.
 
     Rows written meanwhile are read afterwards: slot and offsets stay. The connector is left STOPPED with the new config
     if there is no earlier one, or that has an earlier source epoch (every sink would ignore its records) or other
     offsets. Nothing is touched if `config` is the last working one. Raises WaitTimeoutError.
     """
-    if last_good is not None and not different_keys(last_good, config):
+    if last_working is not None and not different_keys(last_working, config):
         return failure
-    reason = _unusable(last_good, config)
-    if last_good is None or reason:
+    reason = _unusable(last_working, config)
+    if last_working is None or reason:
         stop(client, name, progress=progress)
-        return RejectedError(f"{failure.message}; {reason}, so the connector is left STOPPED", APPLY_AGAIN)
-    fingerprint = short_fingerprint(last_good)
+        return RejectedError(f"{failure.message}; {reason}, so the connector is left STOPPED", APPLY_AGAIN_HINT)
+    fingerprint = short_fingerprint(last_working)
     progress(f"{failure.message}; roll back to the last working config ({fingerprint})")
     stop(client, name, progress=progress)
-    put_config(client, name, last_good, progress)
+    put_config(client, name, last_working, progress)
     outcome = f"{failure.message}; rolled back to the last working config ({fingerprint})"
     try:
         if state == "stopped":
@@ -55,14 +55,14 @@ def roll_back(
     except FailedError as second:
         hint = "the cause is not in the config: see docs/operations.md"
         return RejectedError(f"{outcome}, which FAILED too: {second.message}", hint)
-    return RejectedError(f"{outcome}, connector {state.upper()}", APPLY_AGAIN)
+    return RejectedError(f"{outcome}, connector {state.upper()}", APPLY_AGAIN_HINT)
 
 
-def _unusable(last_good: dict[str, str] | None, config: dict[str, str]) -> str:
+def _unusable(last_working: dict[str, str] | None, config: dict[str, str]) -> str:
     """Return why the connector must not run with the last working config; empty if it may."""
-    if last_good is None:
+    if last_working is None:
         return "no earlier config has run"
-    if epoch(last_good) != epoch(config):
+    if epoch(last_working) != epoch(config):
         return "the last working config has an earlier source epoch"
-    keys = [key for key in different_keys(last_good, config) if OFFSET_KEYS.fullmatch(key)]
+    keys = [key for key in different_keys(last_working, config) if OFFSET_KEYS.fullmatch(key)]
     return f"the last working config has another {', '.join(keys)}" if keys else ""

@@ -13,7 +13,7 @@ from outbox_kit.connect.config_diff import FINGERPRINT_KEY, compare, was_edited
 from outbox_kit.connect.conflicts import orphans
 from outbox_kit.connect.dangers import config_dangers
 from outbox_kit.connect.offset_seeding import highest_lsn, is_seed
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
 State = Literal["running", "paused", "stopped"]
@@ -21,8 +21,8 @@ EPOCH_KEY = "transforms.outbox.source.epoch"
 CLASS_KEYS = re.compile(
     r"connector\.class|(transforms|predicates)\.[^.]+\.type|(key|value|header)\.converter(\.delegate\.converter\.type)?"
 )
-INSTALL = "install it under the worker's plugin.path and restart the worker; see docs/smt.md"
-RESTORE_LOCK = "restore the lock file from version control"
+INSTALL_HINT = "install it under the worker's plugin.path and restart the worker; see docs/smt.md"
+RESTORE_LOCK_HINT = "restore the lock file from version control"
 
 
 def missing_plugins(config: dict[str, str], installed: list[str]) -> list[str]:
@@ -72,12 +72,12 @@ def refuse_offset(name: str, actual: ActualConnector, lock: Lock | None, wal_pos
     offset_lsn = stored_lsn(actual)
     if offset_lsn and (lock is None or lock.source is None):
         message = f"connector {name!r} has an offset, but the lock file does not contain its slot"
-        raise RefusedError(message, f"{RESTORE_LOCK}; if it is lost: {RECOVER}")
+        raise RefusedError(message, f"{RESTORE_LOCK_HINT}; if it is lost: {RECOVER_HINT}")
     if offset_lsn > wal_position:
         raise RefusedError(
             f"the offset of connector {name!r} is at {offset_lsn}, the server only at {wal_position}: the server was "
             "restored or promoted without its last WAL, and rows would be skipped without an error",
-            RECOVER,
+            RECOVER_HINT,
         )
 
 
@@ -92,7 +92,7 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
             f"slot {slot!r} is at {lsn.describe(confirmed)}, beyond the offset of connector {name!r} at "
             f"{lsn.describe(offset_lsn)}: it was recreated, advanced, or used by another client, and the connector "
             "loses the rows in between",
-            f"check which client uses the slot (pg_stat_replication); then {RECOVER}",
+            f"check which client uses the slot (pg_stat_replication); then {RECOVER_HINT}",
         )
 
 
@@ -103,7 +103,7 @@ def refuse_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, raise
         raise RefusedError(
             f"connector {name!r} writes source epoch {actual_epoch}, the lock file has a lower one: every sink would "
             "ignore new states as older",
-            RESTORE_LOCK,
+            RESTORE_LOCK_HINT,
         )
 
 
@@ -136,13 +136,13 @@ def diff(
     if unfinished == "recover" or _was_interrupted(actual, unfinished, state):
         reason = "an apply or a recovery was interrupted" if unfinished else "it was created, and has never run"
         changes.append(Change("connect", "start", name, "create", reason, after=after))
-    elif actual.status and not is_in(state, actual.status):
+    elif actual.status and not is_in_state(state, actual.status):
         reason = f"the environment file declares {state}"
         changes.append(Change("connect", "state", name, "update", reason, actual.status.connector, state.upper()))
     return changes
 
 
-def is_in(state: State, status: ConnectorStatus) -> bool:
+def is_in_state(state: State, status: ConnectorStatus) -> bool:
     """Return whether the connector is in the declared state. FAILED and UNASSIGNED count as running."""
     if state == "running":
         return status.connector not in ("PAUSED", "STOPPED")

@@ -25,7 +25,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedConnect:
     """Live state of Connect: the connector, the worker in use, the other workers, and conflicts."""
 
     actual: ActualConnector
@@ -36,12 +36,12 @@ class Observed:
     validation: Validation | None
 
 
-def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> Observed:
+def observe(client: ConnectClient, service: Connect, name: str, desired: dict[str, str]) -> ObservedConnect:
     """Read everything that the checks need. Raises UnreachableError, RejectedError."""
     actual = read_actual(client, name)
     config = actual.config or desired
     copies = [f"connector {other!r} is this pipeline's too" for other in orphans(name, config, actual.others)]
-    return Observed(
+    return ObservedConnect(
         actual=actual,
         cluster=_cluster(client),
         versions=client.plugin_versions(),

@@ -7,13 +7,13 @@ from outbox_kit.deployment.deployment import Deployment, deployment_of, open_dep
 from outbox_kit.deployment.execution import apply, apply_prerequisites
 from outbox_kit.deployment.plan import make_plan
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut, read_plan, to_document
-from outbox_kit.deployment.slot_wait import wait_reading
-from outbox_kit.deployment.teardown import Flags, Removal, destroy, plan_destroy
+from outbox_kit.deployment.slot_wait import wait_until_reading
+from outbox_kit.deployment.teardown import DestroyOptions, Removal, destroy, plan_destroy
 
 __all__ = [
     "SYSTEMS",
     "Deployment",
-    "Flags",
+    "DestroyOptions",
     "Plan",
     "Removal",
     "RollOut",
@@ -28,5 +28,5 @@ __all__ = [
     "render_files",
     "render_sql",
     "to_document",
-    "wait_reading",
+    "wait_until_reading",
 ]

@@ -11,14 +11,14 @@ from collections.abc import Collection
 from outbox_kit.changes import Change, System
 from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect.offset_seeding import Start
+from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.deployment import plan_comparison
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan import all_subjects, connector_config, lock_for, make_plan, plan_connect
 from outbox_kit.deployment.plan_model import Plan
-from outbox_kit.deployment.safety import refuse_dangerous, refuse_early_connector
-from outbox_kit.deployment.slot_wait import wait_reading
+from outbox_kit.deployment.safety import refuse_dangerous, refuse_missing_prerequisites
+from outbox_kit.deployment.slot_wait import wait_until_reading
 from outbox_kit.kafka import apply as kafka_apply
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.pipeline import Lock
@@ -54,7 +54,7 @@ def apply(
         plan = make_plan(deployment, recover=recover, only=only)
         if shown is not None:
             plan_comparison.refuse_stale_plan(shown, plan)
-        refuse_early_connector(plan)
+        refuse_missing_prerequisites(plan)
         refuse_dangerous(plan, allow)
         _begin_recovery(deployment, plan, progress)
         lock = apply_prerequisites(deployment, plan, progress)
@@ -139,7 +139,7 @@ def _apply_connect(
             client, name, progress, started=started, state=state, stability_seconds=stability
         )
         if started and has_run:
-            wait_reading(deployment)
+            wait_until_reading(deployment)
     except connect_lifecycle.FailedError as failure:
         # If a previous apply was interrupted after writing the config, only the start is left to do.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
@@ -149,7 +149,7 @@ def _apply_connect(
             name,
             failure,
             config=config,
-            last_good=lock.config,
+            last_working=lock.config,
             progress=progress,
             state=state,
             stability_seconds=stability,
@@ -160,7 +160,7 @@ def _apply_connect(
     return changes
 
 
-def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> Start:
+def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
     """Return where the connector may start: the slot's LSN now. Earlier rows are in Kafka (lsn.flush.mode=connector).
 
     A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
@@ -168,4 +168,6 @@ def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the connector requires a slot")
     ignore_stored = lock.unfinished == "recover" or lock.config is None
-    return Start(deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored)
+    return StartPosition(
+        deployment.pipeline.prefix, database.slot.confirmed_flush, database.wal_position, ignore_stored
+    )

@@ -13,7 +13,7 @@ from outbox_kit.connect import apply as connect_apply
 from outbox_kit.connect import state as connect_state
 from outbox_kit.connect.config_diff import with_fingerprint
 from outbox_kit.connect.conflicts import refuse_duplicates
-from outbox_kit.connect.dangers import REPUBLISH
+from outbox_kit.connect.dangers import REPUBLISH_HINT
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
 from outbox_kit.deployment.safety import highest_epoch, refuse_broken_rules, refuse_lost_lock, refuse_wrong_cluster
@@ -119,7 +119,7 @@ def recreated(change: Change) -> Change:
     if change.kind not in ("slot", "publication"):
         return change
     danger = f"a new {change.kind} starts now: rows since the connector's last offset do not reach Kafka by themselves"
-    return replace(change, danger=f"{danger}; {REPUBLISH}")
+    return replace(change, danger=f"{danger}; {REPUBLISH_HINT}")
 
 
 def plan_kafka(deployment: Deployment) -> list[Change]:

@@ -14,7 +14,7 @@ from outbox_kit.pipeline import LockedSchema
 
 SYSTEMS: tuple[System, ...] = get_args(System)
 """In the order of deployment: the connector requires the others."""
-SAVE = "run `outbox plan --save FILE`"
+SAVE_HINT = "run `outbox plan --save FILE`"
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ def read_plan(path: Path) -> Plan:
     try:
         document = PlanDocument.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"cannot read plan file {path}: {error.strerror}", SAVE) from None
+        raise ConfigurationError(f"cannot read plan file {path}: {error.strerror}", SAVE_HINT) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         detail = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise ConfigurationError(f"plan file {path}: {detail}", SAVE) from None
+        raise ConfigurationError(f"plan file {path}: {detail}", SAVE_HINT) from None
     fields = {name: getattr(document, name) for name in PlanDocument.model_fields if name != "format"}
     for name in ("only", "rollout", "waits_for"):
         fields[name] = tuple(fields[name])

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import Plan
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.kafka import source_epoch
 from outbox_kit.pipeline import Lock
 from outbox_kit.rules import Check, Severity, Status
@@ -65,7 +65,7 @@ def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
             f"topics have records of source epoch {written}, but the lock file {deployment.lock_file} "
             f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {locked} every sink would ignore "
             "new states as older",
-            f"restore the lock file from version control; if it is lost: {RECOVER}",
+            f"restore the lock file from version control; if it is lost: {RECOVER_HINT}",
         )
 
 
@@ -87,7 +87,7 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
         raise RefusedError(f"dangerous changes, nothing was changed: {dangers}", hint)
 
 
-def refuse_early_connector(plan: Plan) -> None:
+def refuse_missing_prerequisites(plan: Plan) -> None:
     """Raise RefusedError if objects that the connector requires are pending and excluded."""
     if plan.waits_for:
         raise RefusedError(

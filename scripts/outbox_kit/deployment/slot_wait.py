@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from outbox_kit.connect.lifecycle import WORKER_LOG, raise_if_failed
+from outbox_kit.connect.lifecycle import WORKER_LOG_HINT, raise_if_failed
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres import client as postgres_client
@@ -19,7 +19,7 @@ SLOT_TIMEOUT_S = 60
 POLL_INTERVAL_S = 0.2
 
 
-def wait_reading(deployment: Deployment) -> None:
+def wait_until_reading(deployment: Deployment) -> None:
     """Commit a transaction without a record, and wait until the running connector has read it.
 
     With a large transaction in progress, wait only until the slot is active. Raises FailedError, WaitTimeoutError.
@@ -42,7 +42,7 @@ def wait_reading(deployment: Deployment) -> None:
         with suppress(WaitTimeoutError):
             wait_for(f"slot {slot} to advance", poll_confirmed, seconds=SLOT_TIMEOUT_S, interval=POLL_INTERVAL_S)
             return
-        wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG)
+        wait_for(f"slot {slot} to be active", poll_active, seconds=SLOT_TIMEOUT_S, hint=WORKER_LOG_HINT)
 
 
 def _confirmed(slot: Slot | None) -> int:

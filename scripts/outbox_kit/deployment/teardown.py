@@ -36,7 +36,7 @@ class Removal:
 
 
 @dataclass(frozen=True)
-class Flags:
+class DestroyOptions:
     """Losses that the user accepts."""
 
     drop_slot: bool = False
@@ -44,7 +44,7 @@ class Flags:
     delete_schemas: bool = False
 
 
-def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
+def plan_destroy(deployment: Deployment, flags: DestroyOptions) -> Removal:
     """Return what destroy would do. Raises RefusedError if the objects may belong to another pipeline or database."""
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
@@ -62,7 +62,7 @@ def plan_destroy(deployment: Deployment, flags: Flags) -> Removal:
     return Removal(changes, (*retained_subjects, *retained_topics, *table))
 
 
-def _subjects(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[str]]:
+def _subjects(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change], list[str]]:
     subjects = registry_state.desired_subjects(deployment.pipeline)
     names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
     if not flags.delete_schemas:
@@ -71,7 +71,7 @@ def _subjects(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
-def _topics(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[str]]:
+def _topics(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
     changes, retained = [], []
     for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment):
@@ -89,7 +89,7 @@ def _topics(deployment: Deployment, flags: Flags) -> tuple[list[Change], list[st
     return changes, retained
 
 
-def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[Change]:
+def _database(deployment: Deployment, lock: Lock | None, flags: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
     locked, actual = lock.source if lock else None, database.system_identifier
@@ -110,7 +110,7 @@ def _database(deployment: Deployment, lock: Lock | None, flags: Flags) -> list[C
 def destroy(
     deployment: Deployment,
     progress: Reporter,
-    flags: Flags,
+    flags: DestroyOptions,
     *,
     shown: Removal | None = None,
     wait_seconds: float = 0,
@@ -135,7 +135,7 @@ def destroy(
     return removal
 
 
-def _stop(deployment: Deployment, progress: Reporter, flags: Flags) -> None:
+def _stop(deployment: Deployment, progress: Reporter, flags: DestroyOptions) -> None:
     """Stop the connector; resume it and refuse if undelivered rows would be lost."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
@@ -164,7 +164,7 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
         if slot.wal_status == "lost" or postgres_client.read_publication(connection, source.publication) is None:
             return 0
         minutes = undelivered_events.PEEK_TIMEOUT_MS // 60_000
-        size = lsn.size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
+        size = lsn.format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
         progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
         return undelivered_events.count_undelivered(connection, source, delivered(actual))
 

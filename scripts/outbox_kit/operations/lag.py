@@ -31,16 +31,19 @@ class Positions:
     def meaning(self) -> list[str]:
         if self.confirmed is None or self.restart is None:
             return ["the slot does not exist: the connector never receives the rows after its last confirmed position"]
-        messages = [f"{lsn.size(self.server - self.restart)} of WAL are retained for the slot"]
+        messages = [f"{lsn.format_size(self.server - self.restart)} of WAL are retained for the slot"]
         if self.connector is None:
             messages.append("the connector has no offset: `outbox apply` seeds it with the slot's position")
         elif self.connector > self.server:
             messages.append("the connector is ahead of the server, which was restored: rows would be skipped")
         elif self.slot_is_ahead:
-            size = lsn.size(self.confirmed - self.connector)
+            size = lsn.format_size(self.confirmed - self.connector)
             messages.append(f"the slot is {size} ahead of the connector: another client advanced it, rows are lost")
         else:
-            unread, unconfirmed = lsn.size(self.server - self.connector), lsn.size(self.connector - self.confirmed)
+            unread, unconfirmed = (
+                lsn.format_size(self.server - self.connector),
+                lsn.format_size(self.connector - self.confirmed),
+            )
             messages += [
                 f"{unread} of WAL, of the outbox or of other tables, are not yet read by the connector",
                 f"{unconfirmed} of WAL are in Kafka and not yet confirmed to the slot: a reset sends them again",

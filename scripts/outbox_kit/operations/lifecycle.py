@@ -6,7 +6,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import has_failed, is_paused_or_stopped, is_running, status_text
 from outbox_kit.connect.task_errors import root_cause
-from outbox_kit.deployment import Deployment, wait_reading
+from outbox_kit.deployment import Deployment, wait_until_reading
 from outbox_kit.errors import RejectedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start, require_connector
 from outbox_kit.progress import Reporter
@@ -86,7 +86,7 @@ def wait_running(deployment: Deployment) -> None:
     """
     name, settings = deployment.pipeline.connector.name, deployment.environment.connector
     connect_lifecycle.wait_for_state(deployment.connect, name, stability_seconds=settings.stability_seconds)
-    wait_reading(deployment)
+    wait_until_reading(deployment)
 
 
 def declared_state_note(deployment: Deployment, state: str) -> str:

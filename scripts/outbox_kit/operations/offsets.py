@@ -15,7 +15,7 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import highest_lsn, seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.operations import offset_backup
 from outbox_kit.operations.lag import Positions, read_positions
 from outbox_kit.operations.lifecycle import wait_running
@@ -28,7 +28,7 @@ from outbox_kit.progress import Reporter
 
 
 @dataclass(frozen=True)
-class Move:
+class OffsetChange:
     """The connector's position before and after a reset. All positions are in bytes."""
 
     before: int | None
@@ -57,7 +57,8 @@ class Move:
         if start == end:
             return "nothing is sent again, and nothing is lost"
         amount = "an unknown number of outbox rows" if rows is None else f"{rows} outbox rows"
-        span = f"{amount} in {lsn.size(end - start)} of WAL between {lsn.text(start)} and {lsn.text(end)}"
+        size = lsn.format_size(end - start)
+        span = f"{amount} in {size} of WAL between {lsn.format_lsn(start)} and {lsn.format_lsn(end)}"
         if self.loses:
             return f"{span} are SKIPPED: the connector never receives them; republish the aggregates"
         return f"{span} are sent again, with the same event_id, which changes no state"
@@ -86,7 +87,7 @@ def export(deployment: Deployment, path: Path) -> None:
     offset_backup.write(path, offset_backup.take(deployment, actual, positions, deployment.lock()))
 
 
-def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> Move:
+def preview(deployment: Deployment, source: Path | None, *, skip: bool = False) -> OffsetChange:
     """Return what a reset would move; `source` is a file of export(), None means the slot's position.
 
     Raises RefusedError if a reset would.
@@ -133,7 +134,7 @@ def reset(deployment: Deployment, source: Path | None, progress: Reporter, *, sk
     return Reset(path, positions.connector, move.after, rows, was_running)
 
 
-def count_rows(deployment: Deployment, move: Move) -> int | None:
+def count_rows(deployment: Deployment, move: OffsetChange) -> int | None:
     """Return the number of outbox rows that a move affects; None if they cannot be counted."""
     after, upto = move.between
     if upto == after:
@@ -144,10 +145,10 @@ def count_rows(deployment: Deployment, move: Move) -> int | None:
         return count_between(connection, deployment.pipeline.source, after=after, upto=upto)
 
 
-def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move:
+def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> OffsetChange:
     """Raise RefusedError for a position that the slot cannot serve, or, without `skip`, that skips rows."""
     if positions.confirmed is None:
-        raise RefusedError("the slot does not exist", RECOVER)
+        raise RefusedError("the slot does not exist", RECOVER_HINT)
     if target < positions.confirmed:
         raise RefusedError(
             f"{lsn.describe(target)} is below the slot's confirmed position {lsn.describe(positions.confirmed)}, at "
@@ -160,7 +161,7 @@ def refuse_unreachable(positions: Positions, target: int, *, skip: bool) -> Move
             "would skip every row up to it without an error",
             "the file is from another server, or from before a restore: omit --from",
         )
-    move = Move(positions.connector, target, positions.confirmed)
+    move = OffsetChange(positions.connector, target, positions.confirmed)
     if move.loses and not skip:
         raise RefusedError(
             f"{lsn.describe(target)} is ahead of the connector's offset {lsn.describe(positions.connector)}: "

@@ -39,7 +39,7 @@ Kind = Literal["missing", "stale", "ghost"]
 
 
 @dataclass(frozen=True)
-class Stuck:
+class StuckAggregate:
     """One stuck aggregate: no record on the topic, an older record, or a record of a deleted aggregate."""
 
     aggregate_type: str
@@ -102,7 +102,7 @@ class TopicState:
         )
 
 
-def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[Stuck]:
+def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> list[StuckAggregate]:
     """Return the stuck aggregates, by type and key. States younger than `older_than` seconds are ignored.
 
     The database is read before the topic, so that records that arrive meanwhile count. Raises UnreachableError,
@@ -114,7 +114,7 @@ def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> li
             "topics cannot be compared",
             "run `outbox verify`, which sends a canary through the pipeline",
         )
-    aggregates: list[Stuck] = []
+    aggregates: list[StuckAggregate] = []
     not_compared: list[str] = []
     with postgres_client.connected(deployment.environment.source) as connection:
         for name, aggregate in deployment.pipeline.aggregates.items():
@@ -138,7 +138,7 @@ def find(deployment: Deployment, progress: Reporter, *, older_than: float) -> li
     return sorted(aggregates, key=lambda entry: (entry.aggregate_type, entry.kind, entry.key))
 
 
-def unconfirmed(aggregate_type: str, rows: Iterable[Row], latest: dict[str, LatestRecord]) -> list[Stuck]:
+def unconfirmed(aggregate_type: str, rows: Iterable[Row], latest: dict[str, LatestRecord]) -> list[StuckAggregate]:
     """Return the aggregates whose latest outbox row, of latest_events(), no record confirms."""
     aggregates = []
     for row in rows:
@@ -148,7 +148,9 @@ def unconfirmed(aggregate_type: str, rows: Iterable[Row], latest: dict[str, Late
         if record is not None and _confirms(record, row):
             continue
         kind: Kind = "missing" if record is None else "stale"
-        aggregates.append(Stuck(aggregate_type, row["key"], kind, row["event_ids"][0], row["created_at"].isoformat()))
+        aggregates.append(
+            StuckAggregate(aggregate_type, row["key"], kind, row["event_ids"][0], row["created_at"].isoformat())
+        )
     return aggregates
 
 
@@ -170,7 +172,7 @@ def _by_table(
     topic: TopicState,
     compared: set[str],
     older_than: float,
-) -> list[Stuck]:
+) -> list[StuckAggregate]:
     """Return what stays missing on the topic, or without an aggregate, for `older_than` seconds.
 
     `compared` are the keys that have an outbox row.
@@ -194,12 +196,15 @@ def _by_table(
     with suppress(WaitTimeoutError):
         wait_for(f"aggregates of type {name} on their topic", poll, seconds=older_than, interval=POLL_INTERVAL_S)
     return [
-        *(Stuck(name, key, "missing") for key in missing),
-        *(Stuck(name, key, "ghost", topic.latest[key].event_id, topic.latest[key].event_time) for key in ghosts),
+        *(StuckAggregate(name, key, "missing") for key in missing),
+        *(
+            StuckAggregate(name, key, "ghost", topic.latest[key].event_id, topic.latest[key].event_time)
+            for key in ghosts
+        ),
     ]
 
 
-def resend(deployment: Deployment, aggregates: list[Stuck], progress: Reporter) -> int:
+def resend(deployment: Deployment, aggregates: list[StuckAggregate], progress: Reporter) -> int:
     """Write the latest state of each aggregate, or a tombstone if it was deleted, to the outbox; return the number.
 
     Raises RefusedError if a type has no `backfill` in the pipeline file.

@@ -51,6 +51,6 @@ def identity(
         system_identifier=actual.system_identifier,
         timeline=actual.timeline,
         slot=pipeline.source.slot,
-        slot_lsn=known.slot_lsn if known else lsn.text(actual.slot.confirmed_flush),
+        slot_lsn=known.slot_lsn if known else lsn.format_lsn(actual.slot.confirmed_flush),
         publication_oid=known.publication_oid if known else actual.publication["oid"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from outbox_kit.errors import RECOVER
+from outbox_kit.errors import RECOVER_HINT
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import ActualDatabase, column_problems
 from outbox_kit.postgres.verify_queries import Details
@@ -60,7 +60,7 @@ def _primary(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.identity",
     condition="the database is the one that was deployed to, not a copy, a restored or a promoted one",
-    remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER}",
+    remedy=f"the database was replaced, or promoted after the deployment: check source.host; {RECOVER_HINT}",
 )
 def _identity(live: DatabaseState) -> Finding:
     actual, locked = live.actual, live.locked

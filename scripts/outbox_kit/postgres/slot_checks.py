@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_kit import lsn
-from outbox_kit.errors import RECOVER
+from outbox_kit.errors import RECOVER_HINT
 from outbox_kit.pipeline import Source
 from outbox_kit.postgres.checks import NO_TABLE, DatabaseState
 from outbox_kit.postgres.state import FAILOVER_SLOTS_SINCE
@@ -82,7 +82,7 @@ def _publication_identity(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot",
     condition="the slot exists, decodes with pgoutput, and belongs to this database",
-    remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER}",
+    remedy=f"the connector never receives the rows after the last confirmed position: {RECOVER_HINT}",
 )
 def _slot(live: DatabaseState) -> Finding:
     expected = f"pgoutput in database {live.actual.database}"
@@ -96,14 +96,14 @@ def _slot(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-identity",
     condition="the slot is the one of the lock file, at or beyond the position at which it was created",
-    remedy=f"the slot was recreated, or the server restored: {RECOVER}",
+    remedy=f"the slot was recreated, or the server restored: {RECOVER_HINT}",
 )
 def _slot_identity(live: DatabaseState) -> Finding:
     slot, locked = live.actual.slot, live.locked
     if slot is None or slot.confirmed_flush is None or locked is None:
         return Finding(None, "no slot, or none in the lock file", "the slot of the lock file")
     passed = slot.name == locked.slot and slot.confirmed_flush >= lsn.parse(locked.slot_lsn)
-    actual = f"{slot.name} at {lsn.text(slot.confirmed_flush)}"
+    actual = f"{slot.name} at {lsn.format_lsn(slot.confirmed_flush)}"
     return Finding(passed, actual, f"{locked.slot} at {locked.slot_lsn} or later")
 
 
@@ -125,7 +125,7 @@ def _slot_active(live: DatabaseState) -> Finding:
 @RULES.rule(
     "postgres.slot-wal",
     condition="the WAL that the slot needs still exists",
-    remedy=f"lost: drop the slot, then {RECOVER}; unreserved: let the connector catch up at once",
+    remedy=f"lost: drop the slot, then {RECOVER_HINT}; unreserved: let the connector catch up at once",
 )
 def _slot_wal(live: DatabaseState) -> Finding:
     slot, expected = live.actual.slot, "reserved or extended"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from outbox_kit.changes import Change
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Environment, LockedSource, Pipeline, Source
 from outbox_kit.postgres import client
 from outbox_kit.postgres.replication_slot import Slot, read_slot
@@ -174,7 +174,7 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> No
     if slot.wal_status == "lost":
         raise RefusedError(
             f"slot {source.slot!r} is lost: its WAL was removed (max_slot_wal_keep_size)",
-            f"stop the connector, {drop}, then {RECOVER}",
+            f"stop the connector, {drop}, then {RECOVER_HINT}",
         )
     if slot.plugin != "pgoutput" or slot.database != actual.database:
         raise RefusedError(
@@ -185,7 +185,7 @@ def _refuse_wrong_slot(source: Source, actual: ActualDatabase, slot: Slot) -> No
         raise RefusedError(
             f"slot {source.slot!r} exists but publication {source.publication!r} does not: rows written before the "
             "publication is created would be lost",
-            f"stop the connector, {drop}, then {RECOVER}",
+            f"stop the connector, {drop}, then {RECOVER_HINT}",
         )
 
 
@@ -195,28 +195,28 @@ def _refuse_other_source(source: Source, actual: ActualDatabase, locked: LockedS
         raise RefusedError(
             f"system identifier of the database is {actual.system_identifier}, "
             f"the lock file has {locked.system_identifier}",
-            f"check source.host; after a restore or migration: {RECOVER}",
+            f"check source.host; after a restore or migration: {RECOVER_HINT}",
         )
     if locked.timeline != actual.timeline:
         raise RefusedError(
             f"timeline of the server is {actual.timeline}, the lock file has {locked.timeline}: it was promoted or "
             "restored, and WAL positions may be lower than before",
-            RECOVER,
+            RECOVER_HINT,
         )
     if locked.slot != source.slot:
         raise RefusedError(
             f"source.slot is {source.slot!r}, the lock file has {locked.slot!r}: the connector's offset belongs "
             "to the old slot",
-            f"restore source.slot; if the change is intended: {RECOVER}",
+            f"restore source.slot; if the change is intended: {RECOVER_HINT}",
         )
     if actual.slot is None:
         raise RefusedError(
             f"slot {source.slot!r}, created at {locked.slot_lsn}, does not exist: the connector never receives "
             "the rows after its last confirmed position",
-            RECOVER,
+            RECOVER_HINT,
         )
     if actual.publication is not None and actual.publication["oid"] != locked.publication_oid:
         raise RefusedError(
             f"publication {source.publication!r} was recreated after the slot: rows written in between are lost",
-            f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER}",
+            f"stop the connector, select pg_drop_replication_slot('{source.slot}'), then {RECOVER_HINT}",
         )

@@ -18,7 +18,7 @@ from outbox_kit.connector_config import (
     router_routes,
     schema_versions,
 )
-from outbox_kit.errors import RECOVER
+from outbox_kit.errors import RECOVER_HINT
 from outbox_kit.pipeline.avro import same_schema, without_docs
 from outbox_kit.rules import Finding, Rules
 from outbox_kit.verification.live_state import LiveState
@@ -118,7 +118,7 @@ def _same(registered: str, configured: str) -> bool:
 @RULES.rule(
     "path.offset-not-ahead",
     condition="the connector's offset is not ahead of the server's WAL: PostgreSQL would skip rows up to it without error",
-    remedy=f"the server was restored or promoted without its last WAL: {RECOVER}",
+    remedy=f"the server was restored or promoted without its last WAL: {RECOVER_HINT}",
 )
 def _offset_not_ahead(live: LiveState) -> Finding:
     expected = "an LSN that the server has reached"
@@ -133,7 +133,7 @@ def _offset_not_ahead(live: LiveState) -> Finding:
 @RULES.rule(
     "path.offset-covers-slot",
     condition="the slot is not ahead of the connector's offset: another client would have acknowledged the rows between",
-    remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER}",
+    remedy=f"the slot was recreated, advanced, or read by another client: {RECOVER_HINT}",
 )
 def _offset_covers_slot(live: LiveState) -> Finding:
     expected = "the slot at or behind the connector's offset"

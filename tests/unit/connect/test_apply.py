@@ -21,7 +21,7 @@ from outbox_kit.connect.lifecycle import (
     stop,
     wait_for_state,
 )
-from outbox_kit.connect.offset_seeding import Start
+from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import State
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
@@ -264,7 +264,7 @@ PAUSED = status("PAUSED", "PAUSED")
 def test_apply(serve: Serve, changes: list[Change], script: Script, requests: list[Request]) -> None:
     server = serve(script)
     messages: list[str] = []
-    apply(client(server), "c", {"a": "1"}, changes, start=Start("p", 5), progress=messages.append)
+    apply(client(server), "c", {"a": "1"}, changes, start=StartPosition("p", 5), progress=messages.append)
     assert server.seen == requests
     assert messages == [change.title for change in changes]
 
@@ -275,7 +275,7 @@ def test_does_not_change_offsets_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([status("STOPPED", "RUNNING")])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector STOPPED"):
-        apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)
+        apply(client(server), "c", {}, [START], start=StartPosition("p", 5), progress=silent)
     assert set(request.path for request in server.seen) == {"/connectors/c/status"}
 
 
@@ -283,7 +283,7 @@ def test_does_not_start_the_connector_after_rejected_seeding(serve: Serve) -> No
     refused = (400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"})
     server = serve([STOPPED, NO_OFFSET, refused])
     with pytest.raises(RejectedError, match="STOPPED state"):
-        apply(client(server), "c", {}, [START], start=Start("p", 5), progress=silent)
+        apply(client(server), "c", {}, [START], start=StartPosition("p", 5), progress=silent)
     assert RESUME not in server.seen
 
 
@@ -294,7 +294,7 @@ def test_does_not_change_the_config_before_the_connector_has_stopped(
     monkeypatch.setattr(connect_lifecycle, "STOP_TIMEOUT_S", 0.1)
     server = serve([GOOD, DONE, GOOD])
     with pytest.raises(WaitTimeoutError, match="connector c to be STOPPED without tasks; last seen: connector RUNNING"):
-        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent)
     assert PUT not in server.seen
     assert server.seen[-2:] == [CONFIG, RESUME], "resumed under the old config"
 
@@ -329,7 +329,7 @@ def test_failed_update_restarts_a_healthy_connector(
 ) -> None:
     server = serve([GOOD, DONE, STOPPED, *script])
     with pytest.raises(RejectedError) as caught:
-        apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent, state=state)
+        apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent, state=state)
     assert caught.value.message.endswith(ending)
     assert [request for request in server.seen if request.method != "GET"] == [STOP, *writes]
 
@@ -337,7 +337,7 @@ def test_failed_update_restarts_a_healthy_connector(
 def test_failed_poll_does_not_end_the_update(serve: Serve) -> None:
     """The same busy worker is queried for the result of a write."""
     server = serve([GOOD, DONE, STOPPED, LOST, LOST, NEW, OFFSET, DONE])
-    assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=Start("p", 5), progress=silent)
+    assert apply(client(server), "c", {"a": "1"}, [UPDATE], start=StartPosition("p", 5), progress=silent)
     assert server.seen == [LOOK, STOP, LOOK, PUT, CONFIG, CONFIG, OFFSETS, RESUME]
 
 

@@ -13,13 +13,13 @@ from outbox_kit.connect import checks
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.connect.verify_queries import Observed, Worker
+from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.rules import Check, Status, evaluate
 
 CONFIG = {**DESIRED, "exactly.once.support": "required"}
 VERSIONS = {PLUGIN: "3.7.0.Final", ROUTER: __version__}
 OLD = {**VERSIONS, ROUTER: "0.0.1"}
-OBSERVED = Observed(
+OBSERVED = ObservedConnect(
     actual=ActualConnector(CONFIG, RUNNING, MOVED),
     cluster="k1",
     versions=VERSIONS,
@@ -44,7 +44,7 @@ def not_passed(live: ConnectState) -> dict[str, str]:
     return {check.id: check.seen for check in run(live).values() if check.status is not Status.PASS}
 
 
-def observed(**changes: Any) -> ConnectState:  # noqa: ANN401 - fields of Observed
+def observed(**changes: Any) -> ConnectState:  # noqa: ANN401 - fields of ObservedConnect
     return replace(LIVE, observed=replace(OBSERVED, **changes))
 
 

@@ -14,8 +14,8 @@ from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.apply import apply
 from outbox_kit.connect.client import ConnectClient
 from outbox_kit.connect.lifecycle import put_config, remove, stop
-from outbox_kit.connect.offset_seeding import Start
-from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError, NotFoundError
+from outbox_kit.connect.offset_seeding import StartPosition
+from outbox_kit.connect.rest import AlreadyExistsError, NotFoundError, UnknownOutcomeError
 from outbox_kit.errors import RejectedError, WaitTimeoutError
 from outbox_kit.pipeline import HttpService
 from outbox_kit.progress import silent
@@ -76,7 +76,7 @@ def test_makes_an_update(serve: Serve, script: Script, puts: int) -> None:
 
 def test_reports_an_unconfirmed_update_after_two_attempts(serve: Serve) -> None:
     server = serve([TIMED_OUT, OLD, TIMED_OUT, OLD])
-    with pytest.raises(MaybeDoneError, match="Request timed out") as caught:
+    with pytest.raises(UnknownOutcomeError, match="Request timed out") as caught:
         put_config(client(server), "c", CONFIG, silent)
     assert writes(server) == ["PUT /connectors/c/config"] * 2
     assert "outbox plan" in caught.value.hint
@@ -90,7 +90,7 @@ def test_does_not_repeat_a_rejected_update(serve: Serve) -> None:
 
 
 def create(server: ScriptedServer) -> None:
-    apply(client(server), "c", CONFIG, [CREATE], start=Start("p", 5), progress=silent)
+    apply(client(server), "c", CONFIG, [CREATE], start=StartPosition("p", 5), progress=silent)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_does_not_take_over_a_connector_of_another_client(serve: Serve, script: 
 )
 def test_does_not_start_a_connector_before_its_offset_is_confirmed(serve: Serve, script: Script, patches: int) -> None:
     server = serve(script)
-    apply(client(server), "c", CONFIG, [START], start=Start("p", 5), progress=silent)
+    apply(client(server), "c", CONFIG, [START], start=StartPosition("p", 5), progress=silent)
     assert writes(server) == ["PATCH /connectors/c/offsets"] * patches + ["PUT /connectors/c/resume"]
 
 
@@ -174,7 +174,7 @@ def test_reports_a_connector_that_is_not_deleted(serve: Serve) -> None:
 def test_apply_removes_the_named_connector(serve: Serve) -> None:
     server = serve([(200, {}), DONE, STOPPED, (204, None), NO_STATUS, ABSENT])
     change = Change("connect", "connector", "old name", "delete", "")
-    apply(client(server), "c", CONFIG, [change], start=Start("p", 5), progress=silent)
+    apply(client(server), "c", CONFIG, [change], start=StartPosition("p", 5), progress=silent)
     assert writes(server) == ["PUT /connectors/old%20name/stop", "DELETE /connectors/old%20name"]
 
 

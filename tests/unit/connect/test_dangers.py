@@ -6,7 +6,7 @@ import pytest
 from tests.unit.connect.samples import MOVED, RUNNING
 
 from outbox_kit.connect.config_diff import compare
-from outbox_kit.connect.dangers import REPUBLISH, config_dangers
+from outbox_kit.connect.dangers import REPUBLISH_HINT, config_dangers
 from outbox_kit.connect.state import ActualConnector, diff
 
 LIVE = {
@@ -44,7 +44,7 @@ def dangers(key: str, value: str | None) -> str:
 def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, danger: str) -> None:
     text = dangers(key, value)
     assert danger in text
-    assert text.endswith(REPUBLISH)
+    assert text.endswith(REPUBLISH_HINT)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_reports_a_changed_key_partition_or_topic(key: str, value: str | None, d
 )
 def test_reports_a_changed_slot_or_database(key: str, danger: str) -> None:
     assert danger in dangers(key, "new")
-    assert REPUBLISH not in dangers(key, "new")
+    assert REPUBLISH_HINT not in dangers(key, "new")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_reports_every_danger_of_an_update() -> None:
     assert "topic.prefix library → shop: records go to another topic" in change.danger
     assert "slot.name library_outbox → shop_outbox: rows that only the old slot holds" in change.danger
     assert "database.dbname library → shop: another database" in change.danger
-    assert change.danger.count(REPUBLISH) == 1
+    assert change.danger.count(REPUBLISH_HINT) == 1
 
 
 def test_accepts_a_new_connector() -> None:

@@ -14,7 +14,7 @@ from tests.unit.support import Redirect, Script, ScriptedServer
 
 from outbox_kit.connect import rest
 from outbox_kit.connect.client import ConnectClient
-from outbox_kit.connect.rest import AlreadyExistsError, MaybeDoneError, NotFoundError, RebalanceError
+from outbox_kit.connect.rest import AlreadyExistsError, NotFoundError, RebalanceError, UnknownOutcomeError
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import Connect, HttpService
 
@@ -157,7 +157,7 @@ def test_keeps_using_the_worker_that_responded(serve: Serve) -> None:
     requests.config("c")
     first.close()
     for call in (lambda: requests.config("c"), lambda: requests.stop("c")):
-        with pytest.raises((UnreachableError, MaybeDoneError), match=first.url):
+        with pytest.raises((UnreachableError, UnknownOutcomeError), match=first.url):
             call()
     assert second.seen == []
 
@@ -198,7 +198,7 @@ def test_handled_error_is_not_the_cause(silent_port: int, free_port: int, monkey
     monkeypatch.setattr(rest, "WRITE_TIMEOUT_S", 0.2)
     try:
         ConnectClient(HttpService(url=f"http://127.0.0.1:{silent_port}")).delete("c")
-    except MaybeDoneError:
+    except UnknownOutcomeError:
         with pytest.raises(UnreachableError, match="connection refused"):
             ConnectClient(HttpService(url=f"http://127.0.0.1:{free_port}")).delete("c")
 
@@ -246,14 +246,14 @@ WRITES: list[Callable[[ConnectClient], object]] = [
 def test_reports_a_write_lost_by_a_proxy_as_uncertain(
     serve: Serve, write: Callable[[ConnectClient], object], status: int
 ) -> None:
-    with pytest.raises(MaybeDoneError, match=f"HTTP {status}") as caught:
+    with pytest.raises(UnknownOutcomeError, match=f"HTTP {status}") as caught:
         write(client(serve([(status, b"")])))
     assert "may still complete it" in caught.value.hint
 
 
 def test_reports_failed_offset_changes_as_uncertain(serve: Serve) -> None:
     reason = "Failed to modify offsets for source connector c"
-    with pytest.raises(MaybeDoneError, match=reason):
+    with pytest.raises(UnknownOutcomeError, match=reason):
         client(serve([(500, {"error_code": 500, "message": reason})])).patch_offsets("c", {}, {})
 
 
@@ -267,7 +267,7 @@ def test_validation_is_not_a_write(serve: Serve, answered: tuple[int, object]) -
     """It is a PUT, but it changes nothing."""
     with pytest.raises(RejectedError) as caught:
         client(serve([answered])).validate("c", {"connector.class": "x.Y"})
-    assert not isinstance(caught.value, MaybeDoneError)
+    assert not isinstance(caught.value, UnknownOutcomeError)
 
 
 def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_bounds_the_wait_for_an_unresponsive_worker(silent_port: int, monkeypatc
         unresponsive.all_connectors()
     assert caught.value.message == f"{where}: GET /connectors: no response within 0.2 s"
     assert "connect.url" in caught.value.hint
-    with pytest.raises(MaybeDoneError) as maybe:
+    with pytest.raises(UnknownOutcomeError) as maybe:
         unresponsive.update("c", {"database.password": "s3cret"})
     assert maybe.value.message == f"{where}: PUT /connectors/c/config: no response within 0.3 s"
 

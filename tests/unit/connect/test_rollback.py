@@ -43,12 +43,19 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ended(
-    server: ScriptedServer, last_good: dict[str, str] | None, said: list[str] | None = None, state: State = "running"
+    server: ScriptedServer, last_working: dict[str, str] | None, said: list[str] | None = None, state: State = "running"
 ) -> RejectedError:
     client = ConnectClient(HttpService(url=server.url))
     progress = said.append if said is not None else silent
     return roll_back(
-        client, "c", FAILURE, config=NEW, last_good=last_good, progress=progress, state=state, stability_seconds=0.05
+        client,
+        "c",
+        FAILURE,
+        config=NEW,
+        last_working=last_working,
+        progress=progress,
+        state=state,
+        stability_seconds=0.05,
     )
 
 
@@ -79,7 +86,7 @@ def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) ->
 
 
 @pytest.mark.parametrize(
-    ("last_good", "why"),
+    ("last_working", "why"),
     [
         (None, "no earlier config has run"),
         (written({"a": "1", EPOCH_KEY: "1"}), "the last working config has an earlier source epoch"),
@@ -90,9 +97,13 @@ def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) ->
     ],
     ids=["first config", "recovered since", "prefix", "slot", "host", "port", "database"],
 )
-def test_stops_the_connector_without_a_working_config(serve: Serve, last_good: dict[str, str] | None, why: str) -> None:
+def test_stops_the_connector_without_a_working_config(
+    serve: Serve, last_working: dict[str, str] | None, why: str
+) -> None:
     server = serve([DONE, STOPPED])
-    assert ended(server, last_good).message == f"connector c FAILED: x.Y: no; {why}, so the connector is left STOPPED"
+    assert (
+        ended(server, last_working).message == f"connector c FAILED: x.Y: no; {why}, so the connector is left STOPPED"
+    )
     assert writes(server) == [STOP]
 
 

@@ -16,7 +16,7 @@ from outbox_kit.connect.state import (
     refuse_offset,
     stored_lsn,
 )
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Lock
 
 # --- refuse_offset
@@ -51,7 +51,7 @@ def test_rejects_an_offset_ahead_of_the_server(lock: Lock, offsets: list[dict[st
     with pytest.raises(RefusedError) as caught:
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offsets), lock, 5)
     assert caught.value.message.startswith(f"the offset of connector 'c' is at {ahead}, the server only at 5: ")
-    assert caught.value.hint == RECOVER
+    assert caught.value.hint == RECOVER_HINT
 
 
 def test_accepts_a_slot_at_the_last_commit_of_concurrent_transactions() -> None:
@@ -83,7 +83,7 @@ def test_rejects_an_offset_of_an_unknown_slot(lock: Lock, has_lock: bool) -> Non
         refuse_offset("c", ActualConnector(DESIRED, RUNNING, offset(lsn=5)), actual, 9)
     assert caught.value.message == "connector 'c' has an offset, but the lock file does not contain its slot"
     assert caught.value.hint.startswith("restore the lock file from version control")
-    assert RECOVER in caught.value.hint
+    assert RECOVER_HINT in caught.value.hint
 
 
 @pytest.mark.parametrize(

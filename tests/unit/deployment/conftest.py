@@ -49,7 +49,7 @@ def given(library: Pipeline, environment: Environment, monkeypatch: pytest.Monke
     monkeypatch.setattr(ConnectClient, "root", lambda _: {"kafka_cluster_id": CLUSTER})
     # Both need sessions of a real database.
     monkeypatch.setattr(execution, "exclusive", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(execution, "wait_reading", lambda _: None)
+    monkeypatch.setattr(execution, "wait_until_reading", lambda _: None)
 
     def database(actual: ActualDatabase) -> None:
         monkeypatch.setattr(Deployment, "read_database", lambda _: actual)

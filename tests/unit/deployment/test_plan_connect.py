@@ -25,7 +25,7 @@ from tests.unit.deployment.samples import (
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
 from outbox_kit.changes import Change
-from outbox_kit.connect.offset_seeding import Start
+from outbox_kit.connect.offset_seeding import StartPosition
 from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import plan
 from outbox_kit.deployment.execution import connector_start
@@ -199,7 +199,7 @@ def test_starts_a_connector_at_the_current_lsn_of_the_slot(
 ) -> None:
     database = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=77))
     start = connector_start(deployed(), lock.model_copy(update=update), database)
-    assert start == Start("library", 77, DEPLOYED.wal_position, ignored)
+    assert start == StartPosition("library", 77, DEPLOYED.wal_position, ignored)
 
 
 def test_does_not_start_a_connector_without_a_slot(deployed: Deployed, lock: Lock) -> None:

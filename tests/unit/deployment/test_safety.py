@@ -13,11 +13,11 @@ from outbox_kit.deployment import Plan, make_plan, safety
 from outbox_kit.deployment.safety import (
     refuse_broken_rules,
     refuse_dangerous,
-    refuse_early_connector,
     refuse_lost_lock,
+    refuse_missing_prerequisites,
     refuse_wrong_cluster,
 )
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
@@ -119,7 +119,7 @@ def test_rejects_existing_records_of_the_next_epoch(
         refuse_lost_lock(deployed(), actual)
     assert f"records of source epoch {written}, but the lock file " in caught.value.message
     assert words in caught.value.message
-    assert RECOVER in caught.value.hint
+    assert RECOVER_HINT in caught.value.hint
 
 
 @pytest.mark.parametrize(("locked", "written"), [(None, 0), (2, 1)], ids=["nothing written", "destroyed before"])
@@ -171,9 +171,9 @@ def test_recovery_does_not_allow_other_dangers() -> None:
 
 
 def test_connector_changes_come_after_their_requirements() -> None:
-    refuse_early_connector(PLAN)
+    refuse_missing_prerequisites(PLAN)
     with pytest.raises(RefusedError, match="requires pending objects: slot s, topic a"):
-        refuse_early_connector(replace(PLAN, waits_for=("slot s", "topic a")))
+        refuse_missing_prerequisites(replace(PLAN, waits_for=("slot s", "topic a")))
 
 
 def test_violated_rule_stops_the_plan() -> None:

@@ -45,7 +45,7 @@ def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         monkeypatch.setattr(slot_wait, "read_slot", read_slot)
         deployment = deployed()
         monkeypatch.setattr(deployment.connect, "status", lambda _: status)
-        slot_wait.wait_reading(deployment)
+        slot_wait.wait_until_reading(deployment)
         return done
 
     return run

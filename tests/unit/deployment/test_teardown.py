@@ -11,7 +11,7 @@ from tests.unit.deployment.samples import NO_CONNECTOR, Deployed, Serve, service
 from tests.unit.postgres.samples import DEPLOYED
 
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment, Flags, plan_destroy, teardown
+from outbox_kit.deployment import Deployment, DestroyOptions, plan_destroy, teardown
 from outbox_kit.deployment.teardown import delivered
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.kafka.client import KafkaClient
@@ -45,7 +45,7 @@ def scenario(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) 
 def test_keeps_data_without_its_flag(scenario: Scenario, lock: Lock) -> None:
     deployment = scenario()
     deployment.write_lock(lock)
-    actual = plan_destroy(deployment, Flags())
+    actual = plan_destroy(deployment, DestroyOptions())
     assert [(change.object, change.action, change.danger) for change in actual.changes] == [
         ("connector library-outbox", "delete", ""),
         ("topic library.author", "delete", ""),
@@ -65,7 +65,7 @@ def test_keeps_data_without_its_flag(scenario: Scenario, lock: Lock) -> None:
 def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(scenario: Scenario, lock: Lock) -> None:
     deployment = scenario()
     deployment.write_lock(lock)
-    actual = plan_destroy(deployment, Flags(drop_slot=True, delete_topics=True, delete_schemas=True))
+    actual = plan_destroy(deployment, DestroyOptions(drop_slot=True, delete_topics=True, delete_schemas=True))
     assert [change.system for change in actual.changes] == [
         "connect",
         *["registry"] * 3,
@@ -86,19 +86,19 @@ def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(scenario: Sc
 def test_reports_nothing_to_delete(scenario: Scenario) -> None:
     """A second run, without a lock file: it went with the last topic."""
     removed = replace(DEPLOYED, slot=None, publication=None)
-    assert plan_destroy(scenario(database=removed, topics={}, running=False), Flags()).changes == ()
+    assert plan_destroy(scenario(database=removed, topics={}, running=False), DestroyOptions()).changes == ()
 
 
 def test_rejects_objects_without_a_lock_file(scenario: Scenario) -> None:
     with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
-        plan_destroy(scenario(), Flags())
+        plan_destroy(scenario(), DestroyOptions())
 
 
 def test_rejects_another_database(scenario: Scenario, lock: Lock) -> None:
     deployment = scenario(database=replace(DEPLOYED, system_identifier="99"))
     deployment.write_lock(lock)
     with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
-        plan_destroy(deployment, Flags(drop_slot=True))
+        plan_destroy(deployment, DestroyOptions(drop_slot=True))
 
 
 def test_deletes_the_lock_file_with_the_last_topic(scenario: Scenario, lock: Lock) -> None:
@@ -147,6 +147,6 @@ def test_keeps_the_connector_when_the_slot_cannot_be_read(
     monkeypatch.setattr(teardown, "_count_undelivered", fails)
     messages: list[str] = []
     with pytest.raises(RejectedError, match="not read to its end"):
-        teardown._stop(deployed(connect=service(server)), messages.append, Flags())
+        teardown._stop(deployed(connect=service(server)), messages.append, DestroyOptions())
     assert [request.path.rsplit("/", 1)[1] for request in server.seen if request.method == "PUT"] == last
     assert ("resume connector library-outbox: nothing was changed" in messages) == (state == "RUNNING")

@@ -13,7 +13,7 @@ from outbox_kit.operations.lag import Positions
     ("number", "text"), [(0, "0/0"), (97500059720, "16/B374D848"), (2**32, "1/0"), (38320232, "0/248B868")]
 )
 def test_parses_both_notations(number: int, text: str) -> None:
-    assert lsn.text(number) == text
+    assert lsn.format_lsn(number) == text
     assert lsn.parse(text) == number
     assert lsn.describe(number) == f"{text} ({number})"
     assert lsn.as_json(number) == {"number": number, "text": text}
@@ -29,7 +29,7 @@ def test_returns_none_without_an_lsn() -> None:
     [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (18_035_000, "17.2 MiB"), (5 << 30, "5.0 GiB")],
 )
 def test_sizes(count: int, text: str) -> None:
-    assert lsn.size(count) == text
+    assert lsn.format_size(count) == text
 
 
 @pytest.mark.parametrize(

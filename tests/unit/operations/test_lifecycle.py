@@ -42,7 +42,7 @@ def play(deployed: Deployed, serve: Callable[[Script], ScriptedServer], monkeypa
     """Return a deployment whose Connect has scripted responses, without the guard."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
     monkeypatch.setattr(lifecycle, "refuse_unsafe_start", lambda *_: None)
-    monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
+    monkeypatch.setattr(lifecycle, "wait_until_reading", lambda _: None)
 
     def start(script: Script) -> tuple[Deployment, ScriptedServer]:
         server = serve(script)

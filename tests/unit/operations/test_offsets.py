@@ -20,7 +20,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.operations import lifecycle, offsets
 from outbox_kit.operations.lag import Positions
-from outbox_kit.operations.offsets import Move, refuse_unreachable
+from outbox_kit.operations.offsets import OffsetChange, refuse_unreachable
 from outbox_kit.pipeline import HttpService, Lock
 
 PATH = "/connectors/library-outbox"
@@ -48,7 +48,7 @@ def play(
 ) -> Play:
     """Return a deployment whose Connect has scripted responses; offsets are read in this order, the last repeatedly."""
     monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "wait_reading", lambda _: None)
+    monkeypatch.setattr(lifecycle, "wait_until_reading", lambda _: None)
 
     @contextmanager
     def connected(_: object) -> Iterator[None]:
@@ -181,13 +181,13 @@ def test_passes_skip(play: Play) -> None:
     ],
 )
 def test_effect_of_a_move(before: int | None, after: int, loses: bool, countable: bool, fragment: str) -> None:
-    move = Move(before, after, confirmed=1000)
+    move = OffsetChange(before, after, confirmed=1000)
     assert (move.loses, move.countable) == (loses, countable)
     assert move.describe(3).startswith(fragment)
 
 
 def test_effect_of_a_move_whose_rows_are_not_counted() -> None:
-    assert Move(1200, 1000, 1000).describe(None).startswith("an unknown number of outbox rows in 200 bytes")
+    assert OffsetChange(1200, 1000, 1000).describe(None).startswith("an unknown number of outbox rows in 200 bytes")
 
 
 @pytest.mark.parametrize(
@@ -214,4 +214,4 @@ def test_rejects_offsets_outside_the_slot_also_with_skip(target: int) -> None:
 
 @pytest.mark.parametrize(("target", "skip"), [(1000, False), (1200, False), (1201, True), (5000, True)])
 def test_accepts_offsets_inside_the_slot(target: int, skip: bool) -> None:
-    assert refuse_unreachable(positions(connector=1200), target, skip=skip) == Move(1200, target, 1000)
+    assert refuse_unreachable(positions(connector=1200), target, skip=skip) == OffsetChange(1200, target, 1000)

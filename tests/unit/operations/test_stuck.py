@@ -14,7 +14,7 @@ from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
 from outbox_kit.kafka.client import Bounds, KafkaClient
 from outbox_kit.operations import stuck
-from outbox_kit.operations.stuck import LatestRecord, Stuck, TopicState, unconfirmed
+from outbox_kit.operations.stuck import LatestRecord, StuckAggregate, TopicState, unconfirmed
 from outbox_kit.pipeline import Backfill
 from outbox_kit.progress import silent
 
@@ -71,7 +71,7 @@ def test_confirmation(rows: list[dict[str, Any]], latest: dict[str, LatestRecord
 
 
 def test_lists_stuck_aggregates() -> None:
-    assert unconfirmed("book", [row()], {}) == [Stuck("book", "k", "missing", "new", WHEN.isoformat())]
+    assert unconfirmed("book", [row()], {}) == [StuckAggregate("book", "k", "missing", "new", WHEN.isoformat())]
 
 
 class _Record:
@@ -234,7 +234,7 @@ def test_aggregates_that_are_not_compared_are_reported(deployed: Deployed, datab
 
 def test_resend_needs_a_backfill_query(deployed: Deployed) -> None:
     with pytest.raises(RefusedError, match="aggregate author has no `backfill`") as refused:
-        stuck.resend(without_backfill(deployed()), [Stuck("author", "k", "missing")], silent)
+        stuck.resend(without_backfill(deployed()), [StuckAggregate("author", "k", "missing")], silent)
     assert "add `backfill`" in refused.value.hint
 
 
@@ -246,7 +246,7 @@ def test_resend_writes_states_and_tombstones_by_type(deployed: Deployed, monkeyp
         return len(keys)
 
     monkeypatch.setattr(stuck.backfill, "republish", republish, raising=False)
-    actual = [Stuck("book", "a", "missing"), Stuck("book", "b", "ghost")]
+    actual = [StuckAggregate("book", "a", "missing"), StuckAggregate("book", "b", "ghost")]
     assert stuck.resend(with_backfill(deployed()), actual, silent) == 2
     assert calls == [("book", ["a", "b"], True)]
 

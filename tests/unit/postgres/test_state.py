@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.postgres.samples import DEPLOYED, EMPTY, LOCKED, PUBLICATION, SLOT, by_tenant
 
-from outbox_kit.errors import RECOVER, RefusedError
+from outbox_kit.errors import RECOVER_HINT, RefusedError
 from outbox_kit.pipeline import Columns, Environment, LockedSource, Pipeline
 from outbox_kit.postgres.state import COLUMN_TYPES, ActualDatabase, column_problems, diff, refuse_unsafe
 
@@ -136,34 +136,34 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": None},
         None,
         "slot 'library_outbox' exists but publication 'library_outbox' does not",
-        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
+        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
     ),
-    ({"publication": None}, LOCKED, "publication 'library_outbox' does not", RECOVER),
+    ({"publication": None}, LOCKED, "publication 'library_outbox' does not", RECOVER_HINT),
     (
         {"system_identifier": "7302"},
         LOCKED,
         "system identifier of the database is 7302, the lock file has 7301",
-        f"check source.host; after a restore or migration: {RECOVER}",
+        f"check source.host; after a restore or migration: {RECOVER_HINT}",
     ),
     (
         {"timeline": 2},
         LOCKED,
         "timeline of the server is 2, the lock file has 1",
-        RECOVER,
+        RECOVER_HINT,
     ),
     (
         {"timeline": 1},
         LOCKED.model_copy(update={"timeline": 3}),
         "timeline of the server is 1, the lock file has 3",
-        RECOVER,
+        RECOVER_HINT,
     ),
-    ({"slot": None}, LOCKED, "slot 'library_outbox', created at 16/B374D848, does not exist", RECOVER),
-    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox', created at", RECOVER),
+    ({"slot": None}, LOCKED, "slot 'library_outbox', created at 16/B374D848, does not exist", RECOVER_HINT),
+    ({"slot": None, "publication": None}, LOCKED, "slot 'library_outbox', created at", RECOVER_HINT),
     (
         {},
         LOCKED.model_copy(update={"slot": "old_one"}),
         "source.slot is 'library_outbox', the lock file has 'old_one'",
-        RECOVER,
+        RECOVER_HINT,
     ),
     (
         {"slot": None},
@@ -175,7 +175,7 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
         {"publication": {**PUBLICATION, "oid": 17000}},
         LOCKED,
         "publication 'library_outbox' was recreated after the slot",
-        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
+        f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
     ),
     *(({"standby": True}, locked, "the database is a standby", "source.host") for locked in (None, LOCKED)),
     *(
@@ -192,7 +192,7 @@ REFUSED: list[tuple[dict[str, Any], LockedSource | None, str, str]] = [
             {"slot": replace(SLOT, wal_status="lost")},
             locked,
             "slot 'library_outbox' is lost",
-            f"select pg_drop_replication_slot('library_outbox'), then {RECOVER}",
+            f"select pg_drop_replication_slot('library_outbox'), then {RECOVER_HINT}",
         )
         for locked in (None, LOCKED)
     ),

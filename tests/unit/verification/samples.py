@@ -11,7 +11,7 @@ from outbox_kit import __version__
 from outbox_kit.connect.checks import ConnectState
 from outbox_kit.connect.client import ConnectorStatus, Validation
 from outbox_kit.connect.state import CLASS_KEYS, ActualConnector
-from outbox_kit.connect.verify_queries import Observed, Worker
+from outbox_kit.connect.verify_queries import ObservedConnect, Worker
 from outbox_kit.deployment import Deployment
 from outbox_kit.kafka.checks import KafkaState
 from outbox_kit.kafka.client import TopicState
@@ -59,7 +59,7 @@ def connect(deployment: Deployment, lock: Lock) -> ConnectState:
     """Return a RUNNING connector with the rendered config."""
     config = deployment.render(lock)
     versions = {value: __version__ for key, value in config.items() if CLASS_KEYS.fullmatch(key)}
-    observed = Observed(
+    observed = ObservedConnect(
         ActualConnector(config, RUNNING, OFFSETS),
         "k1",
         versions,

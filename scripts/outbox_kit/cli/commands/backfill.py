@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outbox_kit import backfill as backfills
-from outbox_kit.backfill.session import LOCK_SECONDS
+from outbox_kit.backfill.session import LOCK_TIMEOUT_S
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
@@ -41,7 +41,7 @@ def backfill(
         bool, typer.Option("--restart", help="Start again from the first aggregate, also after completion.")
     ] = False,
     delete: Delete = False,
-    lock_timeout: LockTimeout = LOCK_SECONDS,
+    lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of every aggregate to the outbox.
 
@@ -71,7 +71,7 @@ def republish(
         bool, typer.Option("--tombstones", help="Write a tombstone for a key that has no row.")
     ] = False,
     delete: Delete = False,
-    lock_timeout: LockTimeout = LOCK_SECONDS,
+    lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 

@@ -33,7 +33,7 @@ def destroy(
 
     The outbox table and its rows are retained.
     """
-    flags = deployment.Flags(drop_slot, delete_topics, delete_schemas)
+    flags = deployment.DestroyOptions(drop_slot, delete_topics, delete_schemas)
     with common.deployment() as target:
         shown = None
         if not common.yes:

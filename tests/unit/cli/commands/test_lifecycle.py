@@ -22,9 +22,9 @@ from outbox_kit.kafka import dead_letters
 from outbox_kit.kafka.dead_letters import DeadLetter, Place
 from outbox_kit.operations import lifecycle, offsets, stuck
 from outbox_kit.operations import status as pipeline_status
-from outbox_kit.operations.offsets import Move, Reset
+from outbox_kit.operations.offsets import OffsetChange, Reset
 from outbox_kit.operations.status import PipelineStatus, Task
-from outbox_kit.operations.stuck import Stuck
+from outbox_kit.operations.stuck import StuckAggregate
 
 Run = Callable[..., Result]
 
@@ -126,7 +126,7 @@ def test_offsets_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reset_shows_its_effect_and_prompts(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code: int, resets: int
 ) -> None:
-    give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
+    give(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
     calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run(*line.split())
     assert (done.exit_code, len(calls), done.stdout) == (code, resets, "")
@@ -135,7 +135,7 @@ def test_reset_shows_its_effect_and_prompts(
 
 
 def test_reset_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    previews = give(monkeypatch, offsets, "preview", Move(1200, 1000, 1000))
+    previews = give(monkeypatch, offsets, "preview", OffsetChange(1200, 1000, 1000))
     calls = give(monkeypatch, offsets, "reset", Reset(Path("b.json"), 1200, 1000, 3, resumed=True))
     done = run("offsets", "reset", "--from", "f.json", "--skip-rows", "--yes", "--output", "json")
     assert json.loads(done.stdout) == {
@@ -189,7 +189,7 @@ def test_acknowledge(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, code:
     assert code or done.stderr == "2 dead letters acknowledged\n"
 
 
-FOUND = [Stuck("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
+FOUND = [StuckAggregate("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,9 @@ FOUND = [Stuck("book", "k", "missing", "e", "2026-11-20T00:00:00+00:00")]
         ("stuck --older-than 0", [], 0, 2),
     ],
 )
-def test_stuck(run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[Stuck], sent: int, code: int) -> None:
+def test_stuck(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, found: list[StuckAggregate], sent: int, code: int
+) -> None:
     give(monkeypatch, stuck, "find", found)
     calls = give(monkeypatch, stuck, "resend", sent)
     done, document = run(*line.split()), run(*line.split(), "--output", "json")
