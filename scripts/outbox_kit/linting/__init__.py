@@ -1,4 +1,4 @@
-"""Rules over pipeline files and rendered configs. Checks that need a connection belong in `verification`."""
+"""Rules for pipeline files and rendered connector configs. Checks that need a connection are in `verification`."""
 
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule

@@ -15,44 +15,44 @@ INTRODUCTION = """# outbox lint
 Checks pipeline files without network, secrets or a running stack.
 
     outbox lint                                      # the pipeline file of -p, in the environment of -e
-    outbox lint -e production connectors/*.yaml      # several files, which must not share slots, topics, ...
-    outbox lint --connect                            # also read from a Connect worker which keys its plugins define
-    outbox lint --strict                             # exit code 1 for warnings, too
+    outbox lint -e production connectors/*.yaml      # several files; also find shared slots, topics, ...
+    outbox lint --connect                            # also check keys against the plugins of a Connect worker
+    outbox lint --strict                             # exit with code 1 for warnings, too
     outbox lint --output json                        # {"checks": [{id, status, seen, expected, remedy, severity}]}
 
-Exit code 1 when a rule fails; warnings alone do not fail. The table shows findings only. JSON has every rule: a
+The exit code is 1 when a rule of severity `error` fails. The table shows findings only. JSON contains every rule: one
 passed check, or one check per finding. The meaning of an id never changes.
 
-The rules apply to the *rendered* connector config and to the topics that `outbox apply` would create, so also to a
-template of your own. Rules that depend on the transform (converters of the chain and of EventRouter, topics by
-pattern) use `transforms.*.type`. Environment variables need not be set: a stand-in replaces each.
+The rules check the *rendered* connector config and the topics that `outbox apply` would create. Custom templates are
+therefore checked, too. Some rules apply only to certain transforms, which they detect by `transforms.*.type`.
+Environment variables need not be set: a substitute is used for each variable that is missing.
 
-`outbox plan` and `outbox apply` refuse to run where a rule of severity `error` fails, except `materialization.target`:
-only the jobs use the targets, and `apply` does not need their passwords.
+`outbox plan` and `outbox apply` refuse to run when a rule of severity `error` fails. The exception is
+`materialization.target`: only the jobs use the targets, and `apply` does not need their passwords.
 
-## One size
+## Maximum record size
 
-`connector.max_record_bytes` of the environment file determines every size on a record's path. The rules `size.*`
-check overrides against it.
+`connector.max_record_bytes` of the environment file is the limit from which all other sizes are derived. The rules
+`size.*` check that overrides are consistent with it.
 
 | setting | value |
 |---|---|
-| `max.record.bytes` of OutboxRouter | `max_record_bytes`; a larger row is a dead letter |
+| `max.record.bytes` of OutboxRouter | `max_record_bytes`; a larger row becomes a dead letter |
 | `producer.override.max.request.size` | `max_record_bytes` + 64 KiB of framing |
-| `producer.override.buffer.memory` | four times `max.request.size`, 32 MiB at least |
+| `producer.override.buffer.memory` | four times `max.request.size`, at least 32 MiB |
 | `producer.override.batch.size` | 128 KiB, or `max.request.size` if that is less |
 | `max.message.bytes` of each topic | `max_record_bytes` + 64 KiB |
 
 ## Rules
 
-Each item has the id, the severity, the condition, and the reason for it. A rule of severity `warning` fails the
-command only with `--strict`.
+Each item has the id, the severity, the condition, and the reason for it. Rules of severity `warning` change the exit
+code only with `--strict`.
 
 """
 
 
 def page() -> str:
-    """Return the whole page as Markdown."""
+    """Return the page as Markdown."""
     rules = [*RULES, unknown_keys_rule(lambda _: ())]
     items = [
         list_item(f"`{rule.id}` ({rule.severity}): {rule.condition}.") + list_item(f"Reason: {rule.reason}.", "  ")

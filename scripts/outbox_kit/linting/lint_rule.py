@@ -11,17 +11,17 @@ from outbox_kit.rules import Finding, Rule, Severity
 PREFIX = "lint."
 UNSET = "(not set)"
 LintRule = Rule[Sequence[LintInput]]
-Violations = Callable[[LintInput], Iterator[Finding]]
-ViolationsAcross = Callable[[Sequence[LintInput]], Iterator[Finding]]
+InputViolations = Callable[[LintInput], Iterator[Finding]]
+CrossInputViolations = Callable[[Sequence[LintInput]], Iterator[Finding]]
 
 
 def violation(actual: str, expected: str, remedy: str, severity: Severity | None = None) -> Finding:
-    """Return the finding for one place where a rule is broken; `severity` overrides the rule's."""
+    """Return the finding for one violation of a rule; `severity` replaces the rule's."""
     return Finding(False, actual, expected, remedy, severity)
 
 
 def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
-    """Return the finding for a setting that has a value other than `expected` (None: it must not be set)."""
+    """Return the finding for a setting whose value is not `expected` (None: the setting must not be set)."""
     remedy = f"set {key} to {expected}" if expected else f"leave {key} out"
     return violation(f"{key}={actual or UNSET}", expected or UNSET, remedy)
 
@@ -29,12 +29,12 @@ def mismatch(key: str, actual: str | None, expected: str | None) -> Finding:
 class LintRules(list[LintRule]):
     """Rules of one module; reports keep the order of definition."""
 
-    def across(
+    def cross_input_rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
-    ) -> Callable[[ViolationsAcross], ViolationsAcross]:
-        """Append a rule over all inputs. It passes when it yields no violation."""
+    ) -> Callable[[CrossInputViolations], CrossInputViolations]:
+        """Append a rule that compares all inputs. It passes when it yields no violation."""
 
-        def add(violations: ViolationsAcross) -> ViolationsAcross:
+        def add(violations: CrossInputViolations) -> CrossInputViolations:
             def evaluate(inputs: Sequence[LintInput]) -> list[Finding]:
                 return list(violations(inputs)) or [Finding(True, "holds", condition)]
 
@@ -45,17 +45,17 @@ class LintRules(list[LintRule]):
 
     def rule(
         self, name: str, condition: str, *, reason: str, severity: Severity = Severity.ERROR
-    ) -> Callable[[Violations], Violations]:
-        """Append a rule over one input at a time; with several inputs its findings begin with the file."""
+    ) -> Callable[[InputViolations], InputViolations]:
+        """Append a rule for one input at a time. With several inputs its findings begin with the name of the file."""
 
-        def add(violations: Violations) -> Violations:
+        def add(violations: InputViolations) -> InputViolations:
             def labelled(inputs: Sequence[LintInput]) -> Iterator[Finding]:
                 for lint_input in inputs:
                     label = f"{lint_input.label}: " if len(inputs) > 1 else ""
                     for finding in violations(lint_input):
                         yield replace(finding, actual=label + finding.actual)
 
-            self.across(name, condition, reason=reason, severity=severity)(labelled)
+            self.cross_input_rule(name, condition, reason=reason, severity=severity)(labelled)
             return violations
 
         return add

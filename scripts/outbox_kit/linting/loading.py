@@ -1,4 +1,4 @@
-"""Loader of lint inputs: needs no secret and no running stack, and continues after an invalid file."""
+"""Loader of lint inputs. It needs no secrets and no running stack, and continues after an invalid file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRule
 from outbox_kit.linting.rule_catalogue import RULES, lint
-from outbox_kit.linting.rules.schemas import schema_error
-from outbox_kit.linting.rules.secrets import literals
+from outbox_kit.linting.rules.pipeline_files import schema_error
+from outbox_kit.linting.rules.secrets import plain_text_secrets
 from outbox_kit.pipeline import (
     Environment,
     Overrides,
@@ -31,10 +31,10 @@ from outbox_kit.pipeline.validation_errors import failure, validation_problems
 from outbox_kit.rules import Check, Severity, Status
 
 EXPRESSION = re.compile(r"\{\{\s*(env|stack)\.(\w+)\s*\}\}")
-# Values of an expression whose variable is not set: the first that the key accepts is used.
-STAND_INS = ("unset", "1", "http://unset.invalid", "${env:UNSET}")
+# Substitutes for an environment variable that is not set. The first one that is valid for the key is used.
+SUBSTITUTES = ("unset", "1", "http://unset.invalid", "${env:UNSET}")
 STACK_HOST = "127.0.0.1"
-FILES = "lint.files"
+FILES_RULE = "lint.files"
 
 
 def lint_files(
@@ -51,10 +51,10 @@ def lint_files(
             inputs.append(read_input(path, environment, overrides))
         except ConfigurationError as error:
             expected = "a file that can be read"
-            errors.append(Check(FILES, Status.FAIL, error.message, expected, error.hint, Severity.ERROR))
+            errors.append(Check(FILES_RULE, Status.FAIL, error.message, expected, error.hint, Severity.ERROR))
     checks = lint(inputs, (*RULES, *extra_rules)) if inputs else []
     if errors:
-        checks = [check for check in checks if check.id != FILES or check.status is not Status.PASS]
+        checks = [check for check in checks if check.id != FILES_RULE or check.status is not Status.PASS]
     return [*dict.fromkeys(errors), *checks]
 
 
@@ -63,14 +63,14 @@ def read_input(pipeline_file: Path, environment: str, overrides: Overrides | Non
     overrides = overrides or Overrides()
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     settings, secrets = read_environment(environment, pipeline_file, overrides)
-    config, error = _rendered(pipeline, settings, pipeline_file)
+    config, error = _render(pipeline, settings, pipeline_file)
     return LintInput(pipeline, settings, config, str(pipeline_file), secrets, error)
 
 
-def _rendered(
+def _render(
     pipeline: Pipeline, environment: Environment, pipeline_file: Path
 ) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """Return the config, or the error in its place. An invalid schema is left to the rule `schema.file`."""
+    """Return the config and the error. An invalid schema is no error here: the rule `schema.file` reports it."""
     if any(schema_error(aggregate) for aggregate in pipeline.routed.values()):
         return {}, None
     lock = environment.lock_folder / f"{pipeline.name}.{environment.name}.lock.json"
@@ -84,48 +84,51 @@ def _rendered(
 def read_environment(
     name: str, pipeline_file: Path, overrides: Overrides | None = None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return an environment with stand-ins, and the keys of its plain-text secrets. Raises ConfigurationError."""
+    """Return an environment and the keys of its plain-text secrets. Variables that are not set are substituted.
+
+    Raises ConfigurationError.
+    """
     values = environment_values(name, pipeline_file, overrides or Overrides())
-    environment = with_paths(_validated(values), values, project_folder(pipeline_file), ())
-    return environment, literals(values.data)
+    environment = with_paths(_validate(values), values, project_folder(pipeline_file), ())
+    return environment, plain_text_secrets(values.data)
 
 
-def _validated(values: Values) -> Environment:
-    """Validate the file; wherever a stand-in is rejected, try the next."""
+def _validate(values: Values) -> Environment:
+    """Validate the file. Where a substitute is invalid, use the next one."""
     attempts: dict[Location, int] = {}
-    for stand_in in STAND_INS:
+    for substitute in SUBSTITUTES:
         try:
-            return Environment.model_validate(_filled(values.data, (), attempts))
+            return Environment.model_validate(_expand(values.data, (), attempts))
         except ValidationError as error:
             rejected = {_location(values.data, problem["loc"]) for problem in error.errors()}
-            written = [values.at(location) for location in rejected]
-            expandable = all(isinstance(value, str) and EXPRESSION.search(value) for value in written)
-            if stand_in == STAND_INS[-1] or not expandable:
+            raw_values = [values.at(location) for location in rejected]
+            expandable = all(isinstance(value, str) and EXPRESSION.search(value) for value in raw_values)
+            if substitute == SUBSTITUTES[-1] or not expandable:
                 raise failure(validation_problems(Environment, values, error)) from None
             attempts |= {location: attempts.get(location, 0) + 1 for location in rejected}
-    raise AssertionError("the last stand-in returns or raises")
+    raise AssertionError("the last substitute returns or raises")
 
 
-def _filled(node: Any, location: Location, attempts: Mapping[Location, int]) -> Any:  # noqa: ANN401 - YAML
+def _expand(node: Any, location: Location, attempts: Mapping[Location, int]) -> Any:  # noqa: ANN401 - YAML
     if isinstance(node, dict):
-        return {key: _filled(item, (*location, key), attempts) for key, item in node.items()}
+        return {key: _expand(item, (*location, key), attempts) for key, item in node.items()}
     if isinstance(node, list):
-        return [_filled(item, (*location, index), attempts) for index, item in enumerate(node)]
+        return [_expand(item, (*location, index), attempts) for index, item in enumerate(node)]
     if not isinstance(node, str) or isinstance(node, Literal):
         return node
-    stand_in = STAND_INS[attempts.get(location, 0)]
-    return EXPRESSION.sub(lambda match: _value(match, stand_in), node)
+    substitute = SUBSTITUTES[attempts.get(location, 0)]
+    return EXPRESSION.sub(lambda match: _variable_value(match, substitute), node)
 
 
-def _value(match: re.Match[str], stand_in: str) -> str:
-    """Return the value of an environment variable, the stand-in if it is not set."""
+def _variable_value(match: re.Match[str], substitute: str) -> str:
+    """Return the value of an expression, the substitute if its environment variable is not set."""
     if match[1] == "stack":
-        return STACK_HOST if stand_in == STAND_INS[0] else stand_in
-    return os.environ.get(match[2]) or stand_in
+        return STACK_HOST if substitute == SUBSTITUTES[0] else substitute
+    return os.environ.get(match[2]) or substitute
 
 
 def _location(data: Any, location: Location) -> Location:  # noqa: ANN401 - YAML
-    """Return the location in the file: pydantic's also contains the `kind` of a target."""
+    """Return the location in the file. Pydantic's location also contains the `kind` of a target."""
     keys: list[int | str] = []
     node = data
     for key in location:

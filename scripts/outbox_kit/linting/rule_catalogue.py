@@ -11,22 +11,34 @@ from outbox_kit.linting.rules import (
     aggregate_keys,
     aliases,
     heartbeat,
+    pipeline_files,
     router_options,
     routes,
-    schemas,
     secrets,
     settings,
     sizes,
     topics,
-    unique,
+    unique_names,
 )
 from outbox_kit.pipeline import Environment, Pipeline
 from outbox_kit.rules import Check
 
-GROUPS = (schemas, settings, heartbeat, routes, router_options, aggregate_keys, topics, sizes, secrets, aliases, unique)
-RULES: tuple[LintRule, ...] = tuple(rule for group in GROUPS for rule in group.RULES)
-# Only the jobs use `targets`. Whoever runs `apply` need not have the passwords of that section, and without them it
-# is loaded as empty.
+MODULES = (
+    pipeline_files,
+    settings,
+    heartbeat,
+    routes,
+    router_options,
+    aggregate_keys,
+    topics,
+    sizes,
+    secrets,
+    aliases,
+    unique_names,
+)
+RULES: tuple[LintRule, ...] = tuple(rule for module in MODULES for rule in module.RULES)
+# Rules about `targets`, which only the jobs use. `apply` does not need the passwords of that section, and loads it as
+# empty if they are not set.
 JOB_RULES = frozenset({"lint.materialization.target"})
 
 
@@ -36,5 +48,5 @@ def lint(inputs: Sequence[LintInput], rules: Iterable[LintRule] = RULES) -> list
 
 
 def lint_deployment(pipeline: Pipeline, environment: Environment, config: Mapping[str, str]) -> list[Check]:
-    """Lint one pipeline with its rendered connector config, for `plan` and `apply`, without JOB_RULES."""
+    """Lint one pipeline and its rendered connector config for `plan` and `apply`, without JOB_RULES."""
     return lint([LintInput(pipeline, environment, config)], (rule for rule in RULES if rule.id not in JOB_RULES))

@@ -36,7 +36,7 @@ def backfill(query: str, **changes: object) -> LintInput:
 
 
 def unrendered(schema: str) -> LintInput:
-    """A schema file that cannot be used is one that was never rendered."""
+    """Return an input with an invalid schema file, for which no config can be rendered."""
     valid = target()
     book = valid.pipeline.aggregates["book"].model_copy(update={"schema_file": SCHEMAS / schema})
     pipeline = valid.pipeline.model_copy(update={"aggregates": {**valid.pipeline.aggregates, "book": book}})
@@ -44,17 +44,17 @@ def unrendered(schema: str) -> LintInput:
 
 
 def partitioned(field: str) -> LintInput:
-    """Books partitioned by a column, without the backfill whose query would have to name it."""
+    """Return an input with books partitioned by a column, without the backfill, whose query lacks the column."""
     return with_book(partition_field=field, backfill=None)
 
 
 def kafka(**changes: object) -> LintInput:
-    return target(found=environment(**changes))
+    return target(settings=environment(**changes))
 
 
-def beside(**same: Any) -> list[LintInput]:  # noqa: ANN401 - whatever a pipeline has
-    """The library, and a second pipeline that has `same` in common with it."""
-    return [target(), another(**same)]
+def two_pipelines(**shared: Any) -> list[LintInput]:  # noqa: ANN401 - values of a pipeline
+    """Return the library pipeline and a second pipeline that has `shared` in common with it."""
+    return [target(), another(**shared)]
 
 
 FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
@@ -96,18 +96,18 @@ FILE_CASES: list[tuple[str, Callable[[], LintInput | Sequence[LintInput]]]] = [
     ("replication.copies", lambda: kafka(replication_factor=3, min_insync_replicas=3)),
     ("size.topic", lambda: with_topic(max__message__bytes="1000000")),
     ("size.fetch", lambda: with_environment(target(), "kafka", client={"max.partition.fetch.bytes": "65536"})),
-    ("secret.environment", lambda: replace(target(), literals=("source.admin.password",))),
+    ("secret.environment", lambda: replace(target(), plain_text_secrets=("source.admin.password",))),
     ("topic.collision", lambda: [another("my.books"), another("my_books", **THIRD)]),
     ("unique.topic", lambda: [another("my", "books.shelf"), another("my.books", "shelf", **THIRD)]),
     ("unique.message-prefix", lambda: [with_messages(), with_messages(another())]),
-    ("unique.pipeline-name", lambda: beside(name="library")),
-    ("unique.connector", lambda: beside(connector="library-outbox")),
-    ("unique.topic-prefix", lambda: beside(prefix="library")),
-    ("unique.replication-slot", lambda: beside(slot="library_outbox")),
-    ("unique.publication", lambda: beside(publication="library_outbox")),
-    ("unique.outbox-table", lambda: beside(table="public.outbox_event")),
+    ("unique.pipeline-name", lambda: two_pipelines(name="library")),
+    ("unique.connector", lambda: two_pipelines(connector="library-outbox")),
+    ("unique.topic-prefix", lambda: two_pipelines(prefix="library")),
+    ("unique.replication-slot", lambda: two_pipelines(slot="library_outbox")),
+    ("unique.publication", lambda: two_pipelines(publication="library_outbox")),
+    ("unique.outbox-table", lambda: two_pipelines(table="public.outbox_event")),
     (
         "unique.materialized-table",
-        lambda: beside(materializations=[Materialization(aggregate="shelf", target="lake", table="book")]),
+        lambda: two_pipelines(materializations=[Materialization(aggregate="shelf", target="lake", table="book")]),
     ),
 ]

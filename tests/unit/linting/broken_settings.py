@@ -39,13 +39,13 @@ def event_router(key: str, value: str) -> Callable[[], LintInput]:
     return lambda: with_transforms({**EVENT_ROUTER, f"transforms.outbox.{key}": value})
 
 
-def without(key: str, good: Callable[[], LintInput]) -> Callable[[], LintInput]:
-    """A template older than the option: the file sets it, the transform does not receive it."""
-    return lambda: configured(good(), {f"{ROUTER}{key}": None})
+def without(key: str, valid: Callable[[], LintInput]) -> Callable[[], LintInput]:
+    """Return an input whose template is older than the option: the file sets it, and the config lacks it."""
+    return lambda: configured(valid(), {f"{ROUTER}{key}": None})
 
 
-# Options of OutboxRouter that the pipeline file sets, and a target that has each.
-LEFT_OUT: list[tuple[str, Callable[[], LintInput]]] = [
+# Options of OutboxRouter that the pipeline file sets, and an input whose pipeline sets it.
+OPTIONS_IN_THE_FILE: list[tuple[str, Callable[[], LintInput]]] = [
     ("table.fields.additional.placement", lambda: with_source(header_columns={"tenant": "tenant", "seq": "x-seq"})),
     ("cloudevents.source", lambda: with_source(cloudevents_source="/library")),
     ("table.op.invalid.behavior", lambda: with_source(updated_rows="warn")),
@@ -55,8 +55,8 @@ LEFT_OUT: list[tuple[str, Callable[[], LintInput]]] = [
     ("aggregate.book.unknown.fields", lambda: with_payloads("json", unknown_fields="ignore")),
     ("aggregate.book.tombstone.event.types", lambda: with_payloads("text", tombstone_event_types=["Lost"])),
 ]
-# The reverse case.
-NOT_IN_THE_FILE = [
+# Options of OutboxRouter that only the config sets.
+OPTIONS_IN_THE_CONFIG = [
     ("table.fields.additional.placement", "tenant:header"),
     ("cloudevents.source", "/other"),
     ("table.op.invalid.behavior", "warn"),
@@ -68,7 +68,7 @@ NOT_IN_THE_FILE = [
 
 
 def without_book() -> LintInput:
-    """The router has no route for books."""
+    """Return an input whose router has no route for books."""
     keys: dict[str, str | None] = {key: None for key in target().config if key.startswith(f"{BOOK}.")}
     return configured(target(), {**keys, f"{ROUTER}aggregates": "author,outbox-canary"})
 
@@ -162,8 +162,8 @@ SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
     ("route.columns", changed(f"{ROUTER}table.field.event.headers", "meta")),
     ("route.columns", event_router("table.field.event.payload", "body")),
     ("route.columns", changed(f"{ROUTER}table.field.event.schema.version", "version")),
-    *(("route.options", without(key, good)) for key, good in LEFT_OUT),
-    *(("route.options", changed(f"{ROUTER}{key}", value)) for key, value in NOT_IN_THE_FILE),
+    *(("route.options", without(key, valid)) for key, valid in OPTIONS_IN_THE_FILE),
+    *(("route.options", changed(f"{ROUTER}{key}", value)) for key, value in OPTIONS_IN_THE_CONFIG),
     ("route.keys", changed(f"{BOOK}.partition", "4")),
     ("route.keys", changed(f"{BOOK}.payload.fromat", "avro")),
     ("route.keys", changed(f"{BOOK}.tombstone.types", "Lost")),
@@ -198,7 +198,7 @@ SETTING_CASES: list[tuple[str, Callable[[], LintInput]]] = [
     ("time.delivery", changed("producer.override.delivery.timeout.ms", "30000")),
     ("size.config", changed("column.exclude.list", "x" * 520 * 1024)),
     ("size.config", changed("column.exclude.list", "x" * 950 * 1024)),
-    ("schema.docs", changed(f"{BOOK}.schema.1", '{"type":"record","name":"B","doc":"words","fields":[]}')),
+    ("schema.docs", changed(f"{BOOK}.schema.1", '{"type":"record","name":"B","doc":"text","fields":[]}')),
     ("placeholders", changed("database.user", "${USER}")),
     ("placeholders", changed("database.user", "${env:USER")),
     (

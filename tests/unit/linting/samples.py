@@ -52,12 +52,12 @@ BY_FIELD = {
 
 
 def library() -> Pipeline:
-    """The pipeline file of the worked example."""
+    """Return the pipeline of the worked example."""
     return load_pipeline(REPOSITORY / "connectors" / "library.yaml")
 
 
 def environment(**kafka: object) -> Environment:
-    """An environment with fixed values."""
+    """Return an environment with fixed values."""
     return Environment.model_validate(
         {
             "name": "fixed",
@@ -79,35 +79,35 @@ WAREHOUSE = {"kind": "postgres", "host": "w", "database": "w", "user": "w", "pas
 
 
 def target(
-    pipeline: Pipeline | None = None, found: Environment | None = None, label: str = "library.yaml"
+    pipeline: Pipeline | None = None, settings: Environment | None = None, label: str = "library.yaml"
 ) -> LintInput:
-    """A pipeline in an environment, rendered."""
-    pipeline, found = pipeline or library(), found or environment()
-    config = render_connector(pipeline, found, None, REPOSITORY / "connectors" / "templates")
-    return LintInput(pipeline, found, config, label)
+    """Return a lint input with the rendered config."""
+    pipeline, settings = pipeline or library(), settings or environment()
+    config = render_connector(pipeline, settings, None, REPOSITORY / "connectors" / "templates")
+    return LintInput(pipeline, settings, config, label)
 
 
 def setting(**changes: str | None) -> LintInput:
-    """Return the valid input with changed connector settings; None removes one."""
+    """Return the valid input with changed connector settings, by key with `__` for a dot."""
     return configured(target(), {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def configured(good: LintInput, changes: dict[str, str | None]) -> LintInput:
-    """A target with settings of the connector changed; None leaves one out."""
-    merged = {**good.config, **changes}
-    return replace(good, config={key: value for key, value in merged.items() if value is not None})
+def configured(valid: LintInput, changes: dict[str, str | None]) -> LintInput:
+    """Return the input with changed connector settings; None removes one."""
+    merged = {**valid.config, **changes}
+    return replace(valid, config={key: value for key, value in merged.items() if value is not None})
 
 
 def with_transforms(settings: dict[str, str]) -> LintInput:
-    """Return the valid input with another chain of transforms and its converters."""
-    own = ("transforms", "predicates", "value.converter", "key.converter")
+    """Return the valid input with other transforms and converters."""
+    replaced = ("transforms", "predicates", "value.converter", "key.converter")
     valid = target()
-    retained = {key: value for key, value in valid.config.items() if not key.startswith(own)}
+    retained = {key: value for key, value in valid.config.items() if not key.startswith(replaced)}
     return replace(valid, config={**retained, **settings})
 
 
-def with_messages(good: LintInput | None = None, prefix: str | None = "outbox", **changes: str | None) -> LintInput:
-    """The variant without a table."""
+def with_messages(valid: LintInput | None = None, prefix: str | None = "outbox", **changes: str | None) -> LintInput:
+    """Return the input with logical messages instead of a table."""
     settings: dict[str, str | None] = {
         "message.prefix.exclude.list": None,
         "message.prefix.include.list": "outbox",
@@ -116,10 +116,10 @@ def with_messages(good: LintInput | None = None, prefix: str | None = "outbox", 
         f"{ROUTER}message.prefix": "outbox",
         f"{ROUTER}snapshot.rows": None,
     }
-    good = good or target()
-    source = good.pipeline.source.model_copy(update={"message_prefix": prefix})
-    good = replace(good, pipeline=good.pipeline.model_copy(update={"source": source}))
-    return configured(good, {**settings, **{key.replace("__", "."): value for key, value in changes.items()}})
+    valid = valid or target()
+    source = valid.pipeline.source.model_copy(update={"message_prefix": prefix})
+    valid = replace(valid, pipeline=valid.pipeline.model_copy(update={"source": source}))
+    return configured(valid, {**settings, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
 def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
@@ -130,7 +130,7 @@ def with_book(**changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggre
 
 
 def with_payloads(payload: str, **changes: Any) -> LintInput:  # noqa: ANN401 - values of an aggregate
-    """Return the valid input with another payload format; tables and backfills are JSON."""
+    """Return the valid input with another payload format, without tables and backfills, which require JSON."""
     pipeline = library()
     created = {
         name: Aggregate.model_validate(
@@ -153,41 +153,41 @@ def with_topic(**settings: str) -> LintInput:
     return with_book(topic={key.replace("__", "."): value for key, value in settings.items()})
 
 
-def with_environment(good: LintInput, section: str, **changes: object) -> LintInput:
-    """A target with one section of the environment changed."""
-    changed = getattr(good.environment, section).model_copy(update=changes)
-    return replace(good, environment=good.environment.model_copy(update={section: changed}))
+def with_environment(valid: LintInput, section: str, **changes: object) -> LintInput:
+    """Return the input with one section of the environment changed."""
+    changed = getattr(valid.environment, section).model_copy(update=changes)
+    return replace(valid, environment=valid.environment.model_copy(update={section: changed}))
 
 
-def another(prefix: str = "second", aggregate: str = "shelf", **same: object) -> LintInput:
-    """Return a second pipeline that shares only `same` with the first."""
-    first = library()
-    source = first.source.model_copy(
+def another(prefix: str = "second", aggregate: str = "shelf", **shared: object) -> LintInput:
+    """Return the input of a second pipeline, which has only the values of `shared` in common with the first."""
+    library_pipeline = library()
+    source = library_pipeline.source.model_copy(
         update={
-            key: same.get(key, value)
+            key: shared.get(key, value)
             for key, value in {"table": "public.second", "publication": "second", "slot": "second"}.items()
         }
     )
-    aggregates: dict[str, Aggregate] = {aggregate: first.aggregates["book"]}
-    pipeline = first.model_copy(
+    aggregates: dict[str, Aggregate] = {aggregate: library_pipeline.aggregates["book"]}
+    pipeline = library_pipeline.model_copy(
         update={
-            "name": same.get("name", "second"),
+            "name": shared.get("name", "second"),
             "prefix": prefix,
             "source": source,
             "aggregates": aggregates,
-            "connector": first.connector.model_copy(update={"name": same.get("connector", "second")}),
-            "materializations": same.get("materializations", []),
+            "connector": library_pipeline.connector.model_copy(update={"name": shared.get("connector", "second")}),
+            "materializations": shared.get("materializations", []),
         }
     )
     return target(pipeline, label="second.yaml")
 
 
-def without_targets(good: LintInput) -> LintInput:
-    """Return an environment with another target than the one of the pipeline."""
-    targets = {"elsewhere": DeltaTarget(kind="delta", path="s3a://x"), "lake": good.environment.targets["lake"]}
-    return replace(good, environment=good.environment.model_copy(update={"targets": targets}))
+def without_targets(valid: LintInput) -> LintInput:
+    """Return the input without the target that the pipeline names."""
+    targets = {"elsewhere": DeltaTarget(kind="delta", path="s3a://x"), "lake": valid.environment.targets["lake"]}
+    return replace(valid, environment=valid.environment.model_copy(update={"targets": targets}))
 
 
 def broken(*targets: LintInput) -> list[Check]:
-    """Checks that did not pass."""
+    """Return the checks that did not pass."""
     return [check for check in lint(targets) if check.status is not Status.PASS]

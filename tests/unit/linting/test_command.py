@@ -67,7 +67,7 @@ def test_arguments_win_over_the_global_option(workspace: Path) -> None:
 
 
 def test_prints_a_remedy_once(workspace: Path) -> None:
-    """Two hundred files with one wrong template need one correction."""
+    """A wrong template causes a finding in each of its files, but needs one correction only."""
     template = workspace / "connectors" / "templates" / "outbox-postgres.json.j2"
     replace(template, '"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
     second = workspace / "connectors" / "second.yaml"

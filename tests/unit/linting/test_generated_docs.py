@@ -1,4 +1,4 @@
-"""docs/lint.md is generated from the rules; compare the page with them."""
+"""docs/lint.md, which is generated from the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading files for the rules: no secret, no stack; an invalid file does not hide findings of another."""
+"""Loading of lint inputs, without secrets and without a stack."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PIPELINES = sorted((Path(__file__).resolve().parents[3] / "connectors").glob("*.
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_accepts_shipped_files_in_every_environment(name: str) -> None:
-    """Without a single variable, and without a stack."""
+    """No environment variable is set, and no stack runs."""
     checks = lint_files(PIPELINES, name)
     assert broken(checks) == []
     assert [check.id for check in checks] == [rule.id for rule in RULES]
@@ -113,9 +113,9 @@ def test_checks_a_custom_template(workspace: Path) -> None:
     folder = workspace / "connectors" / "templates"
     text = (folder / "outbox-postgres.json.j2").read_text(encoding="utf-8")
     assert '"snapshot.mode": "no_data"' in text
-    own = text.replace('"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
-    (folder / "own.json.j2").write_text(own, encoding="utf-8")
-    edit(library(workspace), connector__template="own")
+    custom = text.replace('"snapshot.mode": "no_data"', '"snapshot.mode": "initial"')
+    (folder / "custom.json.j2").write_text(custom, encoding="utf-8")
+    edit(library(workspace), connector__template="custom")
     assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == ["lint.setting.snapshot.mode"]
 
 
@@ -134,7 +134,7 @@ def test_checks_a_custom_template(workspace: Path) -> None:
         ({"registry__url": f"https://me:{PLANTED}@registry.example.internal"}, "registry.url"),
     ],
 )
-def test_reports_a_literal_secret_without_its_value(workspace: Path, changes: dict[str, Any], key: str) -> None:
+def test_reports_a_plain_text_secret_without_its_value(workspace: Path, changes: dict[str, Any], key: str) -> None:
     edit(environment(workspace), **changes)
     checks = lint_files([library(workspace)], "production.example")
     (check,) = [check for check in checks if check.status is Status.FAIL]
@@ -159,45 +159,43 @@ def test_accepts_values_that_are_not_secrets(workspace: Path, changes: dict[str,
     assert broken(lint_files([library(workspace)], "production.example")) == []
 
 
-def test_uses_a_placeholder_for_every_variable(workspace: Path) -> None:
+def test_uses_a_substitute_for_every_variable(workspace: Path) -> None:
     changes = {
-        "source__port": "{{ env.PORT_THAT_NOBODY_SET }}",
-        "connect__url": "{{ env.URL_THAT_NOBODY_SET }}",
-        "kafka__replication_factor": "{{ env.RF_THAT_NOBODY_SET }}",
+        "source__port": "{{ env.PORT_NOT_SET }}",
+        "connect__url": "{{ env.URL_NOT_SET }}",
+        "kafka__replication_factor": "{{ env.RF_NOT_SET }}",
         "kafka__min_insync_replicas": 1,
-        "source__connector__password": "{{ env.WORD_THAT_NOBODY_SET }}",
-        "targets__warehouse__port": "{{ env.PORT_THAT_NOBODY_SET }}",
-        "connect__workers": ["https://{{ env.HOST_THAT_NOBODY_SET }}:8083"],
+        "source__connector__password": "{{ env.PASSWORD_NOT_SET }}",
+        "targets__warehouse__port": "{{ env.PORT_NOT_SET }}",
+        "connect__workers": ["https://{{ env.HOST_NOT_SET }}:8083"],
     }
     edit(environment(workspace), **changes)
-    actual, literals = read_environment("production.example", library(workspace))
+    actual, plain_text_secrets = read_environment("production.example", library(workspace))
     assert (actual.source.port, actual.connect.url) == (1, "http://unset.invalid")
     assert actual.connect.workers == ["https://unset:8083"]
-    assert literals == ()
+    assert plain_text_secrets == ()
 
 
 def test_uses_variables_that_are_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COPIES", "2")
-    edit(environment(workspace), kafka__replication_factor="{{ env.COPIES }}", kafka__min_insync_replicas=1)
+    monkeypatch.setenv("REPLICAS", "2")
+    edit(environment(workspace), kafka__replication_factor="{{ env.REPLICAS }}", kafka__min_insync_replicas=1)
     (check,) = broken(lint_files([library(workspace)], "production.example"))
     assert (check.id, check.status) == ("lint.replication.copies", Status.WARN)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "key"),
     [
         ({"kafka__replication_factor": "many"}, "kafka.replication_factor"),
         ({"kafka__replicas": 3}, "kafka.replicas"),
-        ({"source__port": "{{ env.PORT_THAT_NOBODY_SET }}x"}, "source.port"),
+        ({"source__port": "{{ env.PORT_NOT_SET }}x"}, "source.port"),
     ],
 )
-def test_rejects_an_invalid_environment_file_with_location(
-    workspace: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_rejects_an_invalid_environment_file_with_location(workspace: Path, changes: dict[str, Any], key: str) -> None:
     edit(environment(workspace), **changes)
     (check,) = broken(lint_files([library(workspace)], "production.example"))
     assert check.id == "lint.files"
-    assert words in check.seen
+    assert key in check.seen
     assert "production.example.yaml" in check.seen
 
 
@@ -209,7 +207,7 @@ def test_resolves_the_embedded_stack_without_running_it(workspace: Path) -> None
 # --- precedence over the files
 
 
-def test_secret_from_a_variable_is_not_literal(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_from_a_variable_is_not_plain_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD", PLANTED)
     assert broken(lint_files([library(workspace)], "production.example")) == []
 
@@ -228,11 +226,11 @@ def test_checks_pipeline_values_changed_by_an_environment(workspace: Path) -> No
     assert broken(lint_files([library(workspace)], "local")) == []
 
 
-@pytest.mark.parametrize(("references", "found"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
-def test_resolves_types_of_other_files(workspace: Path, references: list[str], found: list[str]) -> None:
+@pytest.mark.parametrize(("references", "failed"), [(["schemas/status.avsc"], []), ([], ["lint.schema.file"])])
+def test_resolves_types_of_other_files(workspace: Path, references: list[str], failed: list[str]) -> None:
     status = {"type": "enum", "name": "Status", "namespace": "x", "symbols": ["A"]}
     book = {"type": "record", "name": "Book", "namespace": "x", "fields": [{"name": "status", "type": "x.Status"}]}
     (workspace / "schemas" / "status.avsc").write_text(json.dumps(status), encoding="utf-8")
     (workspace / "schemas" / "book.avsc").write_text(json.dumps(book), encoding="utf-8")
     edit(library(workspace), aggregates__book={"schema": "schemas/book.avsc", "references": references})
-    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == found
+    assert [check.id for check in broken(lint_files([library(workspace)], "local"))] == failed

@@ -1,9 +1,8 @@
-"""Every rule: one violation fails exactly that rule."""
+"""Rules of `lint`: each violation fails exactly one rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from outbox_kit.rules import Severity, Status
 Inputs = LintInput | Sequence[LintInput]
 Case = tuple[str, Callable[[], Inputs]]
 CASES: list[Case] = [*SETTING_CASES, *FILE_CASES]
-GOOD: dict[str, Callable[[], list[LintInput]]] = {
+VALID: dict[str, Callable[[], list[LintInput]]] = {
     "router": lambda: [target()],
     "event router": lambda: [with_transforms(EVENT_ROUTER)],
     "chain": lambda: [with_transforms(CHAIN)],
@@ -44,21 +43,21 @@ GOOD: dict[str, Callable[[], list[LintInput]]] = {
     "policies": lambda: [with_source(updated_rows="warn", deleted_rows="ignore", cloudevents_source="/library")],
     "two pipelines": lambda: [target(), another()],
     "one broker": lambda: [
-        target(found=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))
+        target(settings=environment(bootstrap_servers="127.0.0.1:9092", replication_factor=1, min_insync_replicas=1))
     ],
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", VALID)
 def test_valid_files_pass_every_rule(name: str) -> None:
-    targets = GOOD[name]()
+    targets = VALID[name]()
     assert broken(*targets) == []
     assert [check.id for check in lint(targets)] == [rule.id for rule in RULES]
 
 
-@pytest.mark.parametrize(("rule", "make"), CASES, ids=[f"{rule}-{at}" for at, (rule, _) in enumerate(CASES)])
-def test_violation_fails_exactly_its_rule(rule: str, make: Callable[[], Inputs]) -> None:
-    created = make()
+@pytest.mark.parametrize(("rule", "create"), CASES, ids=[f"{rule}-{number}" for number, (rule, _) in enumerate(CASES)])
+def test_violation_fails_exactly_its_rule(rule: str, create: Callable[[], Inputs]) -> None:
+    created = create()
     actual = broken(created) if isinstance(created, LintInput) else broken(*created)
     assert {check.id for check in actual} == {f"lint.{rule}"}, actual
     for check in actual:
@@ -119,7 +118,6 @@ def test_each_finding_is_a_separate_check() -> None:
     assert [check.id for check in actual] == ["lint.dead-letter-queue"] * 2
 
 
-def test_checks_only_files_without_a_config(tmp_path: Path) -> None:
-    del tmp_path
+def test_checks_only_files_without_a_config() -> None:
     valid = target()
     assert broken(LintInput(valid.pipeline, valid.environment, {})) == []

@@ -1,11 +1,11 @@
-"""Which keys sound like secrets, and which values are as they are."""
+"""Detection of secret keys and of values in plain text."""
 
 from __future__ import annotations
 
 import pytest
 from tests.unit.linting.samples import broken, configured, target
 
-from outbox_kit.linting.rules.secrets import is_secret, literals
+from outbox_kit.linting.rules.secrets import is_secret, plain_text_secrets
 
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required username='me' "
 
@@ -105,5 +105,5 @@ def test_accepts_schemas_that_mention_passwords() -> None:
         ({}, ()),
     ],
 )
-def test_detects_literals_of_an_environment_file(data: dict[str, object], keys: tuple[str, ...]) -> None:
-    assert literals(data) == keys
+def test_detects_plain_text_secrets_of_an_environment_file(data: dict[str, object], keys: tuple[str, ...]) -> None:
+    assert plain_text_secrets(data) == keys

@@ -1,4 +1,4 @@
-"""One limit sets every size on a record's path, for any value."""
+"""Sizes and timeouts that are derived from `connector.max_record_bytes` and `delivery_timeout_ms`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from outbox_kit.linting import LintInput
 from outbox_kit.rules import Status
 
 MEBIBYTE = 1_048_576
-LARGEST = 95 * MEBIBYTE  # above it a consumer's own limit must be raised, too
+LARGEST = 95 * MEBIBYTE  # above it the limit of the consumer must be raised, too
 
 
 def sized(**connector: int) -> LintInput:
     actual = environment()
     changed = actual.connector.model_validate({**actual.connector.model_dump(), **connector})
-    return target(found=actual.model_copy(update={"connector": changed}))
+    return target(settings=actual.model_copy(update={"connector": changed}))
 
 
-def producer(made: LintInput, key: str) -> int:
-    return int(made.config[f"producer.override.{key}"])
+def producer(lint_input: LintInput, key: str) -> int:
+    return int(lint_input.config[f"producer.override.{key}"])
 
 
 @settings(deadline=None, max_examples=40)
@@ -54,14 +54,14 @@ def test_reports_consumer_limits_to_raise() -> None:
 
 
 def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
-    """A template without the overrides sends 1 MiB at most: less than the router lets through."""
+    """Without the overrides the limit of the producer is 1 MiB, less than the limit of the router."""
     created = target()
-    own = {
+    overrides = {
         key: None
         for key in created.config
         if key.startswith("producer.override.") and key.endswith((".size", ".memory"))
     }
-    assert {check.id for check in broken(configured(created, dict(own)))} == {"lint.size.router"}
+    assert {check.id for check in broken(configured(created, dict(overrides)))} == {"lint.size.router"}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_uses_default_sizes_of_kafka_for_missing_settings() -> None:
     [(512 * 1024 - 1, []), (512 * 1024, [Status.WARN]), (900 * 1024 - 1, [Status.WARN]), (900 * 1024, [Status.FAIL])],
 )
 def test_checks_the_size_of_the_stored_config(size: int, status: list[Status]) -> None:
-    """Characters beyond ASCII count as the bytes that they are."""
+    """Characters outside ASCII count as bytes of UTF-8."""
     empty = configured(target(), {"column.exclude.list": ""})
     room = size - len(
         json.dumps({"properties": dict(empty.config)}, ensure_ascii=False, separators=(",", ":")).encode()

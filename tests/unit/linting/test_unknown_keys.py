@@ -1,4 +1,4 @@
-"""Keys that no plugin defines, by definitions as a worker gives them."""
+"""Keys that no plugin of the worker defines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_kit.rules import Check, Status
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 BINARY = "io.debezium.converters.BinaryDataConverter"
 DELEGATE = "value.converter.delegate.converter.type"
-# In the embedded stack these come from the worker; see tests/integration/deployment/test_lint.py.
+# With a real worker: tests/integration/deployment/test_lint.py.
 DEFINED: dict[str, list[str]] = {
     CONNECTOR: [key for key in target().config if not key.startswith(("transforms.", "value.converter."))],
     "io.outboxkit.smt.OutboxRouter": [
@@ -32,12 +32,12 @@ DEFINED: dict[str, list[str]] = {
 }
 
 
-def judged(made: LintInput) -> list[Check]:
-    return [check for check in lint([made], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
+def failed_checks(lint_input: LintInput) -> list[Check]:
+    return [check for check in lint([lint_input], [unknown_keys_rule(DEFINED.get)]) if check.status is not Status.PASS]
 
 
 def test_accepts_rendered_keys() -> None:
-    assert judged(target()) == []
+    assert failed_checks(target()) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_accepts_rendered_keys() -> None:
     ],
 )
 def test_accepts_pass_through_keys(key: str) -> None:
-    assert judged(configured(target(), {key: "1"})) == []
+    assert failed_checks(configured(target(), {key: "1"})) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_accepts_pass_through_keys(key: str) -> None:
     ],
 )
 def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: str) -> None:
-    (check,) = judged(configured(target(), {key: "1"}))
+    (check,) = failed_checks(configured(target(), {key: "1"}))
     assert check.id == "lint.unknown-keys"
     assert check.status is Status.FAIL
     assert check.seen.startswith(f"{key}: ")
@@ -82,12 +82,12 @@ def test_reports_an_unknown_key_with_the_nearest_known_key(key: str, nearest: st
 
 def test_accepts_keys_of_named_extensions() -> None:
     changes: dict[str, str | None] = {"converters": "iso", "iso.type": "x.Y", "iso.format": "z"}
-    actual = judged(configured(target(), changes))
+    actual = failed_checks(configured(target(), changes))
     assert [check.seen.partition(":")[0] for check in actual] == ["converters"], "only for these definitions"
 
 
 def test_reports_a_class_missing_on_the_worker() -> None:
-    actual = judged(with_transforms(CHAIN))
+    actual = failed_checks(with_transforms(CHAIN))
     missing = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
     assert f"predicates.rows.{missing} is not installed" in [check.seen for check in actual]
 

@@ -1,4 +1,4 @@
-"""Rules for heartbeats: without them the slot retains WAL while other tables are written and the outbox is not."""
+"""Rules for heartbeats. Without them the slot retains WAL while only tables other than the outbox are written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = LintRules()
 @RULES.rule(
     "heartbeat.interval",
     f"`{INTERVAL}` is above 0",
-    reason="Debezium's default is 0: while only other tables are written, the slot does not advance and the disk fills",
+    reason="without heartbeats the slot does not advance, and WAL fills the disk, while only other tables are written",
 )
 def interval(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config and parse_int(lint_input.config.get(INTERVAL)) <= 0:
@@ -32,8 +32,8 @@ def interval(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "heartbeat.query",
     f"`{QUERY}` writes a logical message that is not transactional",
-    reason="without a write of its own a heartbeat has no new LSN to acknowledge; a heartbeat table would have to be "
-    "published",
+    reason="the slot advances only to the LSN of an event that the connector receives; a heartbeat table would have to "
+    "be in the publication",
 )
 def query(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -43,7 +43,7 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
     if not text:
         problem = "is not set"
     elif message is None:
-        problem = "calls no pg_logical_emit_message"
+        problem = "does not call pg_logical_emit_message"
     elif message[1].lower() == "true":
         problem = "emits a transactional message"
     else:
@@ -53,8 +53,8 @@ def query(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "heartbeat.prefix",
-    "messages of the heartbeat are excluded by their prefix",
-    reason="they would become records, which the transform rejects: the task stops",
+    "the connector does not capture the logical messages of its heartbeat",
+    reason="the transform rejects records of such messages, and the task stops",
 )
 def prefix(lint_input: LintInput) -> Iterator[Finding]:
     message = MESSAGE.search(lint_input.config.get(QUERY, ""))
@@ -63,7 +63,7 @@ def prefix(lint_input: LintInput) -> Iterator[Finding]:
     included = lint_input.config.get(MESSAGE_PREFIXES)
     excluded = lint_input.config.get(EXCLUDED)
     if included is not None and excluded is not None:
-        yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDED} are both set", "one of them", f"leave {EXCLUDED} out")
+        yield violation(f"{MESSAGE_PREFIXES} and {EXCLUDED} are both set", MESSAGE_PREFIXES, f"leave {EXCLUDED} out")
     elif included is not None and _matches(included, message[2]):
         actual = f"{MESSAGE_PREFIXES}={included} includes {message[2]!r}"
         yield violation(actual, "the prefix of the outbox only", f"correct {MESSAGE_PREFIXES}")
@@ -74,8 +74,8 @@ def prefix(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "heartbeat.topic",
-    "`apply` creates the topic of the heartbeats, and it is not compacted",
-    reason="Connect's producer creates no topic: a missing one blocks the first heartbeat and all records after it",
+    "`apply` creates the heartbeat topic, and it is not compacted",
+    reason="Connect's producer does not create topics: a missing one blocks the first heartbeat and all later records",
 )
 def topic(lint_input: LintInput) -> Iterator[Finding]:
     if not lint_input.config:
@@ -91,12 +91,12 @@ def topic(lint_input: LintInput) -> Iterator[Finding]:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Return whether a pattern matches the whole prefix, as Debezium compares them."""
+    """Return whether one of the patterns matches the entire prefix, as in Debezium."""
     return any(_full_match(pattern, name) for pattern in split_list(patterns))
 
 
 def _full_match(pattern: str, name: str) -> bool:
     try:
         return re.fullmatch(pattern, name, re.IGNORECASE) is not None
-    except re.error:  # valid in Java, not in Python
+    except re.error:  # valid in Java only
         return pattern == name

@@ -1,4 +1,4 @@
-"""Rule for options of OutboxRouter that the pipeline file sets: a copy of an older template does not set new ones."""
+"""Rule for options of OutboxRouter that the pipeline file sets, which a copy of an older template can lack."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ RULES = LintRules()
 @RULES.rule(
     "route.options",
     "OutboxRouter has the options for rows, payloads and headers that the pipeline file sets",
-    reason="a copy of an older template lacks new options, and rows are then processed in another way than declared",
+    reason="a copy of an older template lacks new options, and rows are not processed as declared",
 )
 def options(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
-        expected = {("", option): value for option, value in _of_source(lint_input.pipeline.source).items()}
+        expected = {("", option): value for option, value in _source_options(lint_input.pipeline.source).items()}
         for name in router.aggregates:
             aggregate = lint_input.pipeline.routed.get(name)
             if aggregate is not None:
-                expected |= {(f"aggregate.{name}.", key): value for key, value in _of_aggregate(aggregate).items()}
+                expected |= {(f"aggregate.{name}.", key): value for key, value in _aggregate_options(aggregate).items()}
         for (prefix, option), value in expected.items():
             actual = router.settings.get(prefix + option, DEFAULTS.get(option, "")).strip()
-            if _meaning(option, actual) != _meaning(option, value):
+            if _normalized(option, actual) != _normalized(option, value):
                 yield mismatch(router.prefix + prefix + option, actual, value)
 
 
-def _of_source(source: Source) -> dict[str, str]:
+def _source_options(source: Source) -> dict[str, str]:
     """Return the expected options of the source; an empty value means that the option is not set."""
     return {
         PLACEMENT: ",".join(f"{column}:header:{name}" for column, name in source.header_columns.items()),
@@ -50,7 +50,7 @@ def _of_source(source: Source) -> dict[str, str]:
     }
 
 
-def _of_aggregate(aggregate: Aggregate) -> dict[str, str]:
+def _aggregate_options(aggregate: Aggregate) -> dict[str, str]:
     return {
         "payload.format": aggregate.payload,
         "unknown.fields": aggregate.unknown_fields,
@@ -58,11 +58,11 @@ def _of_aggregate(aggregate: Aggregate) -> dict[str, str]:
     }
 
 
-def _meaning(option: str, text: str) -> object:
-    """Return a value that is equal where the router does the same: lists in any order, default header names."""
+def _normalized(option: str, text: str) -> object:
+    """Return a value that is equal for equivalent options: lists in any order, headers with or without default name."""
     if option not in LISTS:
         return text
-    entries = split_list(text)
+    list_items = split_list(text)
     if option == PLACEMENT:
-        entries = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in entries]
-    return sorted(entries)
+        list_items = [f"{item}:{item.split(':')[0]}" if item.count(":") == 1 else item for item in list_items]
+    return sorted(list_items)

@@ -1,4 +1,4 @@
-"""Rules for routing: topics, partitions, key, columns and dead letters of the rendered transforms."""
+"""Rules for routes: topics, partitions, keys, columns and dead letters of the rendered transforms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import UNSET, LintRules, mismatch, violation
 from outbox_kit.rules import Finding
 
-# Settings that name a column of the outbox table, by the key under `source.columns`. The names are OutboxRouter's
-# defaults.
+# Settings that name a column of the outbox table. The values are keys of `source.columns` and OutboxRouter's defaults.
 COLUMN_KEYS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -19,7 +18,7 @@ COLUMN_KEYS = {
     "table.field.event.timestamp": "created_at",
     "table.field.event.headers": "headers",
 }
-# Defaults of EventRouter. It does not read a column that has none.
+# Defaults of EventRouter. It does not read columns whose setting has no default.
 EVENT_ROUTER_COLUMNS = {
     "table.field.event.id": "id",
     "table.field.event.payload": "payload",
@@ -34,9 +33,9 @@ RULES = LintRules()
 @RULES.rule(
     "route.declared",
     "every topic that the config routes to is one that `apply` creates",
-    reason="Connect's producer creates no topic: a missing one blocks the row and all rows after it",
+    reason="Connect's producer does not create topics: a missing one blocks the row and all later rows",
 )
-def declared(lint_input: LintInput) -> Iterator[Finding]:
+def undeclared_topic(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
         if route.topic not in lint_input.topics:
             topic = lint_input.pipeline.topic_of(route.aggregate) if route.aggregate else ", ".join(lint_input.topics)
@@ -46,28 +45,28 @@ def declared(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.aggregates",
     "every aggregate of the pipeline file, and the canary, is routed to its own topic",
-    reason="rows of a type without a route become dead letters, and the table of that aggregate gets no updates",
+    reason="rows of a type without a route become dead letters, and the table of that aggregate is not updated",
 )
-def aggregates(lint_input: LintInput) -> Iterator[Finding]:
+def aggregate_routes(lint_input: LintInput) -> Iterator[Finding]:
     topics = {route.aggregate: route.topic for route in lint_input.routes}
     if not topics or "" in topics:
         return
     for name in lint_input.pipeline.routed:
         expected = lint_input.pipeline.topic_of(name)
         if name not in topics:
-            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregates` of the transform")
+            yield violation(f"aggregate {name} has no route", expected, "add it to `aggregate_routes` of the transform")
         elif topics[name] != expected and topics[name] in lint_input.topics:
             yield violation(f"aggregate {name} is routed to {topics[name]}", expected, "route it to its own topic")
 
 
 @RULES.rule(
     "route.compacted",
-    "topics of aggregates have `cleanup.policy=compact`",
+    "topics of aggregate_routes have `cleanup.policy=compact`",
     reason="`delete`, alone or with `compact`, removes the latest state of an aggregate",
 )
 def compacted(lint_input: LintInput) -> Iterator[Finding]:
-    states = {lint_input.pipeline.topic_of(name) for name in lint_input.pipeline.routed}
-    for name in sorted(states | {route.topic for route in lint_input.routes}):
+    state_topics = {lint_input.pipeline.topic_of(name) for name in lint_input.pipeline.routed}
+    for name in sorted(state_topics | {route.topic for route in lint_input.routes}):
         topic = lint_input.topics.get(name)
         if topic is not None and topic.config.get("cleanup.policy") != "compact":
             actual = f"topic {name}: cleanup.policy={topic.config.get('cleanup.policy')}"
@@ -76,7 +75,7 @@ def compacted(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.partitions",
-    "the partition count of a route is the topic's",
+    "the partition count of a route equals that of its topic",
     reason="with a higher count the producer blocks on missing partitions; with a lower one keys change partition",
 )
 def partitions(lint_input: LintInput) -> Iterator[Finding]:
@@ -89,8 +88,8 @@ def partitions(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.partition-count",
-    "a partition count is set for every partition field, and for every aggregate of OutboxRouter",
-    reason="the hash of the field is taken modulo the count; OutboxRouter checks it only when the task starts",
+    "a partition count is set for every route with a partition field, and for every route of OutboxRouter",
+    reason="the partition is the hash modulo the count; OutboxRouter checks the count only when the task starts",
 )
 def partition_count(lint_input: LintInput) -> Iterator[Finding]:
     for route in lint_input.routes:
@@ -101,7 +100,7 @@ def partition_count(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "route.partition-field",
     "`partition_field` of an aggregate is an immutable column, and the transform uses it",
-    reason="a tombstone in another partition does not remove the earlier records: they stay forever",
+    reason="a tombstone in another partition does not remove the earlier records from the topic",
 )
 def partition_field(lint_input: LintInput) -> Iterator[Finding]:
     columns = lint_input.pipeline.source.columns
@@ -113,14 +112,14 @@ def partition_field(lint_input: LintInput) -> Iterator[Finding]:
             remedy = "name a column that is the same in every row of one aggregate"
             yield violation(f"aggregate {name}: partition_field is {expected}", "an immutable column", remedy)
         route = routes.get(name)
-        if route is not None and not lint_input.uses(EVENT_ROUTER) and route.partition_field != expected:
+        if route is not None and not lint_input.has_transform(EVENT_ROUTER) and route.partition_field != expected:
             actual = f"{route.key}: partition field is {route.partition_field or UNSET}"
             yield violation(actual, expected or UNSET, "use `aggregate.partition_field` in the template")
 
 
 @RULES.rule(
     "route.key-column",
-    "the record key is the column of the aggregate id",
+    "the record key is the column with the aggregate id",
     reason="a compacted topic rejects a record without a key; with another key compaction retains the wrong records",
 )
 def key_column(lint_input: LintInput) -> Iterator[Finding]:
@@ -136,7 +135,7 @@ def key_column(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.columns",
-    "columns that a router reads are those of the pipeline file",
+    "routers read the columns that the pipeline file names",
     reason="a missing column makes every row a dead letter, or leaves the value empty",
 )
 def columns(lint_input: LintInput) -> Iterator[Finding]:
@@ -155,7 +154,7 @@ def columns(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.table",
-    "OutboxRouter has the table of the pipeline file",
+    "`table` of OutboxRouter is that of the pipeline file",
     reason="it rejects records of other tables, and stops the task",
 )
 def table(lint_input: LintInput) -> Iterator[Finding]:
@@ -167,13 +166,13 @@ def table(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "route.message-prefix",
-    "connector and router read messages of `source.message_prefix`; without one they read the table",
-    reason="events are written to one of the two: a connector that reads the other delivers nothing, or stops",
+    "connector and router read messages with `source.message_prefix` if it is set, else the table",
+    reason="events are either messages or rows: a connector that reads the other kind delivers nothing, or stops",
 )
 def message_prefix(lint_input: LintInput) -> Iterator[Finding]:
     expected, actual = lint_input.pipeline.source.message_prefix, lint_input.config.get(MESSAGE_PREFIXES)
     if lint_input.config and actual != expected:
-        remedy = "use template outbox-postgres-messages with source.message_prefix, and only then"
+        remedy = "use template outbox-postgres-messages if source.message_prefix is set, and only then"
         yield violation(f"{MESSAGE_PREFIXES}={actual or UNSET}", expected or f"{UNSET}, for a table", remedy)
     for router in lint_input.routers:
         prefix = router.settings.get("message.prefix")
@@ -206,8 +205,9 @@ def dead_letter(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "transaction-topic",
-    "`provide.transaction.metadata` is set as in the pipeline file, and the router passes such records through",
-    reason="only then `apply` creates their topic, and a record that the router does not expect stops the task",
+    "if `provide.transaction.metadata` is set, so is `connector.transaction_metadata`, and the router passes such "
+    "records through",
+    reason="without them their topic is missing, or the router rejects the records and the task stops",
 )
 def transaction_topic(lint_input: LintInput) -> Iterator[Finding]:
     if lint_input.config.get("provide.transaction.metadata", "false").lower() != "true":

@@ -17,11 +17,11 @@ SECRET = re.compile(
     r"|(api|private)[._-]?key|(keystore|ssl)\.key(\.pem)?$",
     re.IGNORECASE,
 )
-# Keys that describe a secret without containing it.
+# Ends of keys whose value describes a secret and is none, such as the path of a file.
 DESCRIPTION = re.compile(
     r"\.(source|url|ms|seconds|class|file|path|location|provider|type|name|enabled?)$|_file$", re.IGNORECASE
 )
-# A password within a value: in a URL, or in the options of a login module.
+# A password in a value: in a URL, or in the options of a JAAS login module.
 IN_URL = re.compile(r"://[^/@\s:]*:(?!\$\{)[^/@\s]+@")
 IN_JAAS = re.compile(r"\b(password|secret)\s*=\s*[\"']?(?!\$\{)[^\s\"';]", re.IGNORECASE)
 EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
@@ -29,11 +29,11 @@ RULES = LintRules()
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a key by its name has a secret value."""
+    """Return whether the value of a key is a secret, by the key's name."""
     return SECRET.search(key) is not None and DESCRIPTION.search(key) is None
 
 
-def _is_plain(key: str, value: str) -> bool:
+def _is_plain_text(key: str, value: str) -> bool:
     if IN_URL.search(value):
         return True
     if not is_secret(key) or not value:
@@ -51,7 +51,7 @@ def _is_plain(key: str, value: str) -> bool:
 def connector(lint_input: LintInput) -> Iterator[Finding]:
     schemas = dict(schema_texts(lint_input.config))
     for key, value in lint_input.config.items():
-        if key not in schemas and _is_plain(key, value):
+        if key not in schemas and _is_plain_text(key, value):
             remedy = "write a placeholder that the worker resolves: ${env:NAME}, ${file:path:key}"
             yield violation(f"{key} is in plain text", "a placeholder", remedy)
 
@@ -62,20 +62,20 @@ def connector(lint_input: LintInput) -> Iterator[Finding]:
     reason="the file is under version control",
 )
 def environment(lint_input: LintInput) -> Iterator[Finding]:
-    for key in lint_input.literals:
+    for key in lint_input.plain_text_secrets:
         yield violation(f"{key} is in plain text", "an expression", f'write {key} as "{{{{ env.NAME }}}}"')
 
 
-def literals(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of an unexpanded environment file that hold a secret in plain text."""
-    return tuple(key for key, value in _leaves(data, "") if _is_literal(key, value))
+def plain_text_secrets(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of an environment file, before expansion, whose secret is in plain text."""
+    return tuple(key for key, value in _leaves(data, "") if _is_plain_text_in_file(key, value))
 
 
-def _is_literal(key: str, value: str) -> bool:
+def _is_plain_text_in_file(key: str, value: str) -> bool:
     if isinstance(value, Literal):  # set by an environment variable, not by the file
         return False
-    rest = PLACEHOLDER.sub("", EXPRESSION.sub("", value))
-    if rest != value and is_secret(key):
+    has_reference = PLACEHOLDER.search(value) is not None or EXPRESSION.search(value) is not None
+    if has_reference and is_secret(key):
         return False
     return bool(value) and (is_secret(key) or IN_URL.search(value) is not None)
 

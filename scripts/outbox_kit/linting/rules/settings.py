@@ -1,10 +1,19 @@
-"""Rules for connector settings on which the delivery guarantees depend, as tested with Debezium and Kafka."""
+"""Rules for connector settings that the delivery guarantees require, as tested with Debezium and Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outbox_kit.connector_config import MAX_BLOCK_MS_LIMIT, MESSAGE_PREFIXES, ROUTER, parse_int, split_list
+from outbox_kit.connector_config import (
+    MAX_BLOCK_MS_LIMIT,
+    MESSAGE_PREFIXES,
+    PLACEHOLDER,
+    ROUTER,
+    parse_int,
+    producer_setting,
+    schema_texts,
+    split_list,
+)
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, mismatch, violation
 from outbox_kit.rules import Finding, Severity
@@ -14,7 +23,7 @@ BYTES_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
 BINARY_DATA_CONVERTER = "io.debezium.converters.BinaryDataConverter"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 DELEGATE = "value.converter.delegate.converter.type"
-NAMING = ("topic.naming.strategy", "topic.delimiter", "topic.transaction", "topic.heartbeat.name")
+TOPIC_NAME_KEYS = ("topic.naming.strategy", "topic.delimiter", "topic.transaction", "topic.heartbeat.name")
 WITHOUT_EFFECT = (
     "publish.via.partition.root",
     "slot.failover",
@@ -30,51 +39,53 @@ def _setting(
 ) -> None:
     """Add `lint.setting.KEY`: the key has one of the allowed values.
 
-    `optional` is for keys whose default in Connect or Debezium is allowed. `only_with` limits the rule to configs
-    with that transform. An empty tuple of values allows anything.
+    `optional` allows that the key is not set, because its default in Connect or Debezium is an allowed value.
+    `only_with` limits the rule to configs with that transform. An empty tuple allows any value.
     """
-    shown = "as in the files" if callable(allowed) else " or ".join(f"`{value}`" for value in allowed)
-    condition = f"`{key}` is {shown}" + (", or left out" if optional else "")
+    description = "as in the pipeline and environment files"
+    if not callable(allowed):
+        description = " or ".join(f"`{value}`" for value in allowed)
+    condition = f"`{key}` is {description}" + (", or not set" if optional else "")
     condition += f" (with `{only_with.rsplit('.', 1)[-1]}`)" if only_with else ""
 
     @RULES.rule(f"setting.{key}", condition, reason=reason)
     def check(lint_input: LintInput) -> Iterator[Finding]:
-        if not lint_input.config or (only_with and not lint_input.uses(only_with)):
+        if not lint_input.config or (only_with and not lint_input.has_transform(only_with)):
             return
         value = lint_input.config.get(key)
         values = allowed(lint_input) if callable(allowed) else allowed
         if not values or (value is None and optional):
             return
-        if value is None or value.lower() not in [entry.lower() for entry in values]:
-            actual, expected = _shown(key, value), " or ".join(values)
-            yield violation(actual, f"{key}={expected}", f"set {key} to {expected} in the template")
+        if value is None or value.lower() not in [allowed_value.lower() for allowed_value in values]:
+            expected = " or ".join(values)
+            yield violation(_assignment(key, value), f"{key}={expected}", f"set {key} to {expected} in the template")
 
 
-def _shown(key: str, value: str | None) -> str:
+def _assignment(key: str, value: str | None) -> str:
     return f"{key} is not set" if value is None else f"{key}={value}"
 
 
-def _table(lint_input: LintInput) -> tuple[str, ...]:
-    """Return the table to capture; none when events are logical messages."""
+def _captured_table(lint_input: LintInput) -> tuple[str, ...]:
+    """Return the table to capture, nothing if events are logical messages."""
     return () if MESSAGE_PREFIXES in lint_input.config else (lint_input.pipeline.source.table,)
 
 
 _setting(
     "connector.class",
     ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "PostgresSource"),
-    "every other rule is about this connector",
+    "the other rules apply to this connector only",
 )
-_setting("tasks.max", ("1",), "one task reads one slot; Debezium never starts more", optional=True)
-_setting("plugin.name", ("pgoutput",), "`apply` creates the slot with it; Debezium's default is decoderbufs")
+_setting("tasks.max", ("1",), "the connector supports one task only", optional=True)
+_setting("plugin.name", ("pgoutput",), "`apply` creates the slot with pgoutput; Debezium's default is decoderbufs")
 _setting(
     "topic.prefix",
     lambda lint_input: (lint_input.pipeline.prefix,),
-    "offsets, heartbeats and topics use the prefix of the pipeline file",
+    "the names of topics, and the stored offsets, contain the prefix of the pipeline file",
 )
 _setting(
     "slot.name",
     lambda lint_input: (lint_input.pipeline.source.slot,),
-    "Debezium would create a slot of its own, at the current end of the WAL",
+    "Debezium would create another slot at the current end of the WAL, and miss earlier rows",
 )
 _setting(
     "publication.name",
@@ -89,37 +100,41 @@ _setting(
 _setting(
     "slot.drop.on.stop",
     ("false",),
-    "the connector never receives rows that are written after the slot is dropped",
+    "rows that are written after the slot is dropped are never delivered",
     optional=True,
 )
-_setting("table.include.list", _table, "the transform rejects rows of another table, and the task stops")
-_setting("snapshot.mode", ("no_data",), "a snapshot emits old row versions in heap order, and so restores old states")
+_setting("table.include.list", _captured_table, "the transform rejects rows of other tables, and the task stops")
+_setting(
+    "snapshot.mode",
+    ("no_data",),
+    "a snapshot sends rows in heap order, so that old states overwrite newer ones",
+)
 _setting(
     "offset.mismatch.strategy",
     ("no_validation",),
-    "trust_slot and trust_greater_lsn create a new slot in place of a lost one and continue: silent loss",
+    "trust_slot and trust_greater_lsn replace a lost slot by a new one and continue, without an error: rows are lost",
     optional=True,
 )
-_setting("lsn.flush.mode", ("connector",), "the slot may advance only over what Kafka has acknowledged", optional=True)
+_setting("lsn.flush.mode", ("connector",), "the slot must not advance beyond the rows that Kafka has", optional=True)
 _setting(
     "event.processing.failure.handling.mode",
     ("fail",),
-    "the other modes skip an event that cannot be read, and acknowledge it",
+    "the other modes skip an event that cannot be processed, and acknowledge it",
     optional=True,
 )
 _setting(
     "errors.tolerance",
     ("none",),
-    "on a source `all` counts a failed send as skipped and acknowledges the row: silent loss",
+    "with `all` a source connector skips a record that cannot be sent, and acknowledges the row",
     optional=True,
 )
 _setting("errors.log.include.messages", ("false",), "payloads would appear in the workers' logs", optional=True)
 _setting(
     "exactly.once.support",
     lambda lint_input: (lint_input.environment.connector.exactly_once,),
-    "`required` rejects a worker without it; connector.exactly_once of the environment file decides",
+    "connector.exactly_once defines it; with `required` Connect rejects the connector if the worker lacks support",
 )
-_setting("producer.override.acks", ("all", "-1"), "the loss of one broker would lose acknowledged rows", optional=True)
+_setting("producer.override.acks", ("all", "-1"), "acknowledged rows would be lost with one broker", optional=True)
 _setting(
     "producer.override.enable.idempotence",
     ("true",),
@@ -129,33 +144,33 @@ _setting(
 _setting(
     "key.converter",
     (STRING_CONVERTER,),
-    "the key is raw UTF-8: with a schema id in it, partition and compaction change with the schema",
+    "keys are plain UTF-8: with a schema id in the key, a new schema would change the key and its partition",
     only_with=ROUTER,
 )
 _setting(
     "header.converter",
     (STRING_CONVERTER,),
-    "the default converter writes a header of digits in a form that is read back as a number",
+    "consumers would read header values of digits as numbers with the default converter",
     only_with=ROUTER,
 )
 _setting(
     "value.converter",
     (BINARY_DATA_CONVERTER,),
-    "values of the router are bytes, those of heartbeats are Structs: this converter takes both",
+    "the router's values are bytes and heartbeats are Structs: this converter supports both",
     only_with=ROUTER,
 )
 
 
 @RULES.rule(
     "setting.producer.override.max.block.ms",
-    f"`producer.override.max.block.ms` is set, to {MAX_BLOCK_MS_LIMIT} at most",
-    reason="Connect's default is unlimited: at a missing topic or partition the task blocks while it is RUNNING",
+    f"`producer.override.max.block.ms` is set to {MAX_BLOCK_MS_LIMIT} or less",
+    reason="with Connect's default a missing topic or partition blocks the task forever, while its state is RUNNING",
 )
 def max_block(lint_input: LintInput) -> Iterator[Finding]:
     key = "producer.override.max.block.ms"
     value = lint_input.config.get(key)
     if lint_input.config and not 0 < parse_int(value) <= MAX_BLOCK_MS_LIMIT:
-        yield violation(_shown(key, value), f"1 to {MAX_BLOCK_MS_LIMIT}", f"set {key} to 60000 in the template")
+        yield violation(_assignment(key, value), f"1 to {MAX_BLOCK_MS_LIMIT}", f"set {key} to 60000 in the template")
 
 
 @RULES.rule(
@@ -172,13 +187,13 @@ def skipped_operations(lint_input: LintInput) -> Iterator[Finding]:
 _setting(
     "event.converting.failure.handling.mode",
     ("fail",),
-    "Debezium's default sets a column that it cannot convert to null, and a null payload is a tombstone",
+    "Debezium's default replaces a value that it cannot convert by null, and a null payload is a tombstone",
 )
 
 
 @RULES.rule(
     "value-converter",
-    "no ByteArrayConverter for values; BinaryDataConverter has JsonConverter, without schemas, as its delegate",
+    "`value.converter` is not ByteArrayConverter; BinaryDataConverter delegates to JsonConverter without schemas",
     reason="heartbeats and transaction boundaries are Structs, which ByteArrayConverter cannot convert: the task fails",
 )
 def value_converter(lint_input: LintInput) -> Iterator[Finding]:
@@ -198,19 +213,19 @@ def value_converter(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "dead-letter-queue",
-    "no `errors.deadletterqueue.*`",
-    reason="Connect writes it for sinks only; OutboxRouter has a dead letter topic of its own",
+    "`errors.deadletterqueue.*` is not set",
+    reason="Connect uses it for sink connectors only; OutboxRouter has its own setting, `dead.letter.topic`",
 )
 def dead_letter_queue(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("errors.deadletterqueue."):
-            yield violation(f"{key} is set", "left out", "leave it out; see dead.letter.topic of OutboxRouter")
+            yield violation(f"{key} is set", "not set", "leave it out; set dead.letter.topic of OutboxRouter")
 
 
 @RULES.rule(
     "snapshot-rows",
     "OutboxRouter has `snapshot.rows=fail`",
-    reason="rows read by a snapshot restore old states; `outbox backfill` writes the latest state instead",
+    reason="rows of a snapshot would overwrite newer states; `outbox backfill` writes the latest state instead",
 )
 def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
     for router in lint_input.routers:
@@ -220,33 +235,65 @@ def snapshot_rows(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "signals",
-    "no settings for incremental snapshots (`signal.*`)",
-    reason="an incremental snapshot gives old rows new positions, and consumers take them for later states",
+    "settings for incremental snapshots (`signal.*`) are not set",
+    reason="an incremental snapshot sends old rows with new LSNs, so that consumers treat them as newer states",
 )
 def signals(lint_input: LintInput) -> Iterator[Finding]:
     for key in lint_input.config:
         if key.startswith("signal."):
-            yield violation(f"{key} is set", "left out", "leave it out; use `outbox backfill` or `outbox republish`")
+            yield violation(f"{key} is set", "not set", "leave it out; use `outbox backfill` or `outbox republish`")
 
 
 @RULES.rule(
     "topic-names",
-    "Debezium's own topics have their default names: no " + ", ".join(f"`{key}`" for key in NAMING),
-    reason="`apply` creates topics by the default names, and Connect's producer creates none",
+    "heartbeat and transaction topics have their default names, these are not set: "
+    + ", ".join(f"`{key}`" for key in TOPIC_NAME_KEYS),
+    reason="`apply` creates topics with the default names, and Connect's producer does not create topics",
 )
 def topic_names(lint_input: LintInput) -> Iterator[Finding]:
-    for key in NAMING:
+    for key in TOPIC_NAME_KEYS:
         if key in lint_input.config:
-            yield violation(f"{key}={lint_input.config[key]}", "left out", f"leave {key} out")
+            yield violation(f"{key}={lint_input.config[key]}", "not set", f"leave {key} out")
 
 
 @RULES.rule(
     "no-effect",
-    "no setting without effect: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
-    reason="`apply` creates publication and slot, and `topic.heartbeat.prefix` names the heartbeats' topic",
+    "settings that have no effect are not set: " + ", ".join(f"`{key}`" for key in WITHOUT_EFFECT),
+    reason="`apply` creates publication and slot; the prefix of the heartbeat topic is `topic.heartbeat.prefix`",
     severity=Severity.WARNING,
 )
 def no_effect(lint_input: LintInput) -> Iterator[Finding]:
     for key in WITHOUT_EFFECT:
         if lint_input.config.get(key, "false").lower() != "false":
-            yield violation(f"{key}={lint_input.config[key]}", "left out", f"leave {key} out; `outbox apply` does it")
+            yield violation(f"{key}={lint_input.config[key]}", "not set", f"leave {key} out")
+
+
+@RULES.rule(
+    "time.delivery",
+    "the producer's `delivery.timeout.ms` is not below `linger.ms` + `request.timeout.ms`",
+    reason="Kafka's producer rejects a lower value",
+)
+def delivery_timeout(lint_input: LintInput) -> Iterator[Finding]:
+    actual, linger, request = (
+        producer_setting(lint_input.config, key) for key in ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
+    )
+    if actual < linger + request:
+        remedy = "raise connector.delivery_timeout_ms of the environment file, or lower request.timeout.ms"
+        yield violation(f"delivery.timeout.ms={actual}", f"{linger + request} or more", remedy)
+
+
+@RULES.rule(
+    "placeholders",
+    "`${` occurs only in placeholders `${provider:key}` and `${provider:path:key}`, and never in a schema",
+    reason="Connect would replace it in a schema, and uses a malformed placeholder literally, without an error",
+)
+def placeholders(lint_input: LintInput) -> Iterator[Finding]:
+    schemas = dict(schema_texts(lint_input.config))
+    for key, value in lint_input.config.items():
+        if "${" not in value or key.endswith((".route.topic.replacement", ".replacement")):
+            continue
+        if key in schemas:
+            yield violation(f"{key} contains ${{", "escaped as \\u0024{", "use `version.text` in the template")
+        elif "${" in PLACEHOLDER.sub("", value):
+            expected = "${provider:key} or ${provider:path:key}"
+            yield violation(f"{key} contains ${{, but no valid placeholder", expected, "correct the placeholder")

@@ -1,18 +1,17 @@
-"""Rules for sizes on the path of a record, all derived from one limit: `connector.max_record_bytes`."""
+"""Rules for the limits on the size of a record and of the config; `connector.max_record_bytes` is the base of most."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from outbox_kit.connector_config import MAX_MESSAGE_BYTES, PLACEHOLDER, parse_int, producer_setting, schema_texts
+from outbox_kit.connector_config import MAX_MESSAGE_BYTES, parse_int, producer_setting
 from outbox_kit.kafka.state import FRAMING_BYTES
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.rules import Finding, Severity
 
-# librdkafka's default for a consumer.
+# Default of librdkafka's consumer.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
 FETCH_KEYS = ("receive.message.max.bytes", "fetch.max.bytes", "max.partition.fetch.bytes", "fetch.message.max.bytes")
 # A connector config is one record of Connect's config topic, whose producer and topic allow 1 MiB.
@@ -39,7 +38,7 @@ def router_limit(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.topic",
     "the producer's `max.request.size` is not above `max.message.bytes` of any topic",
-    reason="the broker would reject the record: with exactly-once that fails the commit, and the task, each time",
+    reason="the broker would reject the record: with exactly-once the commit, and so the task, fails each time",
 )
 def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     request = producer_setting(lint_input.config, "max.request.size")
@@ -55,7 +54,7 @@ def topic_limit(lint_input: LintInput) -> Iterator[Finding]:
     "the producer's `buffer.memory` holds the largest record and a full batch",
     reason="a record that does not fit into the buffer waits for max.block.ms and fails",
 )
-def buffer(lint_input: LintInput) -> Iterator[Finding]:
+def buffer_memory(lint_input: LintInput) -> Iterator[Finding]:
     memory, request, batch = (
         producer_setting(lint_input.config, key) for key in ("buffer.memory", "max.request.size", "batch.size")
     )
@@ -66,7 +65,7 @@ def buffer(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "size.batch",
     "the producer's `batch.size` is not above its `max.request.size`",
-    reason="a full batch would exceed the topics' limit, and be split and sent again",
+    reason="a full batch would exceed the limit of the topic, and the producer would split it and send it again",
     severity=Severity.WARNING,
 )
 def batch_size(lint_input: LintInput) -> Iterator[Finding]:
@@ -81,7 +80,7 @@ def batch_size(lint_input: LintInput) -> Iterator[Finding]:
     reason="with a smaller limit a fetch returns one record at a time, or none",
     severity=Severity.WARNING,
 )
-def fetch(lint_input: LintInput) -> Iterator[Finding]:
+def consumer_limits(lint_input: LintInput) -> Iterator[Finding]:
     largest = lint_input.environment.connector.max_record_bytes + FRAMING_BYTES
     client = {"receive.message.max.bytes": str(RECEIVE_MESSAGE_MAX_BYTES), **lint_input.environment.kafka.client}
     for key in FETCH_KEYS:
@@ -91,22 +90,8 @@ def fetch(lint_input: LintInput) -> Iterator[Finding]:
 
 
 @RULES.rule(
-    "time.delivery",
-    "the producer's `delivery.timeout.ms` is not below `linger.ms` + `request.timeout.ms`",
-    reason="Kafka's producer does not start with less",
-)
-def delivery(lint_input: LintInput) -> Iterator[Finding]:
-    actual, linger, request = (
-        producer_setting(lint_input.config, key) for key in ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
-    )
-    if actual < linger + request:
-        remedy = "raise connector.delivery_timeout_ms of the environment file, or lower request.timeout.ms"
-        yield violation(f"delivery.timeout.ms={actual}", f"{linger + request} or more", remedy)
-
-
-@RULES.rule(
     "size.config",
-    f"the connector config takes less than {CONFIG_FAIL_BYTES // 1024} KiB; a warning from {CONFIG_WARN_BYTES // 1024}",
+    f"the connector config is below {CONFIG_FAIL_BYTES // 1024} KiB; a warning from {CONFIG_WARN_BYTES // 1024} KiB",
     reason="Connect stores it as one record of its config topic, whose limit is 1 MiB",
 )
 def config_size(lint_input: LintInput) -> Iterator[Finding]:

@@ -17,49 +17,49 @@ MIN_REPLICAS = 3
 RULES = LintRules()
 
 
-def _decimal(text: str, default: float) -> float:
+def _parse_decimal(text: str, default: float) -> float:
     try:
         return float(text)
     except ValueError:
         return default
 
 
-def _compacted(lint_input: LintInput) -> list[Topic]:
+def _compacted_topics(lint_input: LintInput) -> list[Topic]:
     return [topic for topic in lint_input.topics.values() if "compact" in topic.config.get("cleanup.policy", "")]
 
 
-def _compaction(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
+def _compaction_rule(key: str, is_allowed: Callable[[str], bool], expected: str, reason: str) -> None:
     """Add `lint.compaction.KEY`, a warning about a setting of compacted topics."""
-    condition = f"`{key}` of a compacted topic is {expected}, or left to the broker"
+    condition = f"`{key}` of a compacted topic is {expected}, or the broker's default"
 
     @RULES.rule(f"compaction.{key}", condition, reason=reason, severity=Severity.WARNING)
     def check(lint_input: LintInput) -> Iterator[Finding]:
-        for topic in _compacted(lint_input):
+        for topic in _compacted_topics(lint_input):
             value = topic.config.get(key)
             if value is not None and not is_allowed(value):
                 remedy = f"correct {key} under `topic:` of the aggregate"
                 yield violation(f"topic {topic.name}: {key}={value}", expected, remedy)
 
 
-_compaction(
+_compaction_rule(
     "delete.retention.ms",
     lambda value: parse_int(value, DAY_MS) >= DAY_MS,
     f"{DAY_MS} (a day) or more",
     "a consumer that is stopped for longer misses tombstones, and retains deleted rows",
 )
-_compaction(
+_compaction_rule(
     "min.cleanable.dirty.ratio",
-    lambda value: _decimal(value, 0.5) <= MAX_DIRTY_RATIO,
+    lambda value: _parse_decimal(value, 0.5) <= MAX_DIRTY_RATIO,
     f"{MAX_DIRTY_RATIO} or less",
-    "the log cleaner would rarely run, so the topic and the time to read it grow",
+    "the log cleaner would run rarely, and the topic and the time to read it would grow",
 )
-_compaction(
+_compaction_rule(
     "segment.ms",
     lambda value: parse_int(value, DAY_MS) <= MAX_SEGMENT_MS,
     f"{MAX_SEGMENT_MS} (30 days) or less",
     "the active segment is never compacted",
 )
-_compaction(
+_compaction_rule(
     "message.timestamp.type",
     lambda value: value == "CreateTime",
     "CreateTime",
@@ -73,7 +73,7 @@ _compaction(
     reason="the broker rejects such a topic (LogConfig.validateValues)",
 )
 def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
-    for topic in _compacted(lint_input):
+    for topic in _compacted_topics(lint_input):
         minimum = parse_int(topic.config.get("min.compaction.lag.ms"))
         maximum = parse_int(topic.config.get("max.compaction.lag.ms"), minimum)
         if minimum > maximum:
@@ -84,7 +84,7 @@ def compaction_lag(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "replication.writable",
     "`min.insync.replicas` is not above the replication factor",
-    reason="the brokers would acknowledge no record",
+    reason="the brokers would reject every record",
 )
 def writable(lint_input: LintInput) -> Iterator[Finding]:
     replicas = lint_input.environment.kafka.replication_factor
@@ -97,8 +97,8 @@ def writable(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "replication.copies",
-    f"topics have {MIN_REPLICAS} replicas, and stay writable without one of them (not for a Kafka on this machine)",
-    reason="with fewer the loss of one broker stops the connector, or loses acknowledged records",
+    f"topics have {MIN_REPLICAS} replicas, and are writable without one of them (not checked for local Kafka)",
+    reason="otherwise the failure of one broker stops the connector, or loses acknowledged records",
     severity=Severity.WARNING,
 )
 def replicas(lint_input: LintInput) -> Iterator[Finding]:
@@ -113,10 +113,10 @@ def replicas(lint_input: LintInput) -> Iterator[Finding]:
         yield violation(actual, f"{kafka.replication_factor - 1} or less", "lower it in the environment file")
 
 
-@RULES.across(
+@RULES.cross_input_rule(
     "topic.collision",
     "no two topics differ only in `.` and `_`",
-    reason="their metrics have one name, and the broker rejects the second topic",
+    reason="the names of their metrics collide, and the broker rejects the second topic",
 )
 def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -126,4 +126,4 @@ def collision(inputs: Sequence[LintInput]) -> Iterator[Finding]:
     for collisions in names.values():
         if len(collisions) > 1:
             remedy = "rename an aggregate or a prefix"
-            yield violation(" and ".join(sorted(collisions)), "names that differ in another character", remedy)
+            yield violation(" and ".join(sorted(collisions)), "names that differ in more than these characters", remedy)

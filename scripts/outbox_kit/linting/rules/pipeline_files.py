@@ -1,4 +1,4 @@
-"""Rules for schema files, materialized columns and backfill queries."""
+"""Rules for what pipeline and environment files declare: schema files, materialized columns, backfill queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RULES = LintRules()
 
 
 def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
-    """Return the error in an aggregate's schema files; None when there is none, or no schema."""
+    """Return the error in an aggregate's schema files, None for valid files and for an aggregate without a schema."""
     if aggregate.schema_file is not None:
         try:
             inlined(aggregate)
@@ -44,8 +44,8 @@ def files(lint_input: LintInput) -> Iterator[Finding]:
 
 @RULES.rule(
     "schema.file",
-    "the schema file of every aggregate exists, and contains an Avro record",
-    reason="`apply` registers it, and every payload is encoded by it",
+    "the schema file of every aggregate exists and contains an Avro record schema",
+    reason="`apply` registers the schema, and payloads are encoded with it",
 )
 def schema_file(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.routed.items():
@@ -57,29 +57,30 @@ def schema_file(lint_input: LintInput) -> Iterator[Finding]:
 @RULES.rule(
     "materialization.target",
     "every target that a materialization names is in the environment file",
-    reason="the job would have no target",
+    reason="the job has no database or catalog to write to",
 )
-def known_target(lint_input: LintInput) -> Iterator[Finding]:
+def materialization_target(lint_input: LintInput) -> Iterator[Finding]:
     targets = lint_input.environment.targets
-    known = ", ".join(sorted(targets)) or "none"
+    declared = ", ".join(sorted(targets)) or "none"
     for name in dict.fromkeys(entry.target for entry in lint_input.pipeline.materializations):
         if name not in targets:
-            remedy = f"add it to `targets`, or choose one of: {known}"
-            yield violation(f"target {name} is not in environment {lint_input.environment.name}", known, remedy)
+            remedy = f"add it to `targets`, or choose one of: {declared}"
+            yield violation(f"target {name} is not in environment {lint_input.environment.name}", declared, remedy)
 
 
 @RULES.rule(
     "materialization.columns",
-    "fields of a materialized schema can be columns: no reserved name, no two that differ only in case, decimals fit",
-    reason="the job would reject the topic only when records are already there",
+    "fields of a materialized schema are valid columns: names are not reserved and unique regardless of case, decimals "
+    f"have {MAX_PRECISION} digits or less",
+    reason="the job rejects such a schema, and by then its records are on the topic",
 )
-def table_columns(lint_input: LintInput) -> Iterator[Finding]:
+def materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
     for name in dict.fromkeys(entry.aggregate for entry in lint_input.pipeline.materializations):
         aggregate = lint_input.pipeline.aggregates[name]
         fields = [] if schema_error(aggregate) is not None else json.loads(inlined(aggregate))["fields"]
         for problem in _column_problems(fields):
             remedy = "rename the field, or choose another type, before the first record is written"
-            yield violation(f"aggregate {name}: {problem}", "a field that can be a column", remedy)
+            yield violation(f"aggregate {name}: {problem}", "a valid column", remedy)
 
 
 def _column_problems(fields: list[dict[str, Any]]) -> Iterator[str]:
@@ -89,7 +90,7 @@ def _column_problems(fields: list[dict[str, Any]]) -> Iterator[str]:
         if name.lower() in RESERVED_COLUMNS:
             yield f"field {name} has a reserved column name"
         elif counts[name.lower()] > 1:
-            yield f"field {name} differs from another only in case"
+            yield f"field {name} differs from another field only in case"
         precision = _precision(field["type"])
         if precision > MAX_PRECISION:
             yield f"field {name} is a decimal of {precision} digits, the maximum is {MAX_PRECISION}"
@@ -105,7 +106,7 @@ def _precision(schema: Any) -> int:  # noqa: ANN401 - any schema
 @RULES.rule(
     "backfill.query",
     "a backfill query is one SELECT that returns the required columns",
-    reason="`outbox backfill` creates outbox rows from these columns, by name",
+    reason="`outbox backfill` creates outbox rows from these columns",
 )
 def backfill_query(lint_input: LintInput) -> Iterator[Finding]:
     for name, aggregate in lint_input.pipeline.aggregates.items():

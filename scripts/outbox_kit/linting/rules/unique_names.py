@@ -12,23 +12,27 @@ from outbox_kit.linting.lint_rule import LintRules, violation
 from outbox_kit.rules import Finding
 
 Names = Callable[[LintInput], Iterable[tuple[Hashable, str]]]
-"""(scope, name) of each object of a pipeline; the scope is the server or cluster in which the name is unique."""
+"""Return (scope, name) of each object of a pipeline. The name must be unique in the scope, a server or cluster."""
 RULES = LintRules()
 
 
-def _unique(kind: str, names: Names, reason: str, same: Callable[[LintInput], Hashable] = id) -> None:
-    """Add `lint.unique.KIND`. Inputs with an equal value of `same` are left to another rule."""
+def _unique(kind: str, names: Names, reason: str, group: Callable[[LintInput], Hashable] = id) -> None:
+    """Add `lint.unique.KIND`. Inputs of the same group may share the name, because another rule reports them."""
 
-    @RULES.across(f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason)
+    @RULES.cross_input_rule(
+        f"unique.{kind.replace(' ', '-')}", f"no two pipeline files have the same {kind}", reason=reason
+    )
     def check(inputs: Sequence[LintInput]) -> Iterator[Finding]:
-        users: dict[tuple[Hashable, str], list[LintInput]] = defaultdict(list)
+        inputs_by_name: dict[tuple[Hashable, str], list[LintInput]] = defaultdict(list)
         for lint_input in inputs:
             for scope_and_name in dict.fromkeys(names(lint_input)):
-                users[scope_and_name].append(lint_input)
-        for (_, name), sharing in users.items():
-            if len({same(lint_input) for lint_input in sharing}) > 1:
-                labels = ", ".join(lint_input.label or lint_input.pipeline.name for lint_input in sharing)
-                yield violation(f"{kind} {name}: {labels}", "in one pipeline file", f"give one of them another {kind}")
+                inputs_by_name[scope_and_name].append(lint_input)
+        for (_, name), inputs_with_name in inputs_by_name.items():
+            if len({group(lint_input) for lint_input in inputs_with_name}) > 1:
+                labels = ", ".join(lint_input.label or lint_input.pipeline.name for lint_input in inputs_with_name)
+                yield violation(
+                    f"{kind} {name}: {labels}", "in one pipeline file", f"use another {kind} in one of the files"
+                )
 
 
 def _server(lint_input: LintInput) -> Hashable:
@@ -59,12 +63,12 @@ def _materialized_tables(lint_input: LintInput) -> Iterator[tuple[Hashable, str]
 _unique(
     "pipeline name",
     lambda lint_input: [(lint_input.environment.lock_folder, lint_input.pipeline.name)],
-    "it is in the name of the lock file",
+    "both would write the same lock file",
 )
 _unique(
     "connector",
     lambda lint_input: [(lint_input.environment.connect.url, lint_input.pipeline.connector.name)],
-    "`apply` of the second would replace the config of the first",
+    "`apply` of one pipeline would replace the config of the other",
 )
 _unique(
     "topic prefix",
@@ -74,23 +78,23 @@ _unique(
 _unique(
     "replication slot",
     lambda lint_input: [(_server(lint_input), lint_input.pipeline.source.slot)],
-    "each of two connectors on one slot silently misses rows that the other reads; the name is unique per server",
+    "two connectors on one slot lose rows: each misses those that the other one reads; slots are unique per server",
 )
 _unique(
     "publication",
     lambda lint_input: [(_database(lint_input), lint_input.pipeline.source.publication)],
-    "`apply` of one would change what the other publishes",
+    "`apply` of one pipeline would change the publication of the other",
 )
 _unique(
     "outbox table",
     partial(_sources, messages=False),
-    "each row would be sent twice, and each pipeline would write dead letters for the other's types",
+    "each row would be sent twice, and rows of the other pipeline's types would become dead letters",
 )
 _unique("message prefix", partial(_sources, messages=True), "each message would be sent twice")
 _unique(
     "topic",
     lambda lint_input: [(_cluster(lint_input), name) for name in lint_input.topics],
-    "positions of two sources would be compared in one topic, and a later state could lose",
-    same=lambda lint_input: lint_input.pipeline.prefix,
+    "LSNs of two databases are not comparable: an older state could replace a newer one",
+    group=lambda lint_input: lint_input.pipeline.prefix,
 )
 _unique("materialized table", _materialized_tables, "two topics would overwrite each other's rows")
