@@ -1,4 +1,4 @@
-"""Supervisor's XML-RPC interface over its unix socket: one method per call, no policy."""
+"""Client of Supervisor's XML-RPC interface, over its unix socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProcessStatus:
     seconds: int | None
     """Seconds since its start; None when it does not run."""
     detail: str = ""
-    """Why it does not run, according to Supervisor."""
+    """Reason why it does not run, as Supervisor reports it."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -48,14 +48,14 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Transport(Transport):
-    """Supervisor's own transport would need its package even where only the status is read."""
+    """XML-RPC over a unix socket. Supervisor has such a transport, but its package is optional."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
 
-    def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - the base's
-        # The base class closes it.
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - signature of the base class
+        # The base class closes the connection.
         connection = _Connection(self.path)
         self._connection = (host, connection)
         return connection
@@ -91,7 +91,7 @@ class Control:
         return {info["name"]: _status(info) for info in listing}
 
     def start(self, name: str) -> None:
-        """Start a process, without waiting for it; StackError when it cannot even be tried."""
+        """Request the start of a process. Raises StackError when Supervisor rejects the request."""
         try:
             self.call("startProcess", name, False)
         except (OSError, Fault) as error:
@@ -99,7 +99,7 @@ class Control:
             raise StackError(message) from error
 
     def stop(self, name: str) -> None:
-        """Stop a process, without waiting for it."""
+        """Request the stop of a process."""
         try:
             self.call("stopProcess", name, False)
         except Fault as fault:

@@ -1,4 +1,4 @@
-"""Readiness checks of the services, embedded or in containers. None raises while a service is starting."""
+"""Readiness checks of the services, embedded or in containers. A service that is still starting causes no exception."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from outbox_kit.waiting import Observation
 
 # Limit of one request: a service that accepts connections may not respond.
 REQUEST_TIMEOUT_S = 2
-# librdkafka would print every rejected connection to stderr.
-QUIET = logging.getLogger("outbox_kit.stack.services.kafka")
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
+# Without a logger librdkafka prints every rejected connection to stderr.
+KAFKA_LOGGER = logging.getLogger("outbox_kit.stack.services.kafka")
+KAFKA_LOGGER.addHandler(logging.NullHandler())
+KAFKA_LOGGER.propagate = False
 
 
 def check_postgres(dsn: str, logins: Logins) -> Observation[bool]:
@@ -39,7 +39,7 @@ def check_kafka(port: int, bootstrap_servers: str) -> Observation[bool]:
     """Describe the cluster, once a program listens on the local port."""
     if is_free(port):
         return Observation(None, f"port {port} is closed")
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=QUIET)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers}, logger=KAFKA_LOGGER)
     try:
         cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(timeout=REQUEST_TIMEOUT_S + 1)
     except (KafkaException, TimeoutError) as error:

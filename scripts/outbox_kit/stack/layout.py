@@ -42,10 +42,10 @@ class Layout:
         self.state_file = self.home / "state.json"
         """Ports, addresses and passwords; mode 0600."""
         self.lock_file = self.root / "build" / "stack.lock"
-        """Outside `home`, so that a purge does not delete its own lock."""
+        """Outside `home`, so that a purge does not delete the lock that it holds."""
         self.supervisor_pid_file = self.home / "supervisord.pid"
         """Written by supervisord."""
-        self.outside = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
+        self.external_postgres_home = Path("/var/tmp") / f"outbox-kit-{self.stack_id}"  # noqa: S108 - see private_folder()
         """PostgreSQL's folder when its unprivileged user has no access to the project."""
 
     @property
@@ -87,7 +87,7 @@ def private_folder(path: Path, mode: int) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, at any moment."""
+    """Write a file that only its owner can read from the moment it is created."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)

@@ -45,7 +45,7 @@ def rotate(layout: Layout, names: Iterable[str]) -> None:
 def exit_description(layout: Layout, name: str) -> str:
     """Return how a process ended last, for example `exit status 1` or `terminated by SIGKILL`.
 
-    It is read from Supervisor's log: the interface drops the exit status when the process is restarted.
+    Read from Supervisor's log: its XML-RPC interface has no exit status after a restart of the process.
     """
     pattern = re.compile(rf"exited: {re.escape(name)} \(([^;)]*)")
     exits = [match.group(1) for line in tail(layout.log("supervisor"), 200) if (match := pattern.search(line))]

@@ -20,7 +20,7 @@ LARGEST_PORT = 65535
 def is_free(port: int) -> bool:
     """Return whether a service could listen on a port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the servers do: connections of a stopped stack in TIME_WAIT are ignored.
+        # Like the servers: connections of a stopped stack in TIME_WAIT do not occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -40,7 +40,7 @@ def free_port(taken: Iterable[int]) -> int:
     raise StackError(message, "choose free ports with --port SERVICE=PORT")
 
 
-def choose_ports(requested: Mapping[str, int], remembered: Mapping[str, int]) -> dict[str, int]:
+def choose_ports(requested: Mapping[str, int], previous: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name: the requested one, else the previous one if it is free, else a free one.
 
     Raises ConfigurationError for an invalid request, StackError for a port in use.
@@ -48,9 +48,9 @@ def choose_ports(requested: Mapping[str, int], remembered: Mapping[str, int]) ->
     validate_request(requested)
     chosen = dict(requested)
     for name in NAMES:
-        before = remembered.get(name)
-        if name not in chosen and before and before not in chosen.values() and is_free(before):
-            chosen[name] = before
+        port = previous.get(name)
+        if name not in chosen and port and port not in chosen.values() and is_free(port):
+            chosen[name] = port
     for name in NAMES:
         if name not in chosen:
             chosen[name] = free_port(chosen.values())
@@ -65,8 +65,8 @@ def validate_request(requested: Mapping[str, int]) -> None:
         if not 0 < port <= LARGEST_PORT:
             raise ConfigurationError(f"invalid port {port} for {name}", f"use 1 to {LARGEST_PORT}")
         if list(requested.values()).count(port) > 1:
-            both = " and ".join(entry for entry in requested if requested[entry] == port)
-            raise ConfigurationError(f"port {port} is requested for {both}", "choose different ports")
+            names = " and ".join(entry for entry in requested if requested[entry] == port)
+            raise ConfigurationError(f"port {port} is requested for {names}", "choose different ports")
         if not is_free(port):
             raise StackError(
                 f"port {port} for {name} is in use", "stop the program that uses it, or choose another port"

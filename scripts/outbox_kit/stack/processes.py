@@ -54,7 +54,7 @@ def command_lines() -> dict[int, str]:
 
 
 def proc_command_lines() -> dict[int, str]:
-    """Return them from /proc: slim images have no `ps`. Those of a zombie are empty."""
+    """Return the arguments from /proc, because slim images have no `ps`. Those of a zombie process are empty."""
     arguments = {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():
@@ -66,43 +66,44 @@ def proc_command_lines() -> dict[int, str]:
     return arguments
 
 
-def find(layout: Layout) -> list[Process]:
-    """Return the processes of this stack, with any parent."""
+def find_processes(layout: Layout, services: tuple[str, ...] | None = None) -> list[Process]:
+    """Return the running processes of this stack, or of some services, also those whose supervisor was killed."""
     # A shell or an editor may have the text in its arguments too: match only programs that the stack runs.
     pattern = re.compile(
         rf"^(?:.*?/)?(?:java|postgres:?|[Pp]ython[\d.]*) .*{re.escape(MARKER)}={layout.stack_id}/(\w+)"
     )
     matches = ((pid, text, pattern.match(text)) for pid, text in command_lines().items())
-    return [Process(pid, match.group(1), text) for pid, text, match in matches if match and pid != os.getpid()]
+    processes = [Process(pid, match.group(1), text) for pid, text, match in matches if match and pid != os.getpid()]
+    return [process for process in processes if services is None or process.service in services]
 
 
-def send(processes: list[Process], number: signal.Signals) -> None:
+def send_signal(processes: list[Process], signal_number: signal.Signals) -> None:
     """Send a signal to each process that still exists."""
     for process in processes:
         try:
-            os.kill(process.pid, number)
+            os.kill(process.pid, signal_number)
         except ProcessLookupError:
             continue
 
 
-def end(layout: Layout, services: tuple[str, ...], *, seconds: float) -> None:
-    """Terminate the processes of these services, after `seconds` kill them. Raises WaitTimeoutError."""
-    processes = [process for process in find(layout) if process.service in services and not process.is_backend]
+def terminate(layout: Layout, services: tuple[str, ...], *, seconds: float) -> None:
+    """Terminate the processes of these services; kill those that still run after `seconds`. Raises WaitTimeoutError."""
+    processes = [process for process in find_processes(layout, services) if not process.is_backend]
     # INT is PostgreSQL's fast shutdown; TERM would wait for every client to disconnect.
-    send([process for process in processes if process.service == "postgres"], signal.SIGINT)
-    send([process for process in processes if process.service != "postgres"], signal.SIGTERM)
+    send_signal([process for process in processes if process.service == "postgres"], signal.SIGINT)
+    send_signal([process for process in processes if process.service != "postgres"], signal.SIGTERM)
     try:
-        wait_gone(layout, services, seconds)
+        wait_ended(layout, services, seconds)
     except WaitTimeoutError:
-        send([process for process in find(layout) if process.service in services], signal.SIGKILL)
-        wait_gone(layout, services, 10)
+        send_signal(find_processes(layout, services), signal.SIGKILL)
+        wait_ended(layout, services, 10)
 
 
-def wait_gone(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
+def wait_ended(layout: Layout, services: tuple[str, ...], seconds: float) -> None:
     """Wait until no process of these services runs."""
 
     def poll() -> Observation[bool]:
-        left = [f"{process.service} (pid {process.pid})" for process in find(layout) if process.service in services]
-        return Observation(None if left else True, ", ".join(left) or "nothing")
+        running = [f"{process.service} (pid {process.pid})" for process in find_processes(layout, services)]
+        return Observation(None if running else True, ", ".join(running) or "no processes")
 
     wait_for(f"{', '.join(services)} to end", poll, seconds=seconds, interval=0.1)

@@ -21,7 +21,7 @@ def render_properties(settings: Settings) -> str:
 
 
 def environment_variables(prefix: str, settings: Settings) -> dict[str, str]:
-    """Return settings as the official images take them: a.b with prefix KAFKA_ is KAFKA_A_B."""
+    """Return settings as the variables of the official images: a.b with the prefix KAFKA_ is KAFKA_A_B."""
     return {
         prefix + key.upper().replace("_", "__").replace("-", "___").replace(".", "_"): _text(value)
         for key, value in settings.items()

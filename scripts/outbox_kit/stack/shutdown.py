@@ -12,7 +12,7 @@ from outbox_kit.errors import OutboxKitError, StackError, WaitTimeoutError
 from outbox_kit.progress import Reporter
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import end, find, wait_gone
+from outbox_kit.stack.processes import find_processes, terminate, wait_ended
 from outbox_kit.stack.services.catalog import STOP_ORDER
 from outbox_kit.stack.supervisor import NAME
 from outbox_kit.waiting import Observation, wait_for
@@ -23,7 +23,7 @@ SIGNAL_SECONDS = 15
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM while the stack is stopped, so that a second one leaves no processes behind.
+    """Ignore Ctrl-C and SIGTERM during the block: an interrupted shutdown would leave processes running.
 
     Signal handlers can only be set in the main thread.
     """
@@ -43,9 +43,9 @@ def stop_all(layout: Layout, progress: Reporter) -> None:
     control = Control(layout.socket)
     if control.supervisor_pid() is not None:
         stop_through_supervisor(layout, control, progress)
-    left = find(layout)
-    if left:
-        progress(f"ending by signal: {', '.join(sorted({process.service for process in left}))}")
+    remaining = find_processes(layout)
+    if remaining:
+        progress(f"ending by signal: {', '.join(sorted({process.service for process in remaining}))}")
         stop_by_signal(layout)
     layout.socket.unlink(missing_ok=True)
     layout.supervisor_pid_file.unlink(missing_ok=True)
@@ -57,13 +57,13 @@ def stop_through_supervisor(layout: Layout, control: Control, progress: Reporter
         for names in STOP_ORDER:
             stop_group(control, names, progress)
         control.shutdown()
-        wait_gone(layout, (NAME,), SIGNAL_SECONDS)
+        wait_ended(layout, (NAME,), SIGNAL_SECONDS)
     except (OSError, Fault, OutboxKitError) as error:
         progress(f"supervisor could not stop all services: {error}")
 
 
 def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> None:
-    """Stop some services at the same time, and wait for them."""
+    """Stop several services at the same time, and wait until they have stopped."""
     running = [name for name, status in control.processes().items() if name in names and status.pid]
     if not running:
         return
@@ -73,19 +73,19 @@ def stop_group(control: Control, names: tuple[str, ...], progress: Reporter) -> 
 
     def poll() -> Observation[bool]:
         processes = control.processes()
-        left = [name for name in running if processes[name].pid]
-        return Observation(None if left else True, f"{', '.join(left)} still running")
+        remaining = [name for name in running if processes[name].pid]
+        return Observation(None if remaining else True, f"{', '.join(remaining)} still running")
 
     wait_for(f"{', '.join(running)} to stop", poll, seconds=STOP_SECONDS, interval=0.1)
 
 
 def stop_by_signal(layout: Layout) -> None:
-    """End what is left: an unresponsive supervisord, services whose supervisor was killed."""
+    """End the remaining processes: an unresponsive supervisord, and services whose supervisor was killed."""
     try:
-        end(layout, (NAME,), seconds=5)  # first, or it would restart the services
+        terminate(layout, (NAME,), seconds=5)  # first, or it would restart the services
         for names in (*STOP_ORDER, ("format",)):
-            end(layout, names, seconds=SIGNAL_SECONDS)
+            terminate(layout, names, seconds=SIGNAL_SECONDS)
     except (WaitTimeoutError, PermissionError) as error:
-        left = ", ".join(f"{process.service} (pid {process.pid})" for process in find(layout))
-        message = f"these processes of the stack did not end: {left}"
+        remaining = ", ".join(f"{process.service} (pid {process.pid})" for process in find_processes(layout))
+        message = f"these processes of the stack did not end: {remaining}"
         raise StackError(message, "kill them as the user who started the stack") from error

@@ -1,4 +1,4 @@
-"""The embedded stack as one object."""
+"""Class Stack: start, stop, status and logs of the embedded stack."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from outbox_kit import __version__
 from outbox_kit.errors import ConfigurationError, OutboxKitError, StackError
 from outbox_kit.progress import Reporter, silent
-from outbox_kit.stack import logs, processes
+from outbox_kit.stack import logs
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import choose_ports
-from outbox_kit.stack.services.catalog import SERVICES, needs_java, select
+from outbox_kit.stack.services.catalog import SERVICES, needs_java, select_services
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.stack.services.postgres_home import choose_home, postgres_user
 from outbox_kit.stack.services.service import Context, Options
@@ -50,20 +50,20 @@ class Stack:
         Raises StackError (already running, a port in use, a service that ended or is not ready in time) and
         ConfigurationError (no Java, an unknown service or port).
         """
-        names = select(services)
+        names = select_services(services)
         with self.locked():
             running = self.state()
             if running is not None:
                 message = f"the stack is already running (supervisor pid {running.supervisor_pid})"
                 raise StackError(message, "run `outbox stack down` first")
             java = find_java() if needs_java(names) else None
-            existed = self.layout.outside.exists()
+            external_home_existed = self.layout.external_postgres_home.exists()
             try:
                 return self.start(names, java, ports or {}, progress)
             except BaseException as error:
                 self.stop_after(error, progress)
-                if not existed:  # nothing outside the project remains of a failed first start
-                    delete(self.layout.outside)
+                if not external_home_existed:  # a failed first start leaves no files outside the project
+                    delete(self.layout.external_postgres_home)
                 if isinstance(error, OSError):
                     raise file_error(error) from error
                 raise
@@ -71,7 +71,7 @@ class Stack:
     def start(
         self, names: tuple[str, ...], java: Path | None, ports: Mapping[str, int], progress: Reporter
     ) -> StackState:
-        """Start some services after stopping what a killed run left running."""
+        """Stop the processes of a killed run, then start the services."""
         self.layout.create()
         stop_all(self.layout, progress)
         state = self.next_state(ports)
@@ -89,13 +89,13 @@ class Stack:
         return running
 
     def stop_after(self, error: BaseException, progress: Reporter) -> None:
-        """Stop the services of a failed start; a second failure must not hide the first."""
+        """Stop the services of a failed start; an error of the stop must not hide that of the start."""
         progress(f"stopping the services after {type(error).__name__}")
         with uninterrupted():
             try:
                 self.stop(progress)
-            except OutboxKitError as second:
-                progress(f"{second.message} ({second.hint})")
+            except OutboxKitError as stop_error:
+                progress(f"{stop_error.message} ({stop_error.hint})")
 
     def next_state(self, ports: Mapping[str, int]) -> StackState:
         """Return the state to start with: passwords and ports of the last run if there was one, else new ones."""
@@ -121,7 +121,7 @@ class Stack:
             self.stop(progress)
             if purge:
                 progress("deleting the stack's data")
-                for folder in (self.layout.home, self.layout.outside):
+                for folder in (self.layout.home, self.layout.external_postgres_home):
                     delete(folder)
                 if self.layout.socket.parent != self.layout.home:
                     delete(self.layout.socket.parent)
@@ -131,7 +131,7 @@ class Stack:
         stop_all(self.layout, progress)
         try:
             state = read_state(self.layout.state_file)
-        except StackError:  # an unusable file needs no correction
+        except StackError:  # an unusable file is left unchanged
             return
         if state is not None and state != state.stopped():
             write_state(self.layout.state_file, state.stopped())
@@ -149,9 +149,9 @@ class Stack:
         control = Control(self.layout.socket)
         if control.supervisor_pid() is not None:
             return list(control.processes().values())
-        left = {process.service: process.pid for process in processes.find(self.layout) if not process.is_backend}
+        orphans = {process.service: process.pid for process in find_processes(self.layout) if not process.is_backend}
         detail = "its supervisor does not run; run `outbox stack down`"
-        return [ProcessStatus(name, "orphaned", pid, None, detail) for name, pid in sorted(left.items())]
+        return [ProcessStatus(name, "orphaned", pid, None, detail) for name, pid in sorted(orphans.items())]
 
     def pid(self, name: str) -> int | None:
         """Return the pid of a service, None when it does not run."""
@@ -163,15 +163,15 @@ class Stack:
         self.check_name(name, NAME)
         return "\n".join(logs.tail(self.layout.log(name), lines))
 
-    def check_name(self, name: str, *more: str) -> None:
-        known = (*SERVICES, *more)
-        if name not in known:
+    def check_name(self, name: str, *additional: str) -> None:
+        names = (*SERVICES, *additional)
+        if name not in names:
             message = f"unknown service: {name}"
-            raise ConfigurationError(message, f"services: {', '.join(known)}")
+            raise ConfigurationError(message, f"services: {', '.join(names)}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the stack's lock; the kernel releases it when the process ends."""
+        """Hold the stack's lock during the block; the kernel releases it when the process ends."""
         try:
             self.layout.lock_file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.layout.lock_file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Start of the services: each as soon as those that it requires are ready, all of them supervised meanwhile."""
+"""Start of the services in the order of their requirements, and detection of services that end during the start."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ALIVE = ("starting", "running")
 def prepare(services: list[Service]) -> None:
     """Prepare all services in parallel: the first time, initdb and Kafka's storage tool take seconds."""
     with ThreadPoolExecutor(max_workers=len(services)) as pool:
-        for outcome in [pool.submit(service.prepare) for service in services]:
-            outcome.result()
+        for future in [pool.submit(service.prepare) for service in services]:
+            future.result()
 
 
 class Startup:
-    """One start of some services under a running supervisord."""
+    """Start of services under a running supervisord."""
 
     def __init__(
         self, layout: Layout, state: StackState, services: list[Service], control: Control, progress: Reporter
@@ -42,7 +42,7 @@ class Startup:
         self.results: dict[str, str] = {}
 
     def run(self) -> None:
-        """Return when every service is ready. Raises StackError for one that ends or exceeds its time limit."""
+        """Start all services and wait until they are ready. Raises StackError for one that ends or is not ready in time."""
         limit = sum(service.start_seconds for service in self.services)
         wait_for("the stack", self.step, seconds=limit, interval=0.1)
 
@@ -69,8 +69,8 @@ class Startup:
             self.ready.add(service.name)
             self.progress(f"{service.name} is ready after {seconds:.1f} s")
         elif seconds > service.start_seconds:
-            limit = f"was not ready within {service.start_seconds:g} s; last check: {result.text}"
-            raise self.failure(service.name, limit)
+            problem = f"was not ready within {service.start_seconds:g} s; last check: {result.text}"
+            raise self.failure(service.name, problem)
 
     def check_alive(self, processes: dict[str, ProcessStatus]) -> None:
         """Raise StackError for a service that ended, even if Supervisor has restarted it."""

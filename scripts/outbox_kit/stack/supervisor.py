@@ -33,7 +33,7 @@ def inherited_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def render_configuration(layout: Layout, programs: Mapping[str, Program]) -> str:
     """Render supervisord.conf, which contains passwords."""
-    # Without it supervisord warns when run as root.
+    # supervisord run as root logs a warning without `user`.
     user = "user=root\n" if os.geteuid() == 0 else ""
     header = f"""\
 [supervisord]
@@ -63,7 +63,7 @@ def render_program(layout: Layout, name: str, program: Program) -> str:
         f"directory={layout.home}" if program.user is None else "directory=/",
         "autostart=false",
         "autorestart=true",
-        # A process that ends sooner is restarted three times at most.
+        # A process that ends within startsecs is restarted at most three times.
         "startsecs=2",
         "startretries=3",
         f"stopsignal={program.stop_signal}",
@@ -81,7 +81,7 @@ def render_program(layout: Layout, name: str, program: Program) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape Supervisor's own expansion."""
+    """Escape `%`, which Supervisor expands."""
     return text.replace("%", "%%")
 
 

@@ -21,10 +21,10 @@ def run_tool(
     user: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command to its end, as another user if one is named.
+    """Run a command, as `user` or as the caller, and wait until it ends.
 
-    It runs in its own session: the caller handles Ctrl-C and cleans up. Raises StackError, with the end of the output,
-    when it fails, cannot be run or takes longer than `seconds`.
+    The command runs in its own session, so that Ctrl-C reaches only the caller, which cleans up. Raises StackError,
+    with the end of the output, when it fails, cannot be run or takes longer than `seconds`.
     """
     entry = pwd.getpwnam(user) if user else None
     try:

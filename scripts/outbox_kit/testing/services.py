@@ -13,7 +13,7 @@ from outbox_kit.stack.services.connect import PASSWORD_VARIABLE, common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import REPLICATION
-from outbox_kit.stack.services.registry import storage
+from outbox_kit.stack.services.registry import storage_variables
 from outbox_kit.stack.services.service import Options
 from outbox_kit.stack.state import kafka_cluster_id
 from outbox_kit.testing.container import StackContainer
@@ -111,8 +111,8 @@ class RegistryContainer(StackContainer):
         self, image: str = Images.registry, *, postgres: PostgresContainer, network: Network, name: str = "registry"
     ) -> None:
         super().__init__(image, name=name, network=network)
-        address = f"{postgres.alias}:{postgres.inner_port}"
-        self.with_envs(QUARKUS_HTTP_HOST="0.0.0.0", **storage(address, postgres.logins))  # noqa: S104 - in a container
+        variables = storage_variables(f"{postgres.alias}:{postgres.inner_port}", postgres.logins)
+        self.with_envs(QUARKUS_HTTP_HOST="0.0.0.0", **variables)  # noqa: S104 - in a container
 
     @property
     def url(self) -> str:

@@ -27,7 +27,7 @@ POSTGRES = ("postgres",)
 
 def processes_of(stack: Stack) -> list[str]:
     """Return processes of the project's folders, without relying on the stack's own search."""
-    folders = (str(stack.layout.home), str(stack.layout.outside), stack.layout.stack_id)
+    folders = (str(stack.layout.home), str(stack.layout.external_postgres_home), stack.layout.stack_id)
     return [text for text in command_lines().values() if any(folder in text for folder in folders)]
 
 
@@ -41,7 +41,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     stack.down(purge=True)
     assert processes_of(stack) == []
     assert not stack.layout.home.exists()
-    assert not stack.layout.outside.exists()
+    assert not stack.layout.external_postgres_home.exists()
 
 
 def value(dsn: str, query: str) -> object:
@@ -204,7 +204,7 @@ def test_reports_a_missing_runtime_before_any_start(stack: Stack) -> None:
         stack.up(services=POSTGRES)
     assert caught.value.hint == "run `make setup`"
     assert processes_of(stack) == []
-    assert not stack.layout.outside.exists()
+    assert not stack.layout.external_postgres_home.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")

@@ -15,7 +15,7 @@ from outbox_kit.stack.services.connect import common_settings
 from outbox_kit.stack.services.databases import Logins
 from outbox_kit.stack.services.kafka import single_node_settings
 from outbox_kit.stack.services.postgres import REPLICATION
-from outbox_kit.stack.services.registry import storage
+from outbox_kit.stack.services.registry import storage_variables
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_postgres(services: dict[str, Any]) -> None:
 def test_registry_settings_match(services: dict[str, Any], example: dict[str, str]) -> None:
     environment = texts(services["registry"]["environment"], example)
     logins = Logins(connector_password="c", materializer_password="m", registry_password="${REGISTRY_PASSWORD:?}")
-    expected = storage("postgres:5432", logins)
+    expected = storage_variables("postgres:5432", logins)
     assert {name: environment.get(name) for name in expected} == expected
 
 

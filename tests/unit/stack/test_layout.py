@@ -40,7 +40,7 @@ def test_counts_path_length_in_bytes(tmp_path: Path) -> None:
 def test_projects_have_distinct_names(tmp_path: Path) -> None:
     one, two = Layout(tmp_path / "one"), Layout(tmp_path / "two")
     assert one.stack_id != two.stack_id
-    assert one.outside != two.outside
+    assert one.external_postgres_home != two.external_postgres_home
 
 
 def test_resolves_links_to_the_same_stack(tmp_path: Path) -> None:

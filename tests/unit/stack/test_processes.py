@@ -6,7 +6,7 @@ import pytest
 
 from outbox_kit.stack import processes
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import command_lines, find, process_marker
+from outbox_kit.stack.processes import command_lines, find_processes, process_marker
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def layout(tmp_path: Path) -> Layout:
 def seen(monkeypatch: pytest.MonkeyPatch, layout: Layout, arguments: str) -> list[tuple[str, bool]]:
     """Return service and kind of the matches when a machine runs one process."""
     monkeypatch.setattr(processes, "command_lines", lambda: {7: arguments})
-    return [(process.service, process.is_backend) for process in find(layout)]
+    return [(process.service, process.is_backend) for process in find_processes(layout)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from outbox_kit.errors import StackError
 from outbox_kit.progress import silent
 from outbox_kit.stack.control import Control
 from outbox_kit.stack.layout import Layout
-from outbox_kit.stack.processes import command_lines, end, find, process_marker
+from outbox_kit.stack.processes import command_lines, find_processes, process_marker, terminate
 from outbox_kit.stack.services.service import Program
 from outbox_kit.stack.shutdown import stop_all
 from outbox_kit.stack.startup import Startup
@@ -75,7 +75,7 @@ def start(layout: Layout, state: StackState, *services: SmallService) -> Control
 
 
 def is_running(pid: int) -> bool:
-    """Search without the marker that `find` uses; a zombie process does not count."""
+    """Search without the marker that `find_processes` uses; a zombie process does not count."""
     return bool(command_lines().get(pid))
 
 
@@ -126,9 +126,9 @@ def test_reports_an_unresponsive_service_after_its_timeout(layout: Layout, state
 def test_stop_leaves_no_processes(layout: Layout, state: StackState) -> None:
     control = start(layout, state, SmallService(layout, "kafka"), SmallService(layout, "connect", STUBBORN))
     pids = [status.pid for status in control.processes().values()] + [control.supervisor_pid()]
-    assert {process.service for process in find(layout)} == {"kafka", "connect", "supervisor"}
+    assert {process.service for process in find_processes(layout)} == {"kafka", "connect", "supervisor"}
     stop_all(layout, silent)
-    assert find(layout) == []
+    assert find_processes(layout) == []
     assert not [pid for pid in pids if pid and is_running(pid)]
     assert not layout.socket.exists()
 
@@ -157,7 +157,7 @@ def test_ends_an_unresponsive_supervisor(layout: Layout, state: StackState, monk
     monkeypatch.setattr("outbox_kit.stack.control.CALL_SECONDS", 0.5)
     os.kill(supervisor, signal.SIGSTOP)
     stop_all(layout, silent)
-    assert find(layout) == []
+    assert find_processes(layout) == []
 
 
 def test_kills_processes_that_ignore_the_signal(layout: Layout, state: StackState) -> None:
@@ -165,8 +165,8 @@ def test_kills_processes_that_ignore_the_signal(layout: Layout, state: StackStat
     supervisor = control.supervisor_pid()
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
-    end(layout, ("connect", "supervisor"), seconds=0.5)
-    assert find(layout) == []
+    terminate(layout, ("connect", "supervisor"), seconds=0.5)
+    assert find_processes(layout) == []
 
 
 def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState) -> None:
@@ -185,7 +185,7 @@ def test_supervisor_restarts_a_killed_service(layout: Layout, state: StackState)
 
 def test_ignores_processes_of_another_project(layout: Layout, state: StackState, tmp_path: Path) -> None:
     start(layout, state, SmallService(layout, "kafka"))
-    assert find(Layout(tmp_path / "another")) == []
+    assert find_processes(Layout(tmp_path / "another")) == []
 
 
 def test_reports_not_running_without_processes(layout: Layout) -> None:

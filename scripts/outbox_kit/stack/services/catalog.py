@@ -1,4 +1,4 @@
-"""The table of services, in the order of start; everything else about the selection is derived from it."""
+"""The services of the stack in start order, their stop order, and the selection of services by name."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ STOP_ORDER = (
 )
 
 
-def select(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the services to start, in order: all, or those named and what they require."""
+def select_services(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the services to start, in start order: all, or those named and those that they require."""
     if names is None:
         return tuple(SERVICES)
     selected = set(names)

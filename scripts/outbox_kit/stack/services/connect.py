@@ -80,7 +80,7 @@ def plugin_folders(layout: Layout, options: Options) -> tuple[Path, ...]:
 
 
 class Connect(Service):
-    """The worker."""
+    """Service of the Connect worker."""
 
     name = "connect"
     requires = ("kafka",)

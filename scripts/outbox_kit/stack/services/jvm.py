@@ -7,7 +7,7 @@ from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.processes import process_marker
 from outbox_kit.stack.services.service import Context
 
-# To stdout, so that Supervisor captures and rotates it like every other log.
+# Log to stdout, which Supervisor captures and rotates like every other log.
 LOG4J = """\
 status = error
 rootLogger.level = info
@@ -20,9 +20,9 @@ appender.stdout.layout.pattern = [%d] %p %m (%c)%n%ex
 
 
 def jvm_command(
-    context: Context, service: str, *, heap: str, options: tuple[str, ...] = (), run: tuple[str, ...]
+    context: Context, service: str, *, heap: str, options: tuple[str, ...] = (), main: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM with the service's process marker; `run` follows the options."""
+    """Return the command line of a JVM with the service's process marker; `main` is the class or jar with its arguments."""
     if context.java is None:
         raise StackError(f"{service} needs Java, and no Java was selected")
     return (
@@ -35,19 +35,19 @@ def jvm_command(
         "-Dfile.encoding=UTF-8",
         "-Djava.awt.headless=true",
         *options,
-        *run,
+        *main,
     )
 
 
 def kafka_command(
     context: Context, service: str, *arguments: str, heap: str, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM on Kafka's class path; the arguments are the main class and its own."""
-    run = ("-cp", kafka_class_path(context.layout), *arguments)
+    """Return the command line of a JVM on Kafka's class path; `arguments` are the main class and its arguments."""
+    main = ("-cp", kafka_class_path(context.layout), *arguments)
     log4j = context.layout.configuration / "log4j2.properties"
     log4j.write_text(LOG4J)
     options = (*options, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-    return jvm_command(context, service, heap=heap, options=options, run=run)
+    return jvm_command(context, service, heap=heap, options=options, main=main)
 
 
 def kafka_class_path(layout: Layout) -> str:

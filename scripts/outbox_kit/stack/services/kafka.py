@@ -37,10 +37,10 @@ def broker_settings(ports: dict[str, int], log_directory: Path) -> dict[str, str
 def single_node_settings() -> dict[str, str | int | bool]:
     """Return the settings of a single broker, embedded or in a container.
 
-    Few partitions for the internal topics: fifty each, the default, costs a single node seconds at start.
+    The internal topics have few partitions: with the default, 50 each, a single node takes seconds longer to start.
     """
     return {
-        # A topic that is not declared is a mistake and must fail.
+        # Writing to an undeclared topic is an error and must fail.
         "auto.create.topics.enable": False,
         "num.partitions": 1,
         "default.replication.factor": 1,
@@ -55,13 +55,13 @@ def single_node_settings() -> dict[str, str | int | bool]:
         "share.coordinator.state.topic.num.partitions": 4,
         # A restarted worker need not wait for more members.
         "group.initial.rebalance.delay.ms": 0,
-        # The default, 128 MiB, is a quarter of the heap that the broker has here.
+        # The default, 128 MiB, is a quarter of the broker's heap.
         "log.cleaner.dedupe.buffer.size": 32 * 1024 * 1024,
     }
 
 
 class Kafka(Service):
-    """The broker."""
+    """Service of the broker."""
 
     name = "kafka"
     start_seconds = 90.0
@@ -78,7 +78,7 @@ class Kafka(Service):
             self.format()
 
     def format(self) -> None:
-        """Format a new log directory under another name, so that an interrupted format is never used."""
+        """Format the log directory under a temporary name, so that the result of an interrupted run is never used."""
         unfinished = self.directory.with_name("kafka.unfinished")
         for folder in (unfinished, self.directory):
             shutil.rmtree(folder, ignore_errors=True)

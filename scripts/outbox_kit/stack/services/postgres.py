@@ -1,4 +1,4 @@
-"""PostgreSQL: the source database, the target database and the registry's."""
+"""PostgreSQL server with the source database, the target database and the database of the registry."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def render_settings(settings: Mapping[str, str]) -> str:
 
 
 class Postgres(Service):
-    """The server."""
+    """Service of the PostgreSQL server."""
 
     name = "postgres"
     start_seconds = 60.0
@@ -85,7 +85,7 @@ class Postgres(Service):
             (self.data / file).write_text(text)
 
     def initialise(self) -> None:
-        """Run initdb under another name, so that an interrupted run is never used."""
+        """Run initdb in a temporary folder, so that the result of an interrupted run is never used."""
         unfinished = self.home / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
@@ -121,15 +121,15 @@ class Postgres(Service):
         file = self.data / "postmaster.pid"
         if not file.exists():
             return
-        first = file.read_text().partition("\n")[0].strip()
-        arguments = command_lines().get(int(first), "") if first.isdigit() else ""
+        pid = file.read_text().partition("\n")[0].strip()
+        arguments = command_lines().get(int(pid), "") if pid.isdigit() else ""
         if "postgres" not in arguments:
             file.unlink()
 
     def program(self) -> Program:
         name = process_marker(self.layout, self.name)
         command = (str(self.home / "dist" / "bin" / "postgres"), "-D", str(self.data), "-c", f"cluster_name={name}")
-        # INT is the fast shutdown, which does not wait for sessions. Only the server gets it; it stops its children.
+        # SIGINT requests the fast shutdown, which ends sessions. Only the server receives it; it stops its children.
         return Program(
             command,
             environment={"PGDATA": str(self.data)},

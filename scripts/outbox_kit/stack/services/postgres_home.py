@@ -34,12 +34,15 @@ def postgres_user() -> str | None:
     return UNPRIVILEGED
 
 
-def choose_home(layout: Layout, user: str | None, remembered: Path | None) -> Path:
-    """Return the folder for binaries and data: the one that has data, else one in the project if `user` has access."""
-    if remembered is not None and (remembered / "data").exists():
-        return remembered
+def choose_home(layout: Layout, user: str | None, previous: Path | None) -> Path:
+    """Return the folder for binaries and data.
+
+    The previous folder if it has data; else one in the project if `user` has access, or one under /var/tmp.
+    """
+    if previous is not None and (previous / "data").exists():
+        return previous
     inside = layout.data / "postgres"
-    return inside if user is None or can_enter(layout.data, user) else layout.outside
+    return inside if user is None or can_enter(layout.data, user) else layout.external_postgres_home
 
 
 def can_enter(folder: Path, user: str) -> bool:
@@ -57,14 +60,14 @@ def can_enter(folder: Path, user: str) -> bool:
             check=False,
         )
     except PermissionError as error:  # root without the capability to change its user
-        message = f"PostgreSQL refuses to run as root, and this root cannot become '{user}'"
+        message = f"PostgreSQL refuses to run as root, and root cannot switch to '{user}' here"
         raise ConfigurationError(message, "run the stack as another user than root") from error
     return done.returncode == 0
 
 
 def create_home(home: Path, layout: Layout) -> None:
     """Create the folder, without binaries and data."""
-    if home == layout.outside:
+    if home == layout.external_postgres_home:
         private_folder(home, 0o755)
     else:
         home.mkdir(parents=True, exist_ok=True)
@@ -77,7 +80,7 @@ def change_owner(path: Path, user: str | None) -> None:
         os.chown(path, entry.pw_uid, entry.pw_gid)
 
 
-def archive_of(layout: Layout) -> Path:
+def find_archive(layout: Layout) -> Path:
     """Return the archive of binaries for this machine. Raises StackError when `make setup` has not run."""
     folder = layout.runtime / "postgres"
     archives = sorted(folder.glob("*.txz"))
@@ -96,16 +99,16 @@ def fits_machine(name: str) -> bool:
 
 
 def unpack(layout: Layout, home: Path) -> None:
-    """Unpack the binaries into `home`/dist, unless it is already unpacked."""
-    archive = archive_of(layout)
+    """Unpack the binaries into `home`/dist, unless those of this archive are there already."""
+    archive = find_archive(layout)
     status = archive.stat()
     marker = f"{archive.name} {status.st_size} {status.st_mtime_ns}\n"
     folder, marker_file = home / "dist", home / "dist" / ".archive"
     if marker_file.exists() and marker_file.read_text() == marker:
         return
     unfinished = home / "dist.unfinished"
-    for old in (unfinished, folder):
-        shutil.rmtree(old, ignore_errors=True)
+    for folder_to_delete in (unfinished, folder):
+        shutil.rmtree(folder_to_delete, ignore_errors=True)
     extract(archive, unfinished)
     unfinished.chmod(0o755)
     (unfinished / ".archive").write_text(marker)

@@ -1,4 +1,4 @@
-"""The schema registry: Apicurio with its Confluent API, stored in the stack's own PostgreSQL.
+"""The schema registry: Apicurio with its Confluent API, with its data in the PostgreSQL server of the stack.
 
 With storage in memory, its default, a restart would assign the same ids to different schemas.
 """
@@ -21,12 +21,12 @@ def registry_environment(state: StackState) -> dict[str, str]:
     return {
         "QUARKUS_HTTP_HOST": HOST,
         "QUARKUS_HTTP_PORT": str(state.ports["registry"]),
-        **storage(f"{HOST}:{state.postgres_port}", state),
+        **storage_variables(f"{HOST}:{state.postgres_port}", state),
     }
 
 
-def storage(address: str, logins: Logins) -> dict[str, str]:
-    """Return the storage settings, for the PostgreSQL server at `address` (host:port)."""
+def storage_variables(address: str, logins: Logins) -> dict[str, str]:
+    """Return the variables of the storage settings, for the PostgreSQL server at `address` (host:port)."""
     return {
         "APICURIO_STORAGE_KIND": "sql",
         "APICURIO_STORAGE_SQL_KIND": "postgresql",
@@ -41,7 +41,7 @@ def storage(address: str, logins: Logins) -> dict[str, str]:
 
 
 class Registry(Service):
-    """The schema registry."""
+    """Service of the schema registry."""
 
     name = "registry"
     requires = ("postgres",)
@@ -64,9 +64,9 @@ class Registry(Service):
             self.context,
             self.name,
             heap="320m",
-            # It serves a few calls per deployment, so that only its start time matters.
+            # The registry serves few requests per deployment: start time matters, throughput does not.
             options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            run=("-jar", str(self.jar())),
+            main=("-jar", str(self.jar())),
         )
         return Program(command, environment=registry_environment(self.state))
 

@@ -1,4 +1,4 @@
-"""The interface of a service of the stack: how to prepare, run and check it."""
+"""Base class of the stack's services: preparation, process and readiness check of a service."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Context:
-    """What every service is built from."""
+    """Values that every service is constructed with."""
 
     layout: Layout
     state: StackState

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outbox_kit.errors import ConfigurationError
-from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, select
+from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, select_services
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from outbox_kit.stack.services.catalog import SERVICES, STOP_ORDER, needs_java, 
 def test_selecting_a_service_includes_its_requirements(
     names: tuple[str, ...] | None, selected: tuple[str, ...]
 ) -> None:
-    assert select(names) == selected
+    assert select_services(names) == selected
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_selecting_a_service_includes_its_requirements(
 )
 def test_rejects_invalid_selections(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        select(names)
+        select_services(names)
 
 
 def test_postgresql_alone_needs_no_java() -> None:

@@ -12,7 +12,7 @@ import pytest
 from outbox_kit.errors import ConfigurationError, StackError
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.services import postgres_home
-from outbox_kit.stack.services.postgres_home import archive_of, choose_home, postgres_user, unpack
+from outbox_kit.stack.services.postgres_home import choose_home, find_archive, postgres_user, unpack
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -63,7 +63,7 @@ def test_reports_a_damaged_archive(layout: Layout, tmp_path: Path) -> None:
 
 def test_reports_a_missing_archive(layout: Layout) -> None:
     with pytest.raises(StackError, match="0 archives") as caught:
-        archive_of(layout)
+        find_archive(layout)
     assert caught.value.hint == "run `make setup`"
 
 
@@ -82,7 +82,7 @@ def test_selects_the_archive_of_this_machine(
         archive(layout, f"postgres-{item}.txz")
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
-    assert archive_of(layout).name == name
+    assert find_archive(layout).name == name
 
 
 def test_runs_postgresql_as_the_current_user_unless_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_root_keeps_files_in_an_accessible_project() -> None:
 @as_root
 def test_root_uses_another_folder_for_an_inaccessible_project(layout: Layout) -> None:
     layout.root.chmod(0o700)
-    assert choose_home(layout, "nobody", None) == layout.outside
+    assert choose_home(layout, "nobody", None) == layout.external_postgres_home
 
 
 def test_keeps_existing_data_in_its_folder(layout: Layout, tmp_path: Path) -> None:
