@@ -24,13 +24,14 @@ from outbox_kit.errors import ConfigurationError
 KEY = "aggregate_id"
 """Column of a target with the record key; a source row without it is identified by its `id`."""
 
-FIRST = 10
+MAX_EXAMPLES = 10
+"""Maximum number of keys that a Comparison has of each kind."""
 
 KINDS = ("missing", "unexpected", "duplicated", "different")
 """Kinds of difference: each is a field of Comparison, with its count in KIND_count."""
 
 TargetRows = Iterable[Mapping[str, Any]]
-"""Rows by column name. A value may be Python's own, or text: decimals, ISO dates, ISO times with an
+"""Rows by column name. A value is a Python object or its text: decimals, ISO dates, ISO times with an
 offset, JSON arrays. A null must be None: a missing column counts as different."""
 
 Canonical = Callable[[Any], Any]
@@ -49,7 +50,7 @@ class Comparison:
     """How one aggregate's rows in one target differ from the source; the counts are of rows.
 
     missing: in the source only. unexpected: in the target only. duplicated: keys that the target
-    has more than once. different: rows with other values. Of each, the first ten in order of key.
+    has more than once. different: rows whose values differ. Each tuple has the first MAX_EXAMPLES by key.
     """
 
     aggregate: str
@@ -79,7 +80,7 @@ class Comparison:
 
 
 class _Unreadable:
-    """A value that is not of its column's type; not equal to any value, itself included."""
+    """A value that is not of its column's type. It does not equal any value, not even itself."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -100,11 +101,11 @@ def compare(
     Columns that are not in the schema are ignored. Reads both sides into memory.
     Raises ConfigurationError for a schema with a type that has no canonical form.
     """
-    kinds = canonical_forms(schema)
-    expected = {key: row for key, row in _keyed(source, kinds)}
+    forms = canonical_forms(schema)
+    expected = dict(_keyed(source, forms))
     actual: dict[str, dict[str, Any]] = {}
     counts: Counter[str] = Counter()
-    for key, row in _keyed(rows, kinds):
+    for key, row in _keyed(rows, forms):
         actual[key] = row
         counts[key] += 1
     missing = sorted(expected.keys() - actual.keys())
@@ -113,7 +114,7 @@ def compare(
     different = [
         Different(key, columns)
         for key in sorted(expected.keys() & actual.keys())
-        if (columns := _differing(expected[key], actual[key], kinds))
+        if (columns := _differing(expected[key], actual[key], forms))
     ]
     return Comparison(
         aggregate=aggregate,
@@ -124,10 +125,10 @@ def compare(
         unexpected_count=len(unexpected),
         duplicated_count=len(duplicated),
         different_count=len(different),
-        missing=tuple(missing[:FIRST]),
-        unexpected=tuple(unexpected[:FIRST]),
-        duplicated=tuple(duplicated[:FIRST]),
-        different=tuple(different[:FIRST]),
+        missing=tuple(missing[:MAX_EXAMPLES]),
+        unexpected=tuple(unexpected[:MAX_EXAMPLES]),
+        duplicated=tuple(duplicated[:MAX_EXAMPLES]),
+        different=tuple(different[:MAX_EXAMPLES]),
     )
 
 
@@ -164,10 +165,10 @@ def canonical_forms(schema: Mapping[str, Any]) -> dict[str, Canonical]:
     return {field["name"]: _form(field["name"], field["type"]) for field in schema["fields"]}
 
 
-def _keyed(rows: TargetRows, kinds: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _keyed(rows: TargetRows, forms: Mapping[str, Canonical]) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in rows:
         key = row[KEY] if KEY in row else row["id"]
-        yield str(key), {name: _canonical(kinds[name], value) for name, value in row.items() if name in kinds}
+        yield str(key), {name: _canonical(forms[name], value) for name, value in row.items() if name in forms}
 
 
 def _canonical(form: Canonical, value: Any) -> Any:  # noqa: ANN401
@@ -179,9 +180,9 @@ def _canonical(form: Canonical, value: Any) -> Any:  # noqa: ANN401
         return _Unreadable()
 
 
-def _differing(expected: dict[str, Any], actual: dict[str, Any], kinds: Iterable[str]) -> tuple[str, ...]:
+def _differing(expected: dict[str, Any], actual: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
     absent = _Unreadable()
-    return tuple(name for name in kinds if expected.get(name, absent) != actual.get(name, absent))
+    return tuple(name for name in columns if expected.get(name, absent) != actual.get(name, absent))
 
 
 def _form(name: str, avro: Any) -> Canonical:  # noqa: ANN401  (text, list or dict, as Avro has it)
@@ -226,7 +227,7 @@ def _uuid(value: Any) -> str:  # noqa: ANN401
 def _number(convert: Canonical, *inexact: type) -> Canonical:
     def form(value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, (bool, *inexact)):
-            raise TypeError("not such a number")
+            raise TypeError("not a number of this type")
         return convert(value)
 
     return form
@@ -260,7 +261,7 @@ _FORMS: dict[str, Canonical] = {
     "float": _number(float),
     "double": _number(float),
     "boolean": _boolean,
-    "decimal": _number(Decimal, float),  # a float has lost digits already
+    "decimal": _number(Decimal, float),  # a float may have lost digits
     "date": _date,
     "timestamp-millis": _instant,
     "timestamp-micros": _instant,

@@ -1,8 +1,8 @@
 """The example service: a library of authors and books that writes an event for each change.
 
-Each function writes the business row and the outbox row in one transaction: the caller's, where
-one is open, else its own. The payload is built from the row as the database returns it, so that
-defaults, rounding and other sessions' changes to the same row are in it. Every function takes the
+Each function writes the business row and the outbox row in one transaction: the open one of the
+connection, otherwise a new one. The payload is built from the row as the database returns it, so that
+defaults, rounding and other sessions' changes to the same row are included. Every function takes the
 row's lock before it writes the event: events of one aggregate are committed in the order of its states.
 """
 
@@ -53,7 +53,7 @@ create table if not exists library.book (
 create index if not exists book_author_id on library.book (author_id);
 """
 
-# The fields of the schemas; listed, so that a column added to a table later is not in the events.
+# Fields of the schemas. Explicit, so that a column that is added to a table later is not in the events.
 COLUMNS = {
     "author": ("id", "name", "country", "born", "pen_names", "updated_at"),
     "book": (
@@ -94,29 +94,29 @@ class BookChanges(TypedDict, total=False):
 
 
 def create(connection: Connection[Any]) -> None:
-    """Create the business tables where they are missing."""
+    """Create the business tables that are missing."""
     with connection.transaction():
         connection.execute(DDL)
 
 
 def add_author(connection: Connection[Any], *, author_id: UUID | None = None, **fields: Unpack[AuthorChanges]) -> UUID:
     """Add an author, with a name at least; return the id."""
-    with _joined(connection):
+    with _in_transaction(connection):
         return _add(connection, "author", author_id, dict(fields))
 
 
 def change_author(connection: Connection[Any], author_id: UUID, **changes: Unpack[AuthorChanges]) -> bool:
     """Change an author; False, and no event, when it does not exist."""
-    with _joined(connection):
+    with _in_transaction(connection):
         return _change(connection, "author", author_id, dict(changes))
 
 
 def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | None:
-    """Remove an author's books, then the author, each with an event of its own.
+    """Remove an author's books, then the author, with one event for each row.
 
     Returns the ids of the books; None, and no event, when there is no such author.
     """
-    with _joined(connection):
+    with _in_transaction(connection):
         # Lock the author before its books: no book can be added then, and a fixed order prevents deadlocks.
         if not _lock_author(connection, author_id, "for update"):
             return None
@@ -130,8 +130,8 @@ def remove_author(connection: Connection[Any], author_id: UUID) -> list[UUID] | 
 
 def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fields: Unpack[BookChanges]) -> UUID | None:
     """Add a book, which needs author, title and price; return the id, or None when the author does not exist."""
-    with _joined(connection):
-        # Else the foreign key would fail and abort the whole transaction.
+    with _in_transaction(connection):
+        # Otherwise the foreign key would fail and abort the whole transaction.
         if not _lock_author(connection, fields["author_id"], "for key share"):
             return None
         return _add(connection, "book", book_id, {"status": BookStatus.AVAILABLE, **fields})
@@ -139,7 +139,7 @@ def add_book(connection: Connection[Any], *, book_id: UUID | None = None, **fiel
 
 def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[BookChanges]) -> bool:
     """Change a book; False, and no event, when the book or its new author does not exist."""
-    with _joined(connection):
+    with _in_transaction(connection):
         author = changes.get("author_id")
         if author is not None and not _lock_author(connection, author, "for key share"):
             return False
@@ -148,13 +148,13 @@ def change_book(connection: Connection[Any], book_id: UUID, **changes: Unpack[Bo
 
 def remove_book(connection: Connection[Any], book_id: UUID) -> bool:
     """Remove a book; False, and no event, when it does not exist."""
-    with _joined(connection):
+    with _in_transaction(connection):
         return _remove(connection, "book", book_id)
 
 
 @contextmanager
-def _joined(connection: Connection[Any]) -> Iterator[None]:
-    """Use the open transaction, or open one; creates no savepoint, unlike `transaction()`."""
+def _in_transaction(connection: Connection[Any]) -> Iterator[None]:
+    """Use the open transaction, or begin one; creates no savepoint, unlike `transaction()`."""
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():
             yield
@@ -176,10 +176,10 @@ def _add(connection: Connection[Any], kind: str, key: UUID | None, fields: dict[
     values = {"id": uuid4() if key is None else key, **fields}
     [row] = _write(
         connection,
-        sql.SQL("insert into {table} ({names}, updated_at) values ({places}, clock_timestamp())").format(
+        sql.SQL("insert into {table} ({names}, updated_at) values ({placeholders}, clock_timestamp())").format(
             table=sql.Identifier(SCHEMA, kind),
-            names=_names(kind, values),
-            places=sql.SQL(", ").join(sql.Placeholder(name) for name in values),
+            names=_column_list(kind, values),
+            placeholders=sql.SQL(", ").join(sql.Placeholder(name) for name in values),
         ),
         kind,
         values,
@@ -188,13 +188,13 @@ def _add(connection: Connection[Any], kind: str, key: UUID | None, fields: dict[
 
 
 def _change(connection: Connection[Any], kind: str, key: UUID, changes: dict[str, Any]) -> bool:
-    places = [sql.SQL("{} = {}").format(_names(kind, [name]), sql.Placeholder(name)) for name in changes]
+    assignments = [sql.SQL("{} = {}").format(_column_list(kind, [name]), sql.Placeholder(name)) for name in changes]
     rows = _write(
         connection,
-        # clock_timestamp, not now(): two changes in one transaction get two times.
-        sql.SQL("update {table} set {places} where id = %(id)s").format(
+        # clock_timestamp, not now(): two changes in one transaction have different times.
+        sql.SQL("update {table} set {assignments} where id = %(id)s").format(
             table=sql.Identifier(SCHEMA, kind),
-            places=sql.SQL(", ").join([*places, sql.SQL("updated_at = clock_timestamp()")]),
+            assignments=sql.SQL(", ").join([*assignments, sql.SQL("updated_at = clock_timestamp()")]),
         ),
         kind,
         {"id": key, **changes},
@@ -215,13 +215,13 @@ def _remove(connection: Connection[Any], kind: str, key: UUID) -> bool:
 def _write(
     connection: Connection[Any], statement: sql.Composed, kind: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Run a statement on at most one business row; return the row after it."""
-    returning = sql.SQL("{} returning {}").format(statement, _names(kind, COLUMNS[kind]))
+    """Run a statement that writes at most one business row; return the written row."""
+    returning = sql.SQL("{} returning {}").format(statement, _column_list(kind, COLUMNS[kind]))
     with Cursor(connection, row_factory=dict_row) as cursor:
         return cursor.execute(returning, values).fetchall()
 
 
-def _names(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
+def _column_list(kind: str, names: Sequence[str] | dict[str, Any]) -> sql.Composed:
     unknown = sorted(set(names) - set(COLUMNS[kind]))
     if unknown:
         message = f"a {kind} has no field {', '.join(unknown)}"

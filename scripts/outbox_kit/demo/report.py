@@ -26,7 +26,7 @@ class Table:
 
 @dataclass
 class DemoReport:
-    """The result of one run; filled step by step.
+    """Result of one run; each step of the demo adds its part.
 
     `rows` counts the rows of each target's tables after the run, by target and table. `seconds`
     is wall-clock time by step, in the order of the steps. `dead_letters_expected` is the number of invalid events that
@@ -60,7 +60,7 @@ class DemoReport:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure the time of one step, also of one that fails."""
+        """Measure the duration of one step, also if it fails."""
         started = monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The worked example from end to end: stack, apply, workload, verify, Spark, comparison."""
+"""Run of the worked example: stack, apply, workload, verify, Spark job, comparison of the tables."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Demo:
             yield state
             succeeded = True
         finally:
-            # A stack that ran before a failed `--keep` run stays up for inspection.
+            # With --keep, a stack that was already running stays up after a failure, for inspection.
             if not keep or (started_here and not succeeded):
                 with report.step("stop"):
                     stack.down(self.progress)
@@ -121,17 +121,17 @@ class Demo:
         with psycopg.connect(state.postgres) as connection:
             library_service.create(connection)
         apply(deployment, self.progress)
-        again = apply(deployment, self.progress)
-        if again:
-            objects = ", ".join(change.object for change in again)
+        changes = apply(deployment, self.progress)
+        if changes:
+            objects = ", ".join(change.object for change in changes)
             raise RejectedError(f"a second apply made changes: {objects}", "please report this as a bug")
         self.progress("a second apply changed nothing")
 
     def _wait_running(self, deployment: Deployment, state: StackState) -> None:
         """Wait until the connector runs: a worker that is killed during the workload is restarted.
 
-        The reported status outlives a worker, so the slot must be active too. A restarted worker may lose its task in a
-        rebalance, so both must hold for several polls.
+        Connect still reports RUNNING for a killed worker, so the slot must be active too. A rebalance may move the task
+        of a restarted worker, so several polls in sequence must succeed.
         """
         stable = 0
         name, slot = deployment.pipeline.connector.name, deployment.pipeline.source.slot
@@ -161,10 +161,10 @@ class Demo:
         if failed:
             observed = "; ".join(f"{check.id}: {check.seen}" for check in failed)
             raise RejectedError(f"verify: {observed}", failed[0].remedy)
-        self.progress(f"{len(checks)} checks passed, the canary among them")
+        self.progress(f"{len(checks)} checks passed, including the canary")
 
     def _materialize(self) -> None:
-        """Run the Spark job as its own process."""
+        """Run the Spark job in a separate process."""
         self.progress("Spark reads the topics and writes the tables")
         command = [sys.executable, "-m", "outbox_spark", "-p", str(self.pipeline_file), "-e", ENVIRONMENT]
         command += ["--output", "json", "--export", str(self.folder / "rows")]

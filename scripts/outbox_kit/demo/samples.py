@@ -13,7 +13,7 @@ TEXTS = (
     "Сто лет одиночества",
     "紅樓夢 📚 第一回",
     "\u202bשלום עולם\u202c",  # noqa: RUF001  (right to left, on purpose)
-    "Zoe\u0308 and Zo\u00eb",  # look the same, are not equal
+    "Zoe\u0308 and Zo\u00eb",  # displayed alike, but different code points
     'He said "it\'s" \\ and left',
     "C:\\new\\table \\N \\u0041 \\.",
     "tab\there, line\nbreak, carriage\r\nreturn, \x01 \x7f",
@@ -35,25 +35,25 @@ DAYS = (
 COUNTRIES = ("BR", "GB", "JP", "US", None)
 PAGES = (0, 1, 2**31 - 1, -(2**31), None)
 
-HARD_SHARE = 0.25  # of the values; the others are ordinary
+EDGE_CASE_SHARE = 0.25  # of the values
 
 
 def text(rng: Random) -> str:
-    """A title or a name; never empty."""
-    if rng.random() < HARD_SHARE:
+    """Return a title or a name, never empty."""
+    if rng.random() < EDGE_CASE_SHARE:
         return rng.choice(TEXTS)
     start = rng.choice(("On", "Against", "Beyond", "A History of"))
     return f"{start} {rng.choice(TEXTS[:3])}, {rng.randrange(10_000)}"
 
 
 def price(rng: Random) -> Decimal:
-    """A price of at most twelve digits, two of them decimals."""
-    return rng.choice(PRICES) if rng.random() < HARD_SHARE else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
+    """Return a price of at most twelve digits, two of them decimals."""
+    return rng.choice(PRICES) if rng.random() < EDGE_CASE_SHARE else Decimal(rng.randrange(100, 20_000)).scaleb(-2)
 
 
 def day(rng: Random) -> date | None:
-    """A day from 1583 to 9999, or none."""
-    if rng.random() < HARD_SHARE:
+    """Return a day from 1583 to 9999, or None."""
+    if rng.random() < EDGE_CASE_SHARE:
         return rng.choice((*DAYS, None))
     return date(1800, 1, 1) + timedelta(days=rng.randrange(80_000))
 
@@ -68,7 +68,7 @@ def author(rng: Random) -> AuthorChanges:
 
 
 def book(rng: Random) -> BookChanges:
-    """All fields of a book but the author."""
+    """Return all fields of a book except the author."""
     return {
         "title": text(rng),
         "subtitle": rng.choice((None, "", text(rng))),
@@ -76,5 +76,5 @@ def book(rng: Random) -> BookChanges:
         "price": price(rng),
         "published_on": day(rng),
         "status": rng.choice(tuple(BookStatus)),
-        "pages": rng.choice(PAGES) if rng.random() < HARD_SHARE else rng.randrange(1, 2000),
+        "pages": rng.choice(PAGES) if rng.random() < EDGE_CASE_SHARE else rng.randrange(1, 2000),
     }

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import psycopg
 
-from outbox_kit.demo.writer import Effects, Shelf, Writer
+from outbox_kit.demo.writer import Effects, SharedIds, Writer
 from outbox_kit.progress import Reporter, silent
 from outbox_kit.sending import emit
 
@@ -63,20 +63,20 @@ def run(
 ) -> WorkloadCounts:
     """Run transactions with concurrent writers, each over its own connection.
 
-    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; their rows
-    are used too. The first writer that fails stops the others, and its error is raised.
+    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing rows
+    are changed too. The first writer that fails stops the others, and its error is raised.
     """
     options: dict[str, Any] = {"connect_timeout": 10, "application_name": "outbox-demo-workload"}
     connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source
     with closing(connect()) as connection:
-        shelf = Shelf.load(connection)
-    shares = [transactions // writers + (index < transactions % writers) for index in range(writers)]
+        shared = SharedIds.load(connection)
+    counts = [transactions // writers + (index < transactions % writers) for index in range(writers)]
     tally = Tally()
     started = time.monotonic()
     with ThreadPoolExecutor(writers, thread_name_prefix="writer") as pool:
         futures = [
-            pool.submit(_write_share, connect, Random(f"{seed}/{index}"), share, shelf, tally)  # noqa: S311
-            for index, share in enumerate(shares)
+            pool.submit(_run_writer, connect, Random(f"{seed}/{index}"), count, shared, tally)  # noqa: S311
+            for index, count in enumerate(counts)
         ]
         _report_progress(futures, tally, transactions, progress)
     return tally.counts(time.monotonic() - started)
@@ -85,7 +85,7 @@ def run(
 def write_invalid(connection: psycopg.Connection[Any]) -> InvalidEvents:
     """Write and commit two events that must become dead letters: see InvalidEvents.
 
-    They belong to no business row, so that the tables stay comparable.
+    They have no business row, so that source and target tables can still be compared.
     """
     broken, unknown = str(uuid4()), str(uuid4())
     with connection.transaction():
@@ -118,10 +118,10 @@ def _report_progress(futures: list[Future[None]], tally: Tally, transactions: in
         future.result()
 
 
-def _write_share(connect: Connect, rng: Random, share: int, shelf: Shelf, tally: Tally) -> None:
+def _run_writer(connect: Connect, rng: Random, transactions: int, shared: SharedIds, tally: Tally) -> None:
     with closing(connect()) as connection:
-        writer = Writer(connection, rng, shelf)
-        for _ in range(share):
+        writer = Writer(connection, rng, shared)
+        for _ in range(transactions):
             if tally.stop.is_set():
                 return
             tally.add(*writer.transact())

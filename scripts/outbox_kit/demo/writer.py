@@ -1,4 +1,4 @@
-"""One writer of the workload: its view of the library, and the kinds of transaction it runs."""
+"""One writer of the workload: the kinds of transaction that it runs, and the ids that all writers share."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ class Ids:
 
 
 @dataclass
-class Shelf:
-    """The committed rows that the writers know; a row may have been deleted since."""
+class SharedIds:
+    """Ids of committed rows, shared by the writers; a row may have been deleted in the meantime."""
 
     authors: Ids
     books: Ids
     removed_books: Ids
 
     @classmethod
-    def load(cls, connection: psycopg.Connection[Any]) -> Shelf:
+    def load(cls, connection: psycopg.Connection[Any]) -> SharedIds:
         with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
             authors = cursor.execute("select id from library.author order by id").fetchall()
             books = cursor.execute("select id from library.book order by id").fetchall()
         return cls(Ids(authors), Ids(books), Ids([]))
 
 
-Call = tuple[Callable[[UUID], None], UUID]
+IdUpdate = tuple[Callable[[UUID], None], UUID]
 
 
 @dataclass
@@ -85,20 +85,20 @@ class Effects:
     states: Counter[str] = field(default_factory=Counter)
     tombstones: Counter[str] = field(default_factory=Counter)
     savepoints: int = 0
-    on_commit: list[Call] = field(default_factory=list)
-    on_rollback: list[Call] = field(default_factory=list)
+    on_commit: list[IdUpdate] = field(default_factory=list)
+    on_rollback: list[IdUpdate] = field(default_factory=list)
 
 
 class Writer:
-    """Runs transactions over one connection. A step returns False when the row that it chose does not exist.
+    """Runs random transactions over one connection. A step returns False when the chosen row does not exist.
 
     All steps lock authors before books, and books in ascending order, to avoid deadlocks.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shelf: Shelf) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], rng: Random, shared: SharedIds) -> None:
         self._connection = connection
         self._rng = rng
-        self._shelf = shelf
+        self._shared = shared
         self._steps: dict[Callable[[Effects], bool], int] = {
             self._add_author: 8,
             self._add_author_with_books: 8,
@@ -134,7 +134,7 @@ class Writer:
                 wrote = step(effects)
                 if roll_back or not wrote:
                     raise psycopg.Rollback
-        except (DeadlockDetected, SerializationFailure):  # conflicts with another session: choose again
+        except (DeadlockDetected, SerializationFailure):  # conflict with another session: try another step
             wrote = False
         for call, key in effects.on_commit if wrote and not roll_back else effects.on_rollback:
             call(key)
@@ -149,24 +149,24 @@ class Writer:
         return all(self._new_book(effects, author) for _ in range(self._rng.randint(1, 4)))
 
     def _add_book(self, effects: Effects) -> bool:
-        return any(self._new_book(effects, author) for author in self._shelf.authors.choose(self._rng))
+        return any(self._new_book(effects, author) for author in self._shared.authors.choose(self._rng))
 
     def _change_author(self, effects: Effects) -> bool:
-        for author in self._shelf.authors.choose(self._rng):
+        for author in self._shared.authors.choose(self._rng):
             if library_service.change_author(self._connection, author, **samples.author(self._rng)):
                 effects.states["author"] += 1
         return bool(effects.states)
 
     def _change_books(self, effects: Effects) -> bool:
-        for book in self._shelf.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
+        for book in self._shared.books.choose(self._rng, self._rng.choice((1, 1, 1, 2, 3))):
             if library_service.change_book(self._connection, book, **samples.book(self._rng)):
                 effects.states["book"] += 1
         return bool(effects.states)
 
     def _change_book_twice(self, effects: Effects) -> bool:
-        """Two states of one book in one transaction: the second must win."""
-        for author in self._shelf.authors.choose(self._rng):
-            for book in self._shelf.books.choose(self._rng):
+        """Write two states of one book in one transaction: the later one must be in the targets."""
+        for author in self._shared.authors.choose(self._rng):
+            for book in self._shared.books.choose(self._rng):
                 for _ in range(2):
                     # With the author, so that it is locked first. The second update would lock it after the book:
                     # PostgreSQL checks the foreign key of a row that the transaction itself has written.
@@ -184,33 +184,33 @@ class Writer:
         return self._change_books(effects)
 
     def _move_book(self, effects: Effects) -> bool:
-        for author in self._shelf.authors.choose(self._rng):
-            for book in self._shelf.books.choose(self._rng):
+        for author in self._shared.authors.choose(self._rng):
+            for book in self._shared.books.choose(self._rng):
                 if library_service.change_book(self._connection, book, author_id=author):
                     effects.states["book"] += 1
         return bool(effects.states)
 
     def _remove_book(self, effects: Effects) -> bool:
-        for book in self._shelf.books.choose(self._rng):
+        for book in self._shared.books.choose(self._rng):
             if library_service.remove_book(self._connection, book):
                 self._count_removed_book(effects, book)
         return bool(effects.tombstones)
 
     def _remove_author(self, effects: Effects) -> bool:
-        for author in self._shelf.authors.choose(self._rng):
+        for author in self._shared.authors.choose(self._rng):
             books = library_service.remove_author(self._connection, author)
             if books is None:
                 continue
             effects.tombstones["author"] += 1
-            effects.on_commit.append((self._shelf.authors.discard, author))
+            effects.on_commit.append((self._shared.authors.discard, author))
             for book in books:
                 self._count_removed_book(effects, book)
         return bool(effects.tombstones)
 
     def _replace_book(self, effects: Effects) -> bool:
-        """Change, remove and add again one book: the tombstone in the middle must not win."""
-        for author in self._shelf.authors.choose(self._rng):
-            for book in self._shelf.books.choose(self._rng):
+        """Change, remove and re-create one book: the targets must have the last state, not the tombstone before it."""
+        for author in self._shared.authors.choose(self._rng):
+            for book in self._shared.books.choose(self._rng):
                 # The change also locks the author, so that the new book can refer to it.
                 if library_service.change_book(self._connection, book, author_id=author):
                     effects.states["book"] += 1
@@ -219,17 +219,17 @@ class Writer:
         return bool(effects.tombstones)
 
     def _return_book(self, effects: Effects) -> bool:
-        """Add a book again that an earlier transaction removed, under the same id."""
-        for author in self._shelf.authors.choose(self._rng):
-            for book in self._shelf.removed_books.take(self._rng):
-                effects.on_rollback.append((self._shelf.removed_books.add, book))
+        """Re-create a book that an earlier transaction removed, with the same id."""
+        for author in self._shared.authors.choose(self._rng):
+            for book in self._shared.removed_books.take(self._rng):
+                effects.on_rollback.append((self._shared.removed_books.add, book))
                 self._new_book(effects, author, book)
         return bool(effects.states)
 
     def _new_author(self, effects: Effects) -> UUID:
         author = library_service.add_author(self._connection, **samples.author(self._rng))
         effects.states["author"] += 1
-        effects.on_commit.append((self._shelf.authors.add, author))
+        effects.on_commit.append((self._shared.authors.add, author))
         return author
 
     def _new_book(self, effects: Effects, author: UUID, key: UUID | None = None) -> bool:
@@ -239,10 +239,10 @@ class Writer:
         if book is None:
             return False
         effects.states["book"] += 1
-        effects.on_commit.append((self._shelf.books.add, book))
+        effects.on_commit.append((self._shared.books.add, book))
         return True
 
     def _count_removed_book(self, effects: Effects, book: UUID) -> None:
         effects.tombstones["book"] += 1
-        effects.on_commit.append((self._shelf.books.discard, book))
-        effects.on_commit.append((self._shelf.removed_books.add, book))
+        effects.on_commit.append((self._shared.books.discard, book))
+        effects.on_commit.append((self._shared.removed_books.add, book))

@@ -1,4 +1,4 @@
-"""Event, its outbox row, and the name of the table, validated before any SQL is executed."""
+"""Outbox events and their rows, and the name of the outbox table: validation before any SQL is executed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.record_headers import CONTRACT_HEADERS
-from outbox_kit.sending.values import UnfitError, text_reason, to_json
+from outbox_kit.sending.values import NotEncodableError, text_reason, to_json
 
 RESERVED_HEADERS = frozenset(CONTRACT_HEADERS)
 """Headers that the connector writes from the other columns of the row."""
@@ -98,8 +98,8 @@ def _payload(payload: object) -> str | None:
         raise InvalidEventError(message)
     try:
         return to_json(payload)
-    except UnfitError as error:
-        # Without the cause, whose frames hold the value.
+    except NotEncodableError as error:
+        # Without the cause: its stack frames contain the value.
         raise InvalidEventError(f"{error.location('payload')} {error.reason}") from None
 
 

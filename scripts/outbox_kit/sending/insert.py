@@ -76,7 +76,7 @@ def emit_many(connection: SyncConnection, events: Iterable[OutboxEvent], *, tabl
 async def emit_async(
     connection: psycopg.AsyncConnection[Any], *events: OutboxEvent, table: str = DEFAULT_TABLE
 ) -> list[UUID]:
-    """Like `emit_many`, for psycopg's AsyncConnection.
+    """Insert one outbox row per event like `emit_many`, through psycopg's AsyncConnection.
 
     With SQLAlchemy's AsyncSession and AsyncConnection use `await session.run_sync(emit_many, events)`.
     """

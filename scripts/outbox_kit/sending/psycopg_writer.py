@@ -16,7 +16,7 @@ from outbox_kit.sending.event import Row, TableName
 def insert_rows(connection: Connection[Any], rows: Sequence[Row], table: TableName) -> None:
     """Insert rows in the connection's transaction. Raises RefusedError if each row would be committed on its own."""
     refuse_autocommit(connection)
-    # The connection's cursor class may be server-side or expect $1 parameters.
+    # The connection's own cursor class could be server-side, or expect $1 parameters.
     with Cursor(connection) as cursor:
         if len(rows) == 1:
             cursor.execute(statement(table), rows[0])
@@ -25,7 +25,7 @@ def insert_rows(connection: Connection[Any], rows: Sequence[Row], table: TableNa
 
 
 async def insert_rows_async(connection: AsyncConnection[Any], rows: Sequence[Row], table: TableName) -> None:
-    """Like `insert_rows`."""
+    """Insert rows like `insert_rows`."""
     refuse_autocommit(connection)
     async with AsyncCursor(connection) as cursor:
         if len(rows) == 1:

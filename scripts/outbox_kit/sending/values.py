@@ -16,20 +16,20 @@ from functools import singledispatch
 from uuid import UUID
 
 MAX_DEPTH = 100
-"""Far below the limit of the server's stack; a deeper value most likely contains itself."""
+"""Far below the limit of PostgreSQL's JSON parser; a deeper value most likely contains itself."""
 
-# Limits of PostgreSQL's numeric, as which jsonb stores every JSON number.
+# Limits of PostgreSQL's numeric; jsonb stores every JSON number as numeric.
 _MAX_WHOLE_DIGITS = 131_072
 _MAX_SCALE = 16_383
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
-class UnfitError(Exception):
-    """A value that JSON or jsonb cannot represent. Internal to this package.
+class NotEncodableError(Exception):
+    """Raised for a value that JSON or jsonb cannot represent. Internal to this package.
 
     `reason` does not contain the value. `path` is filled while the error propagates through the
-    containers, innermost step first, so that valid values cost nothing.
+    containers, innermost key or index first, so that valid values have no overhead.
     """
 
     def __init__(self, reason: str) -> None:
@@ -46,7 +46,7 @@ def to_json(value: object) -> str:
     """Return the JSON text of a value; numbers keep every digit, times are in UTC.
 
     Mapping -> object, list and tuple -> array, Decimal -> number, date and aware datetime -> ISO
-    8601 text, UUID -> text, Enum -> its value. Raises UnfitError for other values.
+    8601 text, UUID -> text, Enum -> its value. Raises NotEncodableError for other values.
     """
     return _encode(value, 0)
 
@@ -66,7 +66,7 @@ def _encode(value: object, depth: int) -> str:
     if not isinstance(value, dict | list | tuple | Mapping):
         return _scalar(value)
     if depth >= MAX_DEPTH:
-        raise UnfitError(f"is nested more than {MAX_DEPTH} levels deep")
+        raise NotEncodableError(f"is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return _object(value, depth)
     return f"[{','.join(_items(enumerate(value), depth))}]"
@@ -80,31 +80,31 @@ def _object(value: Mapping[object, object], depth: int) -> str:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise UnfitError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
+        raise NotEncodableError(f"has a key that is not text: {type(key).__module__}.{type(key).__qualname__}")
     if reason := text_reason(key):
-        raise UnfitError(f"has a key that {reason}")
+        raise NotEncodableError(f"has a key that {reason}")
     return str.__str__(key)  # of a text Enum, the value
 
 
 def _items(items: Iterable[tuple[int | str, object]], depth: int) -> list[str]:
-    """Return the JSON text of each item of a container; add the step to the path of an error."""
+    """Return the JSON text of each item of a container; add its key or index to the path of an error."""
     texts: list[str] = []
-    for step, item in items:
+    for key, item in items:
         try:
             texts.append(_encode(item, depth + 1))
-        except UnfitError as error:
-            error.path.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+        except NotEncodableError as error:
+            error.path.append(f".{key}" if isinstance(key, str) else f"[{key}]")
             raise
     return texts
 
 
 @singledispatch
 def _scalar(value: object) -> str:
-    raise UnfitError(f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}")
+    raise NotEncodableError(f"has no JSON form: {type(value).__module__}.{type(value).__qualname__}")
 
 
 @_scalar.register
-def _(_nothing: None) -> str:
+def _(_value: None) -> str:
     return "null"
 
 
@@ -116,7 +116,7 @@ def _(value: bool) -> str:
 @_scalar.register
 def _(value: str) -> str:
     if reason := text_reason(value):
-        raise UnfitError(reason)
+        raise NotEncodableError(reason)
     return _quoted(value)
 
 
@@ -125,13 +125,13 @@ def _(value: int) -> str:
     try:
         return int.__repr__(value)  # the repr of an IntEnum is not a number
     except ValueError:  # Python's limit for converting long integers
-        raise UnfitError("is an integer of too many digits") from None
+        raise NotEncodableError("is an integer of too many digits") from None
 
 
 @_scalar.register
 def _(value: float) -> str:
     if not math.isfinite(value):
-        raise UnfitError("is not a finite number")
+        raise NotEncodableError("is not a finite number")
     return float.__repr__(value)
 
 
@@ -139,20 +139,20 @@ def _(value: float) -> str:
 def _(value: Decimal) -> str:
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
-        raise UnfitError("is not a finite number")
+        raise NotEncodableError("is not a finite number")
     if value.adjusted() >= _MAX_WHOLE_DIGITS or -exponent > _MAX_SCALE:
-        raise UnfitError("is a decimal outside the range of PostgreSQL's numeric")
+        raise NotEncodableError("is a decimal outside the range of PostgreSQL's numeric")
     return Decimal.__str__(value)  # "1E+3" is a JSON number too
 
 
 @_scalar.register
 def _(value: datetime) -> str:
     if value.utcoffset() is None:
-        raise UnfitError("is a datetime without a time zone: set one, for example UTC")
+        raise NotEncodableError("is a datetime without a time zone: set one, for example UTC")
     try:
         return f'"{value.astimezone(UTC).isoformat()}"'
     except OverflowError:
-        raise UnfitError("is a datetime outside the years 1 to 9999 in UTC") from None
+        raise NotEncodableError("is a datetime outside the years 1 to 9999 in UTC") from None
 
 
 @_scalar.register

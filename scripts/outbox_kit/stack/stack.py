@@ -16,6 +16,7 @@ from outbox_kit.stack import logs
 from outbox_kit.stack.control import Control, ProcessStatus
 from outbox_kit.stack.layout import Layout
 from outbox_kit.stack.ports import choose_ports
+from outbox_kit.stack.processes import find_processes
 from outbox_kit.stack.services.catalog import SERVICES, needs_java, select_services
 from outbox_kit.stack.services.java import find_java
 from outbox_kit.stack.services.postgres_home import choose_home, postgres_user

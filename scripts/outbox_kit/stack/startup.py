@@ -42,7 +42,7 @@ class Startup:
         self.results: dict[str, str] = {}
 
     def run(self) -> None:
-        """Start all services and wait until they are ready. Raises StackError for one that ends or is not ready in time."""
+        """Start all services and wait until they are ready. Raises StackError if one ends or exceeds its time limit."""
         limit = sum(service.start_seconds for service in self.services)
         wait_for("the stack", self.step, seconds=limit, interval=0.1)
 

@@ -1,4 +1,4 @@
-"""Base class of the stack's containers: a fixed port on 127.0.0.1, a network alias, a bounded wait."""
+"""Base class of the stack's containers: a fixed port on 127.0.0.1, a network alias, a wait for readiness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_SECONDS = 60
 
 
 class StackContainer(DockerContainer):
-    """One service. Its port on this machine stays the same when the container is restarted."""
+    """Container of one service. Its port on this machine does not change when the container is restarted."""
 
     inner_port: int
     seconds: float = 120.0
@@ -64,32 +64,32 @@ class StackContainer(DockerContainer):
 
     def kill(self) -> None:
         """Kill the container. Its data is retained."""
-        self._engine().kill()
+        self._docker_container().kill()
 
     def pause(self) -> None:
         """Suspend its processes: connections stay open, without responses."""
-        self._engine().pause()
+        self._docker_container().pause()
 
     def unpause(self) -> None:
-        self._engine().unpause()
+        self._docker_container().unpause()
 
     def shut_down(self) -> None:
-        """Stop the service in order. Its data is retained."""
-        self._engine().stop(timeout=STOP_SECONDS)
+        """Stop the service by its stop signal. Its data is retained."""
+        self._docker_container().stop(timeout=STOP_SECONDS)
 
     def start_again(self) -> Self:
         """Start a container that was killed or shut down, and wait until the service is ready."""
-        self._engine().start()
+        self._docker_container().start()
         return self.wait_ready()
 
     def log(self, lines: int = LOG_LINES) -> str:
-        return str(self._engine().logs(tail=lines).decode(errors="replace"))
+        return str(self._docker_container().logs(tail=lines).decode(errors="replace"))
 
-    def _engine(self) -> Any:  # noqa: ANN401 - of docker, untyped
+    def _docker_container(self) -> Any:  # noqa: ANN401 - docker is untyped
         return self.get_wrapped_container()
 
     def _check_alive(self) -> Observation[bool]:
-        container = self._engine()
+        container = self._docker_container()
         container.reload()
         if container.status == "exited":
             code = container.attrs["State"]["ExitCode"]

@@ -1,6 +1,6 @@
 """Fixtures for your conftest.py: `pytest_plugins = ["outbox_kit.testing.fixtures"]`.
 
-Override `outbox_images` for images of your own, `outbox_pipeline` to have a pipeline applied.
+Override `outbox_images` to use other images, `outbox_pipeline` to apply a pipeline.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def outbox_images() -> Images:
 
 @pytest.fixture(scope="session")
 def outbox_pipeline() -> Path | None:
-    """Return the pipeline file to apply, None for none."""
+    """Return the pipeline file to apply; by default none is applied."""
     return None
 
 
 @pytest.fixture(scope="session")
 def outbox_stack(outbox_images: Images, outbox_pipeline: Path | None) -> Iterator[OutboxStack]:
-    """Start the stack once for the whole run."""
+    """Start the stack once per test session."""
     with OutboxStack(outbox_images) as stack:
         if outbox_pipeline is not None:
             stack.apply(outbox_pipeline)

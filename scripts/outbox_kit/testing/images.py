@@ -16,39 +16,39 @@ from outbox_kit.errors import StackError
 
 @dataclass(frozen=True)
 class Images:
-    """Names of images; the defaults are what `make images` builds. docs/containers.md: what others must provide."""
+    """Names of images; the defaults are built by `make images`. docs/containers.md has the requirements for others."""
 
     postgres: str = "outbox-kit/postgres"
     kafka: str = "outbox-kit/kafka"
     registry: str = "outbox-kit/registry"
     connect: str = "outbox-kit/connect"
     connect_plugins: Mapping[Path, str] = field(default_factory=dict)
-    """Folders to mount into the workers, by path in the container: official images lack the transforms."""
+    """Path in the workers of each mounted plugin folder: official images lack the transforms."""
 
 
-OWN = "outbox-kit/"
-"""Prefix of images that are only built locally; an image of that name in a registry is another one's."""
-BUILD = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
-WITHOUT_RYUK = "or set TESTCONTAINERS_RYUK_DISABLED=true: then a killed test run leaves its containers behind"
+LOCAL_PREFIX = "outbox-kit/"
+"""Prefix of images that are only built locally; an image with this prefix in a registry is not from outbox-kit."""
+BUILD_HINT = "run `make images` in a checkout of outbox-kit, or name other images with Images(...)"
+RYUK_HINT = "or set TESTCONTAINERS_RYUK_DISABLED=true: then a killed test run leaves its containers behind"
 
 
 def provide_ryuk() -> None:
     """Make the Ryuk image of testcontainers available, unless it is disabled. Raises StackError."""
     if not testcontainers_config.ryuk_disabled:
-        provide(testcontainers_config.ryuk_image, WITHOUT_RYUK)
+        provide(testcontainers_config.ryuk_image, RYUK_HINT)
 
 
-def provide(name: str, hint: str = BUILD) -> None:
+def provide(name: str, hint: str = BUILD_HINT) -> None:
     """Pull an image that is not available locally. Raises StackError with the hint."""
     try:
-        client = DockerClient().client  # testcontainers' own: it knows contexts and its settings file
+        client = DockerClient().client  # of testcontainers: it applies Docker contexts and ~/.testcontainers.properties
     except DockerException as error:
         message = f"no container engine responds: {_first_line(error)}"
         raise StackError(message, "start Docker, or set DOCKER_HOST") from None
     try:
         client.images.get(name)
     except ImageNotFound:
-        if name.startswith(OWN):
+        if name.startswith(LOCAL_PREFIX):
             raise StackError(f"image {name} does not exist locally", hint) from None
         _pull(client, name, hint)
     except DockerException as error:

@@ -152,7 +152,7 @@ class ConnectContainer(StackContainer):
             **common_settings(),
         }
         self.with_envs(KAFKA_HEAP_OPTS="-Xmx768m", **environment_variables("CONNECT_", settings))
-        # Debezium's image has its own variables for these, whose defaults would override the properties.
+        # Debezium's image has other variables for these settings, whose defaults would override the properties.
         self.with_envs(
             BOOTSTRAP_SERVERS=kafka.inner_bootstrap_servers,
             GROUP_ID=str(settings["group.id"]),

@@ -46,7 +46,7 @@ class OutboxStack:
         target_database: str = "warehouse",
         progress: Reporter = silent,
     ) -> None:
-        """Choose images, number of Connect workers and database names; nothing is started yet."""
+        """Set images, number of Connect workers and database names, without starting a container."""
         if workers < 1:
             raise ConfigurationError(f"workers={workers}", "start at least one Connect worker")
         self.images = images or Images()
@@ -152,13 +152,13 @@ class OutboxStack:
 
     def _start(self) -> None:
         images = self.images
-        # All before the first container, so that a missing image fails at once.
+        # All images before the first container, so that a missing image is reported at once.
         for image in (images.postgres, images.kafka, images.registry, images.connect):
             provide(image)
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="outbox-stack-")))
         network = self._cleanup.enter_context(Network())
         self.progress("starting postgres, kafka")
-        self.postgres = self._begin(
+        self.postgres = self._start_container(
             PostgresContainer(
                 images.postgres,
                 network=network,
@@ -166,14 +166,16 @@ class OutboxStack:
                 target_database=self.target_database,
             )
         )
-        self.kafka = self._begin(KafkaContainer(images.kafka, network=network))
+        self.kafka = self._start_container(KafkaContainer(images.kafka, network=network))
         self.postgres.wait_ready()
         self.progress("starting registry")
-        self.registry = self._begin(RegistryContainer(images.registry, postgres=self.postgres, network=network))
+        self.registry = self._start_container(
+            RegistryContainer(images.registry, postgres=self.postgres, network=network)
+        )
         self.kafka.wait_ready()
         self.progress(f"starting connect ({self.workers})")
         self.connects = [
-            self._begin(
+            self._start_container(
                 ConnectContainer(
                     images,
                     kafka=self.kafka,
@@ -187,7 +189,7 @@ class OutboxStack:
         for container in (self.registry, *self.connects):
             container.wait_ready()
 
-    def _begin(self, container: Container) -> Container:
-        # Registered first: a container that was created and did not start must be removed too.
+    def _start_container(self, container: Container) -> Container:
+        # Registered before the start: a container that was created but did not start must be removed too.
         self._cleanup.callback(container.stop)
         return container.start()

@@ -13,7 +13,7 @@ import pytest
 from outbox_kit.demo import workload
 from outbox_kit.demo.compare_values import canonical_forms, compare, read_schema, table_rows
 from outbox_kit.demo.workload import WorkloadCounts
-from outbox_kit.demo.writer import Ids, Shelf, Writer
+from outbox_kit.demo.writer import Ids, SharedIds, Writer
 
 pytestmark = pytest.mark.integration
 
@@ -169,8 +169,10 @@ def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
 
 def test_writer_continues_without_existing_aggregates(connection: Connection) -> None:
     """A step that selected deleted ids is rolled back, and another one is drawn."""
-    ghosts = Shelf(Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]))
-    writer = Writer(connection, Random(1), ghosts)  # noqa: S311
+    deleted = SharedIds(
+        Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)])
+    )
+    writer = Writer(connection, Random(1), deleted)  # noqa: S311
     done = [writer.transact() for _ in range(30)]
     states = sum(effects.states.total() for effects, committed in done if committed)
     assert all(effects.states or effects.tombstones for effects, _ in done)

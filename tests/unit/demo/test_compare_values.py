@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox_kit.demo.compare_values import (
-    FIRST,
+    MAX_EXAMPLES,
     Comparison,
     Different,
     canonical_forms,
@@ -151,10 +151,10 @@ def test_reports_missing_unexpected_and_duplicate_rows() -> None:
 
 
 def test_lists_the_first_keys_and_counts_all() -> None:
-    keys = sorted((uuid4() for _ in range(FIRST + 5)), key=str)
+    keys = sorted((uuid4() for _ in range(MAX_EXAMPLES + 5)), key=str)
     result = books([source_row(id=key) for key in keys], [])
-    assert result.missing_count == FIRST + 5
-    assert result.missing == tuple(map(str, keys[:FIRST]))
+    assert result.missing_count == MAX_EXAMPLES + 5
+    assert result.missing == tuple(map(str, keys[:MAX_EXAMPLES]))
 
 
 def test_result_contains_no_values() -> None:

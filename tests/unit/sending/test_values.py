@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_kit.sending.values import MAX_DEPTH, UnfitError, to_json
+from outbox_kit.sending.values import MAX_DEPTH, NotEncodableError, to_json
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 SCALARS = (
@@ -141,7 +141,7 @@ def test_encodes_each_type(value: Any, text: str) -> None:
     ids=lambda value: value if isinstance(value, str) and value.isascii() and "\0" not in value else "value",
 )
 def test_rejects_values_with_path_and_without_value(value: Any, reason: str) -> None:
-    with pytest.raises(UnfitError, match=reason) as raised:
+    with pytest.raises(NotEncodableError, match=reason) as raised:
         to_json({"lines": [0, {"price": value}]})
     assert raised.value.location("payload") == "payload.lines[1].price"
     assert "secret" not in str(raised.value)
@@ -150,7 +150,7 @@ def test_rejects_values_with_path_and_without_value(value: Any, reason: str) -> 
 def test_rejects_a_value_that_contains_itself() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(UnfitError, match=f"more than {MAX_DEPTH} levels"):
+    with pytest.raises(NotEncodableError, match=f"more than {MAX_DEPTH} levels"):
         to_json(loop)
 
 
@@ -159,5 +159,5 @@ def test_rejects_values_beyond_the_depth_limit() -> None:
         return {"a": nested(levels - 1)} if levels > 1 else {}
 
     assert to_json(nested(MAX_DEPTH))
-    with pytest.raises(UnfitError):
+    with pytest.raises(NotEncodableError):
         to_json(nested(MAX_DEPTH + 1))

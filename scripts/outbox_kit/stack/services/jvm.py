@@ -22,7 +22,7 @@ appender.stdout.layout.pattern = [%d] %p %m (%c)%n%ex
 def jvm_command(
     context: Context, service: str, *, heap: str, options: tuple[str, ...] = (), main: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the command line of a JVM with the service's process marker; `main` is the class or jar with its arguments."""
+    """Return the command line of a JVM with the service's process marker; `main` is the class or jar with arguments."""
     if context.java is None:
         raise StackError(f"{service} needs Java, and no Java was selected")
     return (
