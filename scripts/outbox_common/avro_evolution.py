@@ -1,7 +1,7 @@
 """Effect of a schema change on existing records: unreadable, or read as a different value.
 
 Avro resolves fields by physical type alone: a long of milliseconds is read as a long of microseconds without an
-error, and a registry calls the change compatible. Therefore logical types are compared too.
+error, and a registry calls the change compatible. Therefore this comparison includes logical types.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def differences(writer: str, reader: str) -> list[Difference]:
     Fields that are removed, or added with a default, are not differences.
     """
     comparison = _Comparison(load(writer), load(reader))
-    return list(comparison.record_fields(comparison.writer.root, comparison.reader.root, ""))
+    return list(comparison.record_differences(comparison.writer.root, comparison.reader.root, ""))
 
 
 def field_paths(schema: str) -> set[str]:
-    """Return the paths of all fields of a record, those of nested records as `outer.inner`."""
+    """Return the paths of all fields of a record; a field of a nested record is `outer.inner`."""
     tree = load(schema)
     return set(_paths(tree, tree.root, "", ()))
 
@@ -66,7 +66,7 @@ class _Comparison:
         self.writer, self.reader = writer, reader
         self._visited: set[tuple[str, str]] = set()
 
-    def record_fields(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
+    def record_differences(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
         if kind_of(writer) != "record" or kind_of(reader) != "record":
             return
         pair = (str(writer["name"]), str(reader["name"]))
@@ -77,12 +77,12 @@ class _Comparison:
         for field in reader["fields"]:
             source = source_field(field, written)
             if source is not None:
-                yield from self._node(written[source], field["type"], f"{path}{field['name']}")
+                yield from self._type_differences(written[source], field["type"], f"{path}{field['name']}")
             elif "default" not in field:
                 expected = f"{_describe(self.reader.branches(field['type']))} without a default"
                 yield Difference(f"{path}{field['name']}", _NOTHING, expected, readable=False)
 
-    def _node(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
+    def _type_differences(self, writer: Node, reader: Node, path: str) -> Iterator[Difference]:
         for written in self.writer.branches(writer):
             branches = self.reader.branches(reader)
             expected = _resolve(written, branches)
@@ -92,24 +92,24 @@ class _Comparison:
             written_as, read_as = _logical_type(written), _logical_type(expected)
             if written_as != read_as:
                 yield Difference(path, written_as or kind_of(written), read_as or kind_of(expected), readable=True)
-            elif not _fits(written, expected):
+            elif not _has_all_values(written, expected):
                 yield Difference(path, _describe([written]), f"a different {_describe([expected])}", readable=False)
             elif kind_of(written) == "record":
-                yield from self.record_fields(written, expected, f"{path}.")
+                yield from self.record_differences(written, expected, f"{path}.")
             elif kind_of(written) == "array":
-                yield from self._node(written["items"], expected["items"], f"{path}[]")
+                yield from self._type_differences(written["items"], expected["items"], f"{path}[]")
             elif kind_of(written) == "map":
-                yield from self._node(written["values"], expected["values"], f"{path}{{}}")
+                yield from self._type_differences(written["values"], expected["values"], f"{path}{{}}")
 
 
 def _resolve(written: Node, branches: list[Node]) -> Node:
-    """Return the branch that Avro resolves to: same name, else same kind, else a promotion."""
+    """Return the reader's branch that Avro selects: same name, else same kind, else a promotion."""
     promoted = [branch for branch in branches if kind_of(branch) in _PROMOTIONS.get(kind_of(written), ())]
     return next(iter([*same_kind(written, branches), *promoted]), None)
 
 
-def _fits(written: Node, expected: Node) -> bool:
-    """Return whether the reader's type has a value for every value of an enum or a fixed."""
+def _has_all_values(written: Node, expected: Node) -> bool:
+    """Return whether the reader's enum or fixed type can represent every value of the writer's."""
     if kind_of(written) == "enum" and kind_of(expected) == "enum":
         return "default" in expected or set(written["symbols"]) <= set(expected["symbols"])
     if kind_of(written) == "fixed" and kind_of(expected) == "fixed":
@@ -125,9 +125,9 @@ def _describe(branches: list[Any]) -> str:
 
 
 def _logical_type(node: Node) -> str:
-    """Return the logical type if the value depends on it, else the empty string.
+    """Return the logical type if it changes the meaning of the value, else the empty string.
 
-    Logical types of strings and uuids do not change the value, nor does the precision of a decimal.
+    It does not for strings and uuids; of a decimal only the scale matters, not the precision.
     """
     if not isinstance(node, dict) or node["type"] == "string":
         return ""

@@ -1,4 +1,4 @@
-"""Avro schemas as trees in which every named type has its full name. Pure."""
+"""Avro schemas as trees in which every named type has its full name."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Definitions = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with full names; a named type that is used again is represented by its name."""
+    """A schema with full names; each later use of a named type is its name."""
 
     root: Node
     named: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def definition(self, node: Node) -> Node:
-        """Return the definition of a name, and any other node unchanged."""
+        """Return the definition if the node is the name of a type, else the node itself."""
         return self.named.get(node, node) if isinstance(node, str) else node
 
     def branches(self, node: Node) -> list[Node]:
-        """Return the definitions of the branches of a union; of any other type that type alone."""
+        """Return the definitions of the branches of a union; for any other type a list with this type."""
         return [self.definition(branch) for branch in (node if isinstance(node, list) else [node])]
 
     def text(self, root: Node = None) -> str:
@@ -57,7 +57,7 @@ class Schema:
 
 
 def load(text: str, references: Sequence[str] = ()) -> Schema:
-    """Parse a schema (JSON text); `references` are the texts of types that it uses by name, in dependency order."""
+    """Parse a schema (JSON text). `references` are the texts of the referenced types, in dependency order."""
     named: Definitions = {}
     for reference in references:
         _qualified(json.loads(reference), "", named)
@@ -85,10 +85,10 @@ def short_name(node: Node) -> str:
 
 
 def same_kind(branch: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Return the candidates of the same kind as `branch`: same full name first, then same short name."""
+    """Return the candidates of the same kind as `branch`: the same full name first, then the same short name."""
     matches = [candidate for candidate in candidates if kind_of(candidate) == kind_of(branch)]
     if kind_of(branch) in NAMED:
-        matches.sort(key=lambda other: (other["name"] != branch["name"], short_name(other) != short_name(branch)))
+        matches.sort(key=lambda match: (match["name"] != branch["name"], short_name(match) != short_name(branch)))
     return matches
 
 
@@ -103,10 +103,10 @@ def field_types(record: Mapping[str, Any]) -> dict[str, Node]:
 
 
 def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
-    """Return `node` with full names, and enter its named types in `named`."""
+    """Return `node` with full names, and add its named types to `named`."""
     if isinstance(node, str):
-        full = f"{namespace}.{node}"
-        return full if full in named else node
+        full_name = f"{namespace}.{node}"
+        return full_name if full_name in named else node
     if isinstance(node, list):
         return [_qualified(branch, namespace, named) for branch in node]
     kind = node["type"]
@@ -114,8 +114,8 @@ def _qualified(node: Node, namespace: str, named: Definitions) -> Node:
         return _qualified(kind, namespace, named)
     result = {key: value for key, value in node.items() if key != "namespace"}
     if kind in NAMED:
-        name, space = str(node["name"]), str(node.get("namespace", namespace))
-        result["name"] = name if "." in name or not space else f"{space}.{name}"
+        name, namespace = str(node["name"]), str(node.get("namespace", namespace))
+        result["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
         namespace = result["name"].rpartition(".")[0]
         named[result["name"]] = result  # before its fields, which may refer to it
     if "fields" in node:

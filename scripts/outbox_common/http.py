@@ -1,4 +1,4 @@
-"""HTTP sessions with the credentials of the environment file, and explanations of failed requests.
+"""HTTP sessions with the credentials of the environment file, and error messages for failed requests.
 
 Supports basic authentication, a bearer token, a certificate authority file and a client certificate.
 """
@@ -46,7 +46,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request got no response of the service, and the next step."""
+    """Reason why a request has no response of the service, and a hint."""
 
     reason: str
     hint: str
@@ -65,7 +65,7 @@ class BearerToken(AuthBase):
         return request
 
 
-# By class name in requests and urllib3, the most specific first.
+# Reasons by the class name of an error of requests or urllib3, the most specific first.
 _NOT_SENT = {
     **dict.fromkeys(("NameResolutionError", "gaierror"), "the host name cannot be resolved"),
     **dict.fromkeys(("ConnectTimeout", "ConnectTimeoutError"), "connection timed out"),
@@ -92,7 +92,7 @@ class HttpSession(requests.Session):
         super().__init__()
         self._endpoint, self._section = endpoint, section
         self._check_credentials()
-        self.trust_env = False  # only the environment file decides: no proxies, .netrc or authorities from variables
+        self.trust_env = False  # no proxies, .netrc or authorities from environment variables
         if endpoint.token:
             self.auth = BearerToken(endpoint.token)
         elif endpoint.username:
@@ -128,7 +128,7 @@ class HttpSession(requests.Session):
             raise ConfigurationError(message, "use PEM files with an unencrypted key") from None
 
     def explain_rejection(self, status: int) -> str:
-        """Return the next step after HTTP 401 or 403, with the kind of credentials that were sent."""
+        """Return the hint for HTTP 401 or 403, with the kind of credentials that were sent."""
         endpoint, section = self._endpoint, self._section
         kinds = [
             "a bearer token" if endpoint.token else "",
@@ -164,7 +164,7 @@ class HttpSession(requests.Session):
         return Failure(f"redirected to {origin}", hint)
 
     def explain(self, error: BaseException, *, seconds: float) -> Failure:
-        """Return why a request got no response; `seconds` is the read timeout that was in force."""
+        """Return why a request has no response; `seconds` is its read timeout."""
         causes = list(_causes(error))
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -179,13 +179,13 @@ class HttpSession(requests.Session):
             for name, reason in reasons.items():
                 if name in names:
                     messages = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
-                    # The operating system's, for example "No route to host".
+                    # Message of the operating system, for example "No route to host".
                     detail = f": {messages[0]}" if messages and name == "NewConnectionError" else ""
-                    return Failure(reason + detail, f"{check}; {self._availability()}", sent=reasons is _CLOSED)
+                    return Failure(reason + detail, f"{check}; {self._availability_hint()}", sent=reasons is _CLOSED)
         return Failure(type(error).__name__, f"{check}, and that the service is running", sent=True)
 
-    def _availability(self) -> str:
-        """With TLS 1.3 a server often closes the connection before its alert about the client certificate is read."""
+    def _availability_hint(self) -> str:
+        """Return the hint for a closed connection: with TLS 1.3 it can mean that a client certificate is required."""
         check = "check that the service is running"
         if self._endpoint.url.startswith("https:") and not self._endpoint.certificate_file:
             return f"{check}; if it requires a client certificate, set {self._section}.certificate_file"
@@ -196,26 +196,33 @@ class HttpSession(requests.Session):
         if "ostname mismatch" in reason or "IP address mismatch" in reason:
             hint = f"set {self._section}.url to a host name that the server's certificate contains"
             return Failure(f"TLS: the certificate is for a different host: {reason}", hint)
-        hint = f"set {self._section}.ca_file to the authority that signed the server's certificate"
+        hint = f"set {self._section}.ca_file to the certificate of the authority that signed the server's certificate"
         return Failure(f"TLS: the server's certificate is not trusted: {reason}", hint)
 
     def _explain_tls(self, error: ssl.SSLError) -> Failure:
-        """Only an alert about the certificate is known to precede reading the request."""
+        """Explain a TLS error. Only with a certificate alert it is certain that the server did not read the request."""
         reason = (error.reason or str(error)).replace("_", " ").lower()
-        keys = f"{self._section}.certificate_file and {self._section}.key_file"
         if _CERTIFICATE_ALERT.search(reason):
-            hint = f"check that the server's authority signed {keys}"
+            hint = f"set {self._section}.certificate_file to a certificate of an authority that the server trusts"
             return Failure(f"TLS: the server requires a client certificate that it trusts ({reason})", hint)
         if "wrong version number" in reason or "record layer failure" in reason or "http request" in reason:
-            hint = f"check {self._section}.url: use http instead of https?"
+            hint = f"check {self._section}.url: the service may require http instead of https"
             return Failure(f"TLS: the server does not use TLS on this port ({reason})", hint, sent=True)
         return Failure(f"TLS: {reason}", f"check {self._section}.url and the TLS settings of the server", sent=True)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, with those that HTTP libraries pass as arguments.
+def error_message(response: requests.Response) -> str:
+    """Return `message` of an error response of Kafka Connect or the registry; empty if it has another format."""
+    try:
+        return str(response.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
-    `__context__` is ignored: an error that was being handled when the request was made is not its cause.
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes. HTTP libraries pass some of them as arguments.
+
+    `__context__` is ignored: it can be an unrelated error that was being handled during the request.
     """
     visited: set[int] = set()
     pending: list[object] = [error]

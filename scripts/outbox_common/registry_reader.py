@@ -15,7 +15,7 @@ from urllib3.util import Retry
 
 from outbox_common.avro_schema import inline
 from outbox_common.errors import RejectedError, UnreachableError
-from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession
+from outbox_common.http import AUTHENTICATION_FAILED, REDIRECTS, HttpEndpoint, HttpSession, error_message
 
 SECTION = "registry"
 REQUEST_TIMEOUT_S = 20
@@ -29,13 +29,13 @@ RETRY = Retry(
     respect_retry_after_header=False,
 )
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
-# A registry without GUIDs does not have the path.
+# Responses of a registry that does not support GUIDs.
 _NO_GUIDS = (*NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A type that a schema uses by name, and the version of the subject that defines it."""
+    """A type that a schema references by name, and the subject version that defines it."""
 
     name: str
     subject: str
@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema in the registry; types of `references` are in the text by name only."""
+    """A schema in the registry; `text` contains only the names of the types of `references`."""
 
     version: int
     """0 if the schema was requested by id or GUID."""
@@ -60,10 +60,10 @@ class MissingReferenceError(RejectedError):
 
 
 class RegistryReader:
-    """Reads subjects, versions and schemas; nothing is cached.
+    """Reads subjects, versions and schemas, without a cache.
 
-    Raises UnreachableError without a valid response, RejectedError for an error response, and ConfigurationError for
-    credentials that cannot be used.
+    Raises UnreachableError if there is no valid response, RejectedError for an error response, and ConfigurationError
+    for unusable credentials.
     """
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
@@ -85,9 +85,9 @@ class RegistryReader:
         path, description = f"{subject_path(subject)}/versions/{version}", f"subject {subject} version {version}"
         return self._parsed(self._get(path, description), description, version=version)
 
-    def versions(self, subject: str, missing: Collection[int] = NOT_FOUND) -> list[int]:
-        """Return the version numbers of a subject, ascending; empty for a response status in `missing`."""
-        return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing) or [])
+    def versions(self, subject: str, missing_status: Collection[int] = NOT_FOUND) -> list[int]:
+        """Return the version numbers of a subject, ascending; empty for an HTTP status in `missing_status`."""
+        return sorted(self._get(f"{subject_path(subject)}/versions", f"versions of {subject}", missing_status) or [])
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
         """Return the schema with this id; None if it does not exist."""
@@ -107,7 +107,7 @@ class RegistryReader:
         return inline(schema.text, list(texts.values()))
 
     def _collect_references(self, schema: SchemaVersion, description: str, texts: dict[tuple[str, int], str]) -> None:
-        """Collect the texts of all references, each after those that it references itself."""
+        """Collect the texts of all references in dependency order."""
         for reference in schema.references:
             key = (reference.subject, reference.version)
             if key in texts:
@@ -126,24 +126,21 @@ class RegistryReader:
             values = {**response, **defaults}
             entries = values.get("references") or ()
             references = tuple(Reference(e["name"], e["subject"], int(e["version"])) for e in entries)
-            version, schema_id, schema_type = (
-                int(values["version"]),
-                int(values["id"]),
-                values.get("schemaType", "AVRO"),
-            )
-            return SchemaVersion(version, schema_id, str(values["schema"]), references, str(schema_type))
+            schema_type = str(values.get("schemaType", "AVRO"))
+            version, schema_id = int(values["version"]), int(values["id"])
+            return SchemaVersion(version, schema_id, str(values["schema"]), references, schema_type)
         except (KeyError, TypeError, ValueError):
             raise RejectedError(
                 f"registry at {self.url}: {description}: response without version, id or schema"
             ) from None
 
-    def _get(self, path: str, description: str, missing: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
-        return self._request("GET", path, description, missing=missing)
+    def _get(self, path: str, description: str, missing_status: Collection[int] = NOT_FOUND) -> Any:  # noqa: ANN401 - JSON
+        return self._request("GET", path, description, missing_status=missing_status)
 
     def _request(
-        self, method: str, path: str, description: str, body: object = None, missing: Collection[int] = ()
+        self, method: str, path: str, description: str, body: object = None, missing_status: Collection[int] = ()
     ) -> Any:  # noqa: ANN401 - JSON
-        """Return the JSON of the response; None for a status in `missing`."""
+        """Return the JSON of the response; None for an HTTP status in `missing_status`."""
         url = self.url + path
         try:
             response = self._session.request(method, url, json=body, timeout=REQUEST_TIMEOUT_S, allow_redirects=False)
@@ -152,7 +149,7 @@ class RegistryReader:
             message = f"cannot reach the schema registry at {self.url}: {failure.reason}"
             raise UnreachableError(message, failure.hint) from error
         status = response.status_code
-        if status in missing:
+        if status in missing_status:
             return None
         if status in REDIRECTS:
             failure = self._session.explain_redirect(response, path)
@@ -160,7 +157,7 @@ class RegistryReader:
             raise UnreachableError(message, failure.hint)
         if status != HTTPStatus.OK:
             hint = self._session.explain_rejection(status) if status in AUTHENTICATION_FAILED else ""
-            message = f"{_error_message(response)} (HTTP {status})"
+            message = f"{error_message(response) or response.reason} (HTTP {status})"
             raise RejectedError(f"registry at {self.url}: {description}: {message}", hint)
         try:
             return json.loads(response.text)
@@ -173,10 +170,3 @@ class RegistryReader:
 
 def subject_path(subject: str) -> str:
     return f"/subjects/{quote(subject, safe='')}"
-
-
-def _error_message(response: requests.Response) -> str:
-    try:
-        return str(response.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return str(response.reason)

@@ -17,7 +17,7 @@ CONNECTOR_OPERATIONS: dict[Kind, str] = {"start": "start", "state": "change stat
 
 @dataclass(frozen=True)
 class Change:
-    """One pending change of one object. `danger` is what can be lost by it, or empty; it then requires `--allow`."""
+    """One pending change of one object. A change with a `danger` (what it can lose) requires `--allow`."""
 
     system: System
     kind: Kind
@@ -30,17 +30,17 @@ class Change:
 
     @property
     def object(self) -> str:
-        """Kind and name, as `--allow` and the JSON form of a plan have them."""
+        """Kind and name: the form in `--allow` and in the JSON form of a plan."""
         return f"{self.kind} {self.name}"
 
     @property
     def operation(self) -> str:
-        """The verb to print: `create`, `start`, `change state`."""
+        """Verb to print: `create`, `start`, `change state`."""
         return CONNECTOR_OPERATIONS.get(self.kind, self.action).removesuffix(" of")
 
     @property
     def target(self) -> str:
-        """The object to print, with its connector where the kind is a step of one."""
+        """Object to print; for a CONNECTOR_OPERATION, the connector."""
         return f"connector {self.name}" if self.kind in CONNECTOR_OPERATIONS else self.object
 
     @property
@@ -49,7 +49,7 @@ class Change:
         return f"{CONNECTOR_OPERATIONS.get(self.kind, self.action)} {self.target}"
 
     def to_dict(self) -> dict[str, str]:
-        """Return the JSON form (docs/plan.md)."""
+        """Return the JSON form, which docs/plan.md describes."""
         return {
             "system": self.system,
             "object": self.object,

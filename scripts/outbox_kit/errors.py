@@ -26,7 +26,7 @@ __all__ = [
     "WaitTimeoutError",
 ]
 
-# Hint wherever slot, database or WAL position differ from the lock file.
+# Hint of the errors about a slot, database or WAL position that differs from the lock file.
 RECOVER_HINT = "`outbox apply --recover`, then `outbox republish` the affected aggregates"
 
 

@@ -8,7 +8,7 @@ WIDTH = 118
 
 
 def list_item(text: str, indent: str = "") -> str:
-    """Return one list item, wrapped; `<` would begin an HTML tag."""
+    """Return one wrapped list item. `<` is escaped, because it would begin an HTML tag."""
     escaped = text.replace("<", "&lt;")
     lines = textwrap.wrap(escaped, WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False)
     return f"{indent}- " + f"\n{indent}  ".join(lines) + "\n"

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Status(StrEnum):
-    """Outcome of a check; `unknown` when the condition could not be evaluated."""
+    """Outcome of a check. UNKNOWN: the condition could not be evaluated."""
 
     PASS = "pass"  # noqa: S105 - not a password
     WARN = "warn"
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """Severity of a rule: `error` when rows can be lost or the pipeline stops, else `warning`."""
+    """Severity of a rule. ERROR: rows can be lost, or the pipeline stops."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -68,7 +68,7 @@ class Rule(Generic[T]):
         return [self.check(finding) for finding in self.evaluate(data)]
 
     def check(self, finding: Finding) -> Check:
-        """Return the check for one finding. A finding that did not pass is a warning if its severity says so."""
+        """Return the check for one finding. If it did not pass, its severity decides between FAIL and WARN."""
         severity = finding.severity or self.severity
         if finding.passed:
             return Check(self.id, Status.PASS, finding.actual, finding.expected, severity=severity)
@@ -78,12 +78,12 @@ class Rule(Generic[T]):
 
 
 class Rules(list[Rule[T]]):
-    """Rules of one module; reports keep the order of definition."""
+    """Rules of one module, in the order in which reports list them."""
 
     def rule(
         self, identifier: str, *, condition: str, remedy: str, severity: Severity = Severity.ERROR
     ) -> Callable[[Callable[[T], Finding]], Callable[[T], Finding]]:
-        """Append a rule with exactly one finding."""
+        """Decorate the condition of a rule that has exactly one finding, and append the rule."""
 
         def add(check: Callable[[T], Finding]) -> Callable[[T], Finding]:
             self.append(Rule(identifier, condition, severity, lambda data: [check(data)], remedy))
@@ -98,5 +98,5 @@ def evaluate(rules: Iterable[Rule[T]], data: T) -> list[Check]:
 
 
 def unknown(rules: Sequence[Rule[T]], reason: str) -> list[Check]:
-    """Return every rule as a check that could not be evaluated."""
+    """Return one UNKNOWN check per rule, with the reason why it was not evaluated."""
     return [rule.check(Finding(None, reason, rule.condition)) for rule in rules]

@@ -1,4 +1,4 @@
-"""Bounded waiting for a condition, with the last observation in the error."""
+"""Wait for a condition with a time limit. The error contains the last observed state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wait_for(
 ) -> T:
     """Call `poll` at once and then every `interval` seconds until it returns a value; return that value.
 
-    Raises WaitTimeoutError after `seconds`. An exception of `poll` ends the wait: raise it for permanent failures.
+    Raises WaitTimeoutError after `seconds`. `poll` raises an error for a permanent failure, which ends the wait.
     """
     retrying = Retrying(
         stop=stop_after_delay(seconds),

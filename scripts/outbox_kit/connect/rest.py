@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from outbox_common.http import REDIRECTS, HttpSession
+from outbox_common.http import REDIRECTS, HttpSession, error_message
 from outbox_kit.errors import OutboxKitError, RejectedError, UnreachableError
 from outbox_kit.pipeline import HttpService
 
@@ -154,7 +154,7 @@ class RestClient:
         return WorkerUnreachableError(f"cannot reach Kafka Connect at {self.url}: {failure.reason}", failure.hint)
 
     def _error(self, method: str, path: str, response: requests.Response) -> RejectedError | UnreachableError:
-        status, connect_message = response.status_code, _error_message(response)
+        status, connect_message = response.status_code, error_message(response)
         reason = connect_message or str(response.reason)
         request = f"Kafka Connect at {self.url}: {_without_query(method, path)}"
         message = f"{request}: {reason} (HTTP {status})"
@@ -192,11 +192,3 @@ def _writes(method: str, path: str) -> bool:
 
 def _without_query(method: str, path: str) -> str:
     return f"{method} {path.split('?', maxsplit=1)[0]}"
-
-
-def _error_message(response: requests.Response) -> str:
-    """Return the message of an error in Connect's format, else an empty text."""
-    try:
-        return str(response.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return ""

@@ -48,7 +48,7 @@ class RegistryClient(RegistryReader):
 
     def delete(self, subject: str) -> None:
         """Delete every version of a subject (soft deletion: ids in records can still be resolved)."""
-        self._request("DELETE", subject_path(subject), f"delete {subject}", missing=NOT_FOUND)
+        self._request("DELETE", subject_path(subject), f"delete {subject}", missing_status=NOT_FOUND)
 
     def _member(self, response: Any, name: str) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(response, dict) or response.get(name) is None:

@@ -9,7 +9,7 @@ import msgspec
 from outbox_common.http import AUTHENTICATION_FAILED, HttpEndpoint
 from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, RegistryReader, SchemaVersion
 from outbox_spark.errors import SchemaError
-from outbox_spark.jobs.model import Registry
+from outbox_spark.jobs.model import RegistrySettings
 
 # Versions that records are likely to have: those of producers that are not upgraded yet.
 _RECENT = 3
@@ -22,7 +22,7 @@ class SchemaRegistry:
     that is not Avro or incomplete, and ConfigurationError for credentials that cannot be used.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: RegistrySettings) -> None:
         self._reader = RegistryReader(HttpEndpoint(**msgspec.structs.asdict(registry)))
         self._schemas: dict[int | str, str | None] = {}
         """By id or GUID; None: unknown to the registry."""
@@ -53,7 +53,7 @@ class SchemaRegistry:
 
     def recent(self, subject: str) -> dict[int | str, str]:
         """Return the most recent schemas of a subject and all cached ones, by id; without unusable ones."""
-        numbers = self._reader.versions(subject, missing=(*NOT_FOUND, *AUTHENTICATION_FAILED))
+        numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
         for number in numbers[-_RECENT:]:
             if (subject, number) not in self._requested:
                 self._requested.add((subject, number))

@@ -146,7 +146,7 @@ def test_reports_a_server_without_tls(serve: Callable[..., Any], keys: Keys, ask
     server = serve([(200, [])])
     with pytest.raises(UnreachableError, match="TLS: the server does not use TLS") as caught:
         ask(HttpService(url=server.url.replace("http:", "https:"), ca_file=keys.ours.file))
-    assert "http instead of https?" in caught.value.hint
+    assert ".url" in caught.value.hint
 
 
 @ASK
