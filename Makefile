@@ -1,12 +1,12 @@
-# outbox-kit: `make demo` runs the worked example, `make test` everything that CI runs.
+# outbox-kit: `make demo` runs the worked example, `make test` all tests of CI.
 SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
-# Reads compose/.env, whose COMPOSE_FILE names the files.
+# compose/.env sets COMPOSE_FILE, the list of Compose files.
 COMPOSE := cd compose && docker compose
-# noreset: Maven would print an escape sequence at the end even without colors.
+# noreset: without it Maven prints an escape sequence at the end even without colors.
 MVN = JAVA_HOME="$$(scripts/prerequisites.sh java-home)" MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B -Dstyle.color=never
 WITH_JAVA = JAVA_HOME="$$(scripts/prerequisites.sh java-home)"
 SMT_SOURCES := smt/pom.xml $(shell find smt/src -type f 2>/dev/null)
@@ -16,7 +16,7 @@ IMAGE_MACHINE := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64v8,amd64)
 PYTHON_SOURCES := $(shell find scripts/outbox_common scripts/outbox_kit spark_jobs/outbox_spark -name '*.py')
 RUNTIME_POMS := $(shell find compose/runtime -name pom.xml)
 
-# Older servers for the tests of the database checks.
+# Older PostgreSQL servers, for the tests of the database checks.
 OLDER_POSTGRES := 14.24.0 16.15.0
 
 .PHONY: help setup demo images up down logs ps dist-spark dist check lint format unit test test-compose test-full test-cluster fuzz bench-plan bench-smt bench-source bench-latency bench-materialize clean prerequisites older-postgres
@@ -24,7 +24,7 @@ OLDER_POSTGRES := 14.24.0 16.15.0
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
-setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Set up the virtual environment, JVM dependencies and transforms; skips what has not changed.
+setup: prerequisites $(STAMPS)/venv $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Set up the virtual environment, JVM dependencies and transforms. Unchanged components are skipped.
 
 prerequisites:
 	@PYTHON=$(PYTHON) scripts/prerequisites.sh
@@ -67,13 +67,13 @@ $(STAMPS)/spark-rows: $(SPARK_SOURCES) $(STAMPS)/venv $(STAMPS)/runtime
 demo: setup ## Run the worked example, from outbox rows to tables. KEEP=1 keeps the stack running.
 	@$(WITH_JAVA) $(BIN)/outbox demo $(if $(KEEP),--keep)
 
-images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from what `make setup` resolved.
+images: $(STAMPS)/image-postgres $(STAMPS)/image-python compose-env $(STAMPS)/runtime $(STAMPS)/smt $(STAMPS)/spark-rows ## Build the container images from the components of `make setup`.
 	@scripts/container-engine.sh up
 	@chmod -R a+rX build/runtime build/images smt/target/plugin # the images run as another user
 	@echo "building the container images (about a minute the first time)"
 	@$(COMPOSE) -f build.yaml build -q
 
-# Always for Linux. On Linux it equals the archive of the embedded stack.
+# Binaries for Linux; on Linux they equal those of the embedded stack.
 $(STAMPS)/image-postgres: compose/runtime/pom.xml compose/runtime/postgres/pom.xml | prerequisites
 	@rm -rf build/images/runtime
 	@$(MVN) -f compose/runtime/pom.xml -pl postgres package -Dpostgres.platform=linux-$(IMAGE_MACHINE) \
@@ -137,38 +137,38 @@ test: check older-postgres ## Run everything that CI runs: check, Spark tests, i
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 --dist loadfile tests/integration --durations=10 --junitxml=build/junit.xml
 	@if scripts/container-engine.sh status; then $(MAKE) --no-print-directory test-compose; \
 	elif [ "$$CI" = true ]; then echo "error: CI has no container engine" >&2; exit 1; \
-	else echo "left out: tests/compose, the stack in containers (no engine; scripts/container-engine.sh up)"; fi
+	else echo "skipped: tests/compose (no container engine; start one with scripts/container-engine.sh up)"; fi
 
 test-compose: setup images ## Test the stack in containers and the example service. About 3 minutes.
 	@$(WITH_JAVA) $(BIN)/pytest -q tests/compose --durations=10 --junitxml=build/junit-compose.xml
 
-test-cluster: setup ## Test the jobs on a Spark cluster, by spark-submit. About 3 minutes; not part of `test`.
+test-cluster: setup ## Test the jobs on a Spark cluster, through spark-submit. About 3 minutes; not part of `test`.
 	@$(WITH_JAVA) $(BIN)/pytest -q -m cluster tests/cluster
 
-test-full: test test-cluster ## Run the long tests too: all targets, the cluster, more property tries, mutation testing.
+test-full: test test-cluster ## Run `test` and the long tests: all targets, the cluster, more property-based test cases, mutation testing.
 	@$(WITH_JAVA) $(BIN)/pytest -q -n 2 -m long tests/spark
 	@$(WITH_JAVA) $(BIN)/pytest -q -m long tests/compose --durations=10
 	@$(MVN) -f smt/pom.xml test -Dtest='*PropertyTest' -Djqwik.tries.default=10000
 	@$(MVN) -f smt/pom.xml -Pmutation test-compile pitest:mutationCoverage
 
-fuzz: setup ## Run random histories against PostgreSQL and Delta, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each.
+fuzz: setup ## Run random sequences of events against PostgreSQL and Delta, and print the seeds. OUTBOX_FUZZ_SECONDS=300 limits each target.
 	@$(WITH_JAVA) OUTBOX_FUZZ_SECONDS=$(or $(OUTBOX_FUZZ_SECONDS),300) \
 		$(BIN)/pytest -q -s --timeout=0 -m 'long or not long' tests/spark/runs/test_state_machine.py
 
-bench-plan: setup ## Measure a plan without changes; build/bench/plan.json.
+bench-plan: setup ## Measure the duration of a plan without changes; build/bench/plan.json.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/plan.py
 
-bench-smt: setup ## Measure the cost of a record in the transforms, with JMH; build/bench/smt.json. QUICK=1 for a short run.
+bench-smt: setup ## Measure the time per record in the transforms, with JMH; build/bench/smt.json. QUICK=1: a short run.
 	@$(MVN) -f smt/bench/pom.xml process-classes
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/smt.py
 
-bench-source: setup $(STAMPS)/constant-smt ## Measure the throughput of a backlog, against EventRouter; build/bench/source.json. About 17 minutes.
+bench-source: setup $(STAMPS)/constant-smt ## Measure the throughput of a backlog, compared with EventRouter; build/bench/source.json. About 17 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/source.py
 
-bench-latency: setup ## Measure the latency from commit to consumer, against EventRouter; build/bench/latency.json. About 13 minutes.
+bench-latency: setup ## Measure the latency from commit to consumer, compared with EventRouter; build/bench/latency.json. About 13 minutes.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/latency.py
 
-bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes; QUICK=1 two; FULL=1 to 10M events.
+bench-materialize: setup $(STAMPS)/jdbc-sink ## Measure the materialization of topics; build/bench/materialize.json. About 17 minutes. QUICK=1: 2 minutes. FULL=1: up to 10 million events.
 	@$(WITH_JAVA) PYTHONPATH=. $(BIN)/python tests/benchmarks/materialize/run.py
 
 $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
@@ -177,7 +177,7 @@ $(STAMPS)/jdbc-sink: tests/benchmarks/jdbc_sink/pom.xml | prerequisites
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/constant-smt: $(CONSTANT_SMT_SOURCES) | prerequisites
-	@echo "building the transform that does nothing (tests/benchmarks/constant_smt)"
+	@echo "building the constant transform of the benchmarks (tests/benchmarks/constant_smt)"
 	@$(MVN) -f tests/benchmarks/constant_smt/pom.xml package -Dplugin.directory="$(CURDIR)/build/bench/plugins/constant-smt"
 	@mkdir -p $(STAMPS) && touch $@
 

@@ -1,4 +1,4 @@
-"""Creates missing roles and databases of the stack; the service `databases` runs it before the others start."""
+"""Creates missing roles and databases of the stack, as the service `databases`, before other services start."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from outbox_kit.stack.services.databases import Logins, create_databases
 
 CONNECT_SECONDS = 10
 HINT = (
-    "the volume was made with another ADMIN_PASSWORD than compose/.env has: bring the old compose/.env back, "
-    "or delete the data with `make down PURGE=1`"
+    "ADMIN_PASSWORD in compose/.env differs from the password that the volume was created with: restore the earlier "
+    "compose/.env, or delete the data with `make down PURGE=1`"
 )
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes compose/.env, readable by its owner only: compose/.env.example with a random password for each empty one.
-#   scripts/compose-env.sh [PROFILE...]    an existing file is kept, except for the lines of the PROFILEs
-#                                          (secure, three-brokers, observability; `none` for none) and new variables
+# Write compose/.env, readable by its owner only: compose/.env.example with a random value for each empty password.
+#   scripts/compose-env.sh [PROFILE...]    PROFILE: secure, three-brokers, observability, or `none`
+# An existing file is only extended by new variables, and its lines that depend on the PROFILEs are changed.
 set -eu
 cd "$(dirname "$0")/../compose"
 umask 077
@@ -25,12 +25,12 @@ for profile in "$@"; do
 done
 
 if [ "$replication$exporter" = 3require ]; then
-  echo "error: the profiles secure and three-brokers cannot be combined: the other brokers would have no TLS" >&2
+  echo "error: the profiles secure and three-brokers cannot be combined: kafka-2 and kafka-3 would have no TLS" >&2
   echo "hint:  choose one of them" >&2
   exit 2
 fi
 
-value() { # LINE: with a password where the example has none
+fill_in() { # LINE: print it, with a generated value if it is an empty password or cluster id
   case "$1" in
   *_PASSWORD=) printf '%s%s\n' "$1" "$(od -An -tx1 -N18 /dev/urandom | tr -d ' \n')" ;;
   # Without a leading dash, which the storage tool would parse as an option.
@@ -40,14 +40,14 @@ value() { # LINE: with a password where the example has none
 }
 
 if [ ! -f .env ]; then
-  while IFS= read -r line; do value "$line"; done <.env.example >.env.new
+  while IFS= read -r line; do fill_in "$line"; done <.env.example >.env.new
   mv .env.new .env
   echo "wrote compose/.env (ports, images, passwords)" >&2
-else # add the variables of a later version of the example
+else # add variables that a later version of the example has
   while IFS= read -r line; do
     case "$line" in
     '' | '#'*) ;;
-    *) grep -q "^${line%%=*}=" .env || value "$line" >>.env ;;
+    *) grep -q "^${line%%=*}=" .env || fill_in "$line" >>.env ;;
     esac
   done <.env.example
 fi
@@ -57,15 +57,15 @@ if [ "$#" -gt 0 ]; then
   mv .env.new .env
 fi
 
-wrong=$(grep -E '^[A-Z0-9_]+_PORT=' .env | grep -vE '=[0-9]{1,5}$' | head -n 1) || true
-if [ -n "$wrong" ]; then
-  echo "error: compose/.env: $wrong is not a port" >&2
+invalid=$(grep -E '^[A-Z0-9_]+_PORT=' .env | grep -vE '=[0-9]{1,5}$' | head -n 1) || true
+if [ -n "$invalid" ]; then
+  echo "error: compose/.env: $invalid is not a port" >&2
   echo "hint:  use a number" >&2
   exit 2
 fi
-twice=$(sed -n 's/^[A-Z0-9_]*_PORT=//p' .env | sort | uniq -d | head -n 1)
-if [ -n "$twice" ]; then
-  echo "error: compose/.env: port $twice is used twice: $(sed -n "s/^\([A-Z0-9_]*_PORT\)=$twice\$/\1/p" .env | paste -s -d ' ' -)" >&2
+duplicate=$(sed -n 's/^[A-Z0-9_]*_PORT=//p' .env | sort | uniq -d | head -n 1)
+if [ -n "$duplicate" ]; then
+  echo "error: compose/.env: port $duplicate is used twice: $(sed -n "s/^\([A-Z0-9_]*_PORT\)=$duplicate\$/\1/p" .env | paste -s -d ' ' -)" >&2
   echo "hint:  choose different ports" >&2
   exit 2
 fi

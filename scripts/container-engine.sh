@@ -1,15 +1,15 @@
 #!/bin/sh
-# A container engine for compose/: one that runs already, or one that this script starts.
-#   scripts/container-engine.sh up       engine, `docker compose`, base image; install and start what is missing
-#   scripts/container-engine.sh status   print the versions; exit 1 when something is missing
-#   scripts/container-engine.sh down     stop the engine that `up` started; one that ran before keeps running
-# Installing needs root on Debian or Ubuntu; elsewhere the script says what is missing. The base image comes from the
-# image registry, or, where none is reached, from Debian's packages.
+# Provide a container engine for compose/: a running one, or one that this script starts.
+#   scripts/container-engine.sh up       install and start missing components: engine, `docker compose`, base image
+#   scripts/container-engine.sh status   print the versions; exit 1 if a component is missing
+#   scripts/container-engine.sh down     stop the engine that `up` started; an engine that ran before is not stopped
+# Installation requires root on Debian or Ubuntu; elsewhere the script only reports what is missing. The base image is
+# pulled; if no image registry is reachable, it is built from Debian's packages.
 set -eu
 
 base_image=${OUTBOX_BASE_IMAGE:-debian:bookworm-slim}
 compose_version=v2.40.3
-least_compose=2.24.4 # `!override` of three-brokers.yaml
+min_compose=2.24.4 # `!override` of three-brokers.yaml
 repository=$(cd "$(dirname "$0")/.." && pwd)
 work="$repository/build/engine"
 pid_file="$work/dockerd.pid"
@@ -19,9 +19,9 @@ stop_seconds=60
 pull_seconds=60
 install_seconds=900
 
-say() { echo "container engine: $*" >&2; }
+progress() { echo "container engine: $*" >&2; }
 
-fail() { # WHAT HINT
+fail() { # MESSAGE HINT
   echo "error: $1" >&2
   echo "hint:  $2" >&2
   exit 1
@@ -31,12 +31,12 @@ bounded() { # SECONDS COMMAND...: macOS has no timeout(1)
   if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift && "$@"; fi
 }
 
-answers() { bounded 10 docker info >/dev/null 2>&1; }
+engine_responds() { bounded 10 docker info >/dev/null 2>&1; }
 
 has_compose() { docker compose version >/dev/null 2>&1; }
 
-is_new_enough() { # VERSION: at least $least_compose
-  [ "$(printf '%s\n%s\n' "$least_compose" "${1#v}" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" = "$least_compose" ]
+is_new_enough() { # VERSION: at least $min_compose
+  [ "$(printf '%s\n%s\n' "$min_compose" "${1#v}" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" = "$min_compose" ]
 }
 
 has_base_image() { docker image inspect "$base_image" >/dev/null 2>&1; }
@@ -44,18 +44,18 @@ has_base_image() { docker image inspect "$base_image" >/dev/null 2>&1; }
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 install_packages() { # PACKAGE...
-  say "installing $*"
+  progress "installing $*"
   { bounded "$install_seconds" apt-get update -qq &&
     DEBIAN_FRONTEND=noninteractive bounded "$install_seconds" apt-get install -y -qq --no-install-recommends "$@"; } \
     >"$work/apt.log" 2>&1 || fail "apt-get could not install $*" "see $work/apt.log"
 }
 
-started_here() { # is the engine of the pid file alive, and still an engine?
+started_here() { # true if the process of the pid file runs and is dockerd
   [ -f "$pid_file" ] && [ "$(cat "/proc/$(cat "$pid_file")/comm" 2>/dev/null)" = dockerd ]
 }
 
 start_engine() {
-  answers && return 0
+  engine_responds && return 0
   [ -z "${DOCKER_HOST:-}" ] || fail "no container engine responds at DOCKER_HOST=$DOCKER_HOST" "start it, or unset DOCKER_HOST"
   can_install || fail "no container engine responds (docker info)" "start Docker, or install it: https://docs.docker.com/engine/install/"
   missing=""
@@ -63,13 +63,13 @@ start_engine() {
   command -v iptables >/dev/null 2>&1 || missing="$missing iptables"
   # shellcheck disable=SC2086
   [ -z "$missing" ] || install_packages $missing
-  answers && return 0 # the package's own service has started it
-  # A second engine would take the first one's socket.
+  engine_responds && return 0 # the package's service has started it
+  # A second engine would replace the socket of the first.
   if ! started_here && pidof dockerd >/dev/null; then
-    fail "an engine runs (dockerd, pid $(pidof dockerd)) and does not respond (docker info)" "check its log, then run the command again"
+    fail "the running engine (dockerd, pid $(pidof dockerd)) does not respond (docker info)" "check its log, then run the command again"
   fi
   if ! started_here; then
-    say "starting dockerd (log: $log)"
+    progress "starting dockerd (log: $log)"
     rm -f "$pid_file"
     setsid dockerd --pidfile "$pid_file" >"$log" 2>&1 </dev/null &
   fi
@@ -78,7 +78,7 @@ start_engine() {
 
 wait_for_engine() {
   waited=0
-  while ! answers; do
+  while ! engine_responds; do
     [ "$waited" -lt "$start_seconds" ] || fail "dockerd did not respond within $start_seconds s; its last line: $(tail -n 1 "$log")" "see $log"
     sleep 1
     waited=$((waited + 1))
@@ -89,8 +89,8 @@ compose_plugin() {
   has_compose && return 0
   command -v go >/dev/null 2>&1 || fail "\`docker compose\` (version 2) is not installed" \
     "install it: https://docs.docker.com/compose/install/linux/; with Go 1.24 or later on the PATH this script builds it"
-  say "building the plugin docker compose $compose_version (about 2 minutes)"
-  # `go install` refuses a module that excludes others, so a module of its own requires it.
+  progress "building the plugin docker compose $compose_version (about 2 minutes)"
+  # `go install` rejects modules with exclude directives, so a separate module requires it.
   mkdir -p "$work/compose" && cd "$work/compose"
   cat >go.mod <<MODULE
 module outbox-kit/compose
@@ -118,26 +118,26 @@ TOOLS
 
 import_base_image() {
   has_base_image && return 0
-  say "pulling $base_image"
+  progress "pulling $base_image"
   if bounded "$pull_seconds" docker pull -q "$base_image" >"$work/pull.log" 2>&1; then return 0; fi
-  say "cannot pull $base_image ($(tail -n 1 "$work/pull.log"))"
+  progress "cannot pull $base_image ($(tail -n 1 "$work/pull.log"))"
   if [ "$base_image" != debian:bookworm-slim ] || ! can_install; then
     fail "the base image $base_image does not exist locally" \
-      "docker pull $base_image, or set OUTBOX_BASE_IMAGE to an image like it that is here"
+      "docker pull $base_image, or set OUTBOX_BASE_IMAGE to a local image of Debian bookworm"
   fi
   command -v debootstrap >/dev/null 2>&1 || install_packages debootstrap
-  say "building it from Debian packages (about 30 s)"
+  progress "building it from Debian packages (about 30 s)"
   tree="$work/bookworm"
   rm -rf "$tree"
   bounded "$install_seconds" debootstrap --variant=minbase bookworm "$tree" >"$work/debootstrap.log" 2>&1 ||
     fail "debootstrap failed" "see $work/debootstrap.log"
-  take_updates "$tree"
+  install_updates "$tree"
   slim_down "$tree"
   tar -C "$tree" -c . | docker import --change 'CMD ["bash"]' - "$base_image" >/dev/null
   rm -rf "$tree"
 }
 
-take_updates() { # TREE: debootstrap knows the release only, this machine's list also its security updates
+install_updates() { # TREE: debootstrap installs the release; apt sources of this machine include security updates
   list=/etc/apt/sources.list.d/debian.sources
   grep -q bookworm-security $list 2>/dev/null || return 0
   cp $list "$1/etc/apt/sources.list.d/" && rm -f "$1/etc/apt/sources.list"
@@ -145,7 +145,7 @@ take_updates() { # TREE: debootstrap knows the release only, this machine's list
     >"$work/upgrade.log" 2>&1 || fail "cannot install security updates in the base image" "see $work/upgrade.log"
 }
 
-slim_down() { # TREE: what Debian's own slim image leaves out too
+slim_down() { # TREE: delete the files that Debian's slim images lack
   rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/* \
     "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/log/*.log
   printf 'path-exclude /usr/share/doc/*\npath-exclude /usr/share/man/*\npath-exclude /usr/share/locale/*\n' \
@@ -161,18 +161,18 @@ up() {
 }
 
 status() {
-  answers || fail "no container engine responds (docker info)" "scripts/container-engine.sh up"
+  engine_responds || fail "no container engine responds (docker info)" "scripts/container-engine.sh up"
   has_compose || fail "\`docker compose\` (version 2) is not installed" "scripts/container-engine.sh up"
   version=$(docker compose version --short)
-  is_new_enough "$version" || fail "\`docker compose\` is $version, older than $least_compose" \
-    "bring it up to date: https://docs.docker.com/compose/install/linux/"
+  is_new_enough "$version" || fail "\`docker compose\` is $version, older than $min_compose" \
+    "upgrade it: https://docs.docker.com/compose/install/linux/"
   has_base_image || fail "the base image $base_image does not exist locally" "scripts/container-engine.sh up"
-  say "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
+  progress "docker $(docker version --format '{{.Server.Version}}'), compose $version, $base_image $(docker image inspect --format '{{.Size}}' "$base_image" | awk '{printf "%.0f MB", $1/1000000}')"
 }
 
 down() {
   if ! started_here; then
-    say "no engine was started by this script"
+    progress "no engine was started by this script"
     return 0
   fi
   pid=$(cat "$pid_file")
@@ -184,13 +184,13 @@ down() {
     waited=$((waited + 1))
   done
   rm -f "$pid_file"
-  say "stopped"
+  progress "stopped"
 }
 
 case "${1:-}" in
 up | down | status) "$1" ;;
 *)
-  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
   exit 2
   ;;
 esac

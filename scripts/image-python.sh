@@ -1,8 +1,8 @@
 #!/bin/sh
-# The Python parts of the images, for the Python 3.11 of Debian bookworm, whatever Python and system this machine has:
-#   build/images/tools      the kit and what it needs
+# Resolve the Python packages of the images, for Python 3.11 of Debian bookworm on Linux:
+#   build/images/tools      outbox-kit and its dependencies
 #   build/images/pyspark    PySpark, for the image `spark`
-# Resolved here and copied, so that `docker build` needs no package index.
+# The images copy them, so that `docker build` needs no package index.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
@@ -29,13 +29,13 @@ mkdir -p $images
   exit 1
 }
 install $images/tools $images/wheels/outbox_kit-*.whl
-# Their first line names the Python of this machine.
+# The first line of each script is the path of this machine's Python.
 for command in $images/tools/bin/outbox*; do
   sed -i.old '1s|.*|#!/usr/bin/python3|' "$command" && rm "$command.old"
 done
-# PySpark comes as source only: a wheel is made here, as in any environment.
+# PySpark is published as a source distribution only, so build a wheel.
 "$python" -m pip wheel -q --disable-pip-version-check --no-deps -c constraints.txt -w $images/wheels pyspark
 install $images/pyspark pyspark
-# What a job needs of Spark are its jars and its commands.
+# Delete what the jobs do not use.
 rm -rf $images/pyspark/pyspark/examples $images/pyspark/pyspark/R $images/pyspark/pyspark/tests \
   $images/pyspark/pyspark/data $images/pyspark/share

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks what a machine must have before anything else: Python, a JDK, Maven.
-# As root on Debian or Ubuntu it installs what is missing; elsewhere it prints the command that does.
+# Check the prerequisites: Python, a JDK, Maven.
+# As root on Debian or Ubuntu, install those that are missing; elsewhere print the command that installs them.
 #   scripts/prerequisites.sh             check (and install)
 #   scripts/prerequisites.sh java-home   print the home of a suitable JDK
 set -eu
@@ -9,7 +9,7 @@ python=${PYTHON:-python3}
 debian="python3 python3-venv openjdk-17-jdk-headless maven"
 mac="python@3.12 openjdk@17 maven"
 
-is_suitable_jdk() { # HOME -> is it a JDK 17 or 21?
+is_suitable_jdk() { # HOME: true for a JDK 17 or 21
   [ -x "$1/bin/javac" ] && "$1/bin/javac" -version 2>&1 | grep -Eq '^javac (17|21)([. ]|$)'
 }
 
@@ -28,9 +28,9 @@ java_home() {
   return 1
 }
 
-missing() {
+list_missing() {
   if ! command -v "$python" >/dev/null 2>&1; then
-    echo "Python 3.11 or later ($python is not there)"
+    echo "Python 3.11 or later ($python was not found)"
   elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "Python 3.11 or later ($python is $("$python" -V 2>&1)); name another with make PYTHON=..."
   elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
@@ -40,7 +40,7 @@ missing() {
   command -v mvn >/dev/null 2>&1 || echo "Maven (mvn)"
 }
 
-explain() {
+fail() { # MISSING
   echo "error: missing prerequisites:" >&2
   echo "$1" | sed 's/^/  - /' >&2
   if command -v apt-get >/dev/null 2>&1; then
@@ -55,14 +55,14 @@ explain() {
 
 if [ "${1:-}" = java-home ]; then
   java_home && exit 0
-  explain "a JDK 17 or 21 (JAVA_HOME or PATH)"
+  fail "a JDK 17 or 21 (JAVA_HOME or PATH)"
 fi
 
-lacking=$(missing)
-if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-  echo "installing missing prerequisites: $(echo "$lacking" | tr '\n' ';')" >&2
+missing=$(list_missing)
+if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+  echo "installing missing prerequisites: $(echo "$missing" | tr '\n' ';')" >&2
   # shellcheck disable=SC2086
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $debian; } >/dev/null
-  lacking=$(missing)
+  missing=$(list_missing)
 fi
-[ -z "$lacking" ] || explain "$lacking"
+[ -z "$missing" ] || fail "$missing"

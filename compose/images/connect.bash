@@ -1,5 +1,5 @@
 #!/bin/bash
-# A Connect worker in distributed mode: variables CONNECT_... become its properties, as CONNECT_GROUP_ID group.id.
+# A Connect worker in distributed mode. Each variable CONNECT_... sets a property: CONNECT_GROUP_ID sets group.id.
 set -euo pipefail
 . /opt/outbox/properties.bash
 

@@ -6,7 +6,7 @@ set -euo pipefail
 settings=/tmp/server.properties
 umask 077
 properties KAFKA_ KAFKA_HEAP_OPTS KAFKA_OPTS >"$settings"
-java_for() { # MAIN ARGUMENT...: options are one word each
+set_command() { # MAIN ARGUMENT...; the options in the variables contain no spaces
   # shellcheck disable=SC2206
   command=(java ${KAFKA_HEAP_OPTS:--Xmx512m} "${jvm_options[@]}" "${log4j_options[@]}" ${KAFKA_OPTS:-} -cp '/opt/kafka/libs/*' "$@")
 }
@@ -14,8 +14,8 @@ java_for() { # MAIN ARGUMENT...: options are one word each
 if [ ! -f "${KAFKA_LOG_DIRS%%,*}/meta.properties" ]; then
   : "${CLUSTER_ID:?is not set: a UUID as 22 characters of base64, the same for all nodes}"
   KAFKA_HEAP_OPTS='-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC' KAFKA_OPTS='' \
-    java_for kafka.tools.StorageTool format --ignore-formatted --config "$settings" --cluster-id "$CLUSTER_ID"
+    set_command kafka.tools.StorageTool format --ignore-formatted --config "$settings" --cluster-id "$CLUSTER_ID"
   "${command[@]}"
 fi
-java_for kafka.Kafka "$settings"
+set_command kafka.Kafka "$settings"
 exec "${command[@]}"

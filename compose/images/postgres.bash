@@ -9,10 +9,10 @@ initialise() {
   if [ -n "${POSTGRES_PASSWORD_FILE:-}" ]; then password=$(<"$POSTGRES_PASSWORD_FILE"); else password=${POSTGRES_PASSWORD:-}; fi
   [ -n "$password" ] || { echo "POSTGRES_PASSWORD is not set: the password of $user" >&2; exit 1; }
   if mountpoint -q "$PGDATA"; then
-    echo "PGDATA=$PGDATA is a mount point: mount its parent folder, as PostgreSQL's own image wants it since 18" >&2
+    echo "PGDATA=$PGDATA is a mount point: mount its parent folder, as for the official PostgreSQL image since version 18" >&2
     exit 1
   fi
-  # In a temporary folder, so that an interrupted initdb is not taken for complete.
+  # In a temporary folder, so that the result of an interrupted initdb is never used.
   rm -rf "$unfinished"
   mkdir -p -m 700 "$unfinished"
   initdb --pgdata="$unfinished" --username="$user" --pwfile=<(printf '%s\n' "$password") --auth=scram-sha-256 \
@@ -26,5 +26,5 @@ initialise() {
 
 [ -s "$PGDATA/PG_VERSION" ] || initialise
 unset POSTGRES_PASSWORD
-# The postmaster.pid of a killed server remains: it names pid 1, which is this server too, so it is overwritten.
+# The postmaster.pid of a killed server is overwritten: it contains pid 1, which is the pid of this server too.
 exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories='' "$@"

@@ -1,7 +1,7 @@
-# Settings by environment variables, as in the official images of Kafka.
+# Properties from environment variables, as in the official images of Kafka.
 
-# properties PREFIX EXCLUDED...: the variables that start with PREFIX as a Java properties file on stdout.
-# PREFIX_A_B is a.b; two underscores are one, three a dash. EXCLUDED are names for the JVM, not for the program.
+# properties PREFIX EXCLUDED...: print the variables that start with PREFIX as a Java properties file.
+# PREFIX_A_B becomes a.b, `__` becomes `_`, `___` becomes `-`. EXCLUDED variables are options of the JVM, not properties.
 properties() {
   local prefix=$1 entry name value key excluded
   excluded=" ${*:2} "

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A job by name and its options: `outbox-materialize -p connectors/library.yaml -e compose`; without a name,
+# Runs a job: NAME OPTION..., for example `outbox-materialize -p connectors/library.yaml -e compose`. The default NAME is
 # outbox-materialize.
 set -euo pipefail
 case "${1:-}" in

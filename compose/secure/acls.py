@@ -1,6 +1,6 @@
-"""ACLs of each Kafka user of the profile `secure`: the service `acls` writes them before a worker starts.
+"""ACLs of each Kafka user of the profile `secure`; the service `acls` creates them before a worker starts.
 
-docs/containers.md has the same as a table. `admin` is a superuser; everybody else may nothing that is not here.
+docs/containers.md has them as a table. `admin` is a superuser; other users have only the permissions listed here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GRANTS = {
 
 
 def bindings() -> Iterator[AclBinding]:
-    """Return one binding for each operation."""
+    """Yield one ACL binding for each operation."""
     for user, grants in GRANTS.items():
         for kind, name, operations in grants:
             # A literal name for the heartbeat topic: a prefix would include that of `library2`.
@@ -64,7 +64,7 @@ def bindings() -> Iterator[AclBinding]:
 
 
 def main() -> None:
-    """Write all ACLs; existing ones are kept."""
+    """Create all ACLs; existing ACLs are not deleted."""
     admin = AdminClient(
         {
             "bootstrap.servers": os.environ["KAFKA"],

@@ -1,7 +1,8 @@
-"""Certificates and secret files of the profile `secure`: the service `secrets` writes them before the others start.
+"""Certificates and secret files of the profile `secure`; the service `secrets` writes them before other services start.
 
-/secrets/PART is a volume that only the containers of PART see, as /run/secrets. Certificates are made once and signed
-by an authority of their own, which lives in a volume that no other service has; files with passwords are written anew.
+/secrets/SERVICE is a volume that only the containers of SERVICE mount, as /run/secrets. Certificates are created once.
+The key of the authority that signs them is in a volume that no other service mounts. Password files are rewritten at
+each start.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ KafkaConnect {
 
 @dataclass(frozen=True)
 class Authority:
-    """Certificate authority."""
+    """Key and certificate of the certificate authority."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
 
-def authority(folder: Path) -> Authority:
-    """Return the authority; create it at the first start."""
+def load_authority(folder: Path) -> Authority:
+    """Load the authority; create it at the first start."""
     key_file, certificate_file = folder / "ca.key", folder / "ca.pem"
     if certificate_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise SystemExit(f"{key_file} holds no key of an elliptic curve: delete the volume")
+            raise SystemExit(f"{key_file} does not contain an elliptic curve key: delete the volume")
         return Authority(key, x509.load_pem_x509_certificate(certificate_file.read_bytes()))
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "outbox-kit compose")])
@@ -89,44 +90,46 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, NO_PASSWORD)
 
 
-def certify(by: Authority, part: str, folder: Path) -> None:
+def certify(authority: Authority, service: str, folder: Path) -> None:
     """Write key and certificate of a service, in the formats that its programs read."""
     if (folder / CERTIFICATE).exists():
         return
     key = ec.generate_private_key(ec.SECP256R1())
-    names: list[x509.GeneralName] = [x509.DNSName(host) for host in (*HOSTS[part], "localhost")]
-    # This machine connects by 127.0.0.1.
+    names: list[x509.GeneralName] = [x509.DNSName(host) for host in (*HOSTS[service], "localhost")]
+    # Programs on this machine connect to 127.0.0.1.
     names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, part)])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, service)])
     certificate = (
-        _builder(name, by.certificate.subject, key)
+        _builder(name, authority.certificate.subject, key)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         # Both identifiers: without them a strict check, the default of Python 3.13, rejects the certificate.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.key.public_key()), critical=False)
-        # Brokers and workers are clients of each other, too.
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        # Brokers and workers are also clients of each other.
         .add_extension(
             x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
-        .sign(by.key, hashes.SHA256())
+        .sign(authority.key, hashes.SHA256())
     )
     (folder / "server.key").write_bytes(_key_bytes(key))
     # Kafka reads key and certificates from one PEM file.
     (folder / "keystore.pem").write_bytes(_key_bytes(key) + certificate.public_bytes(PEM))
-    if part == "connect":
-        _java_stores(by, key, certificate, folder)
-    # Last: its presence means that the others exist.
+    if service == "connect":
+        _java_stores(authority, key, certificate, folder)
+    # Written last: its existence means that all other files exist.
     (folder / CERTIFICATE).write_bytes(certificate.public_bytes(PEM))
 
 
-def _java_stores(by: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path) -> None:
+def _java_stores(
+    authority: Authority, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, folder: Path
+) -> None:
     """Write PKCS12 stores, the only format that Connect's REST server reads."""
     password = "".join(secrets.choice(string.ascii_letters) for _ in range(32))
     encryption = serialization.BestAvailableEncryption(password.encode())
-    stored = pkcs12.serialize_key_and_certificates(b"connect", key, certificate, [by.certificate], encryption)
-    (folder / "keystore.p12").write_bytes(stored)
-    trusted = [pkcs12.PKCS12Certificate(by.certificate, b"ca")]
+    keystore = pkcs12.serialize_key_and_certificates(b"connect", key, certificate, [authority.certificate], encryption)
+    (folder / "keystore.p12").write_bytes(keystore)
+    trusted = [pkcs12.PKCS12Certificate(authority.certificate, b"ca")]
     (folder / "truststore.p12").write_bytes(pkcs12.serialize_java_truststore(trusted, encryption))
     (folder / "stores.properties").write_text(f"password={password}\n")
 
@@ -150,14 +153,14 @@ def write_passwords() -> None:
 def main() -> None:
     """Write all files, owned by the user that the servers run as."""
     os.umask(0o077)
-    by = authority(ROOT / "ca")
-    for part in HOSTS:
-        certify(by, part, ROOT / part)
-    for part in (*HOSTS, "clients"):
-        (ROOT / part / "ca.pem").write_bytes(by.certificate.public_bytes(PEM))
+    authority = load_authority(ROOT / "ca")
+    for service in HOSTS:
+        certify(authority, service, ROOT / service)
+    for service in (*HOSTS, "clients"):
+        (ROOT / service / "ca.pem").write_bytes(authority.certificate.public_bytes(PEM))
     write_passwords()
-    for part in (*HOSTS, "clients"):
-        for path in (ROOT / part, *(ROOT / part).iterdir()):
+    for service in (*HOSTS, "clients"):
+        for path in (ROOT / service, *(ROOT / service).iterdir()):
             os.chown(path, OWNER, OWNER)
             path.chmod(0o700 if path.is_dir() else READ_ONLY_BY_OWNER)
 

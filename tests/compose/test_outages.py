@@ -78,7 +78,7 @@ def test_failed_start_reports_the_cause_and_a_later_start_continues(stack: Compo
     wrong = up(stack, ADMIN_PASSWORD="of another file")
     assert wrong.code != 0
     assert "--- databases (exited, 1): the last lines of its log" in wrong.stderr
-    assert "the volume was made with another ADMIN_PASSWORD than compose/.env has" in wrong.stderr
+    assert "ADMIN_PASSWORD in compose/.env differs" in wrong.stderr
     assert "Traceback" not in wrong.stderr
 
     assert up(stack, OUTBOX_COMPOSE_SECONDS="1").code != 0

@@ -63,8 +63,8 @@ def run(
 ) -> WorkloadCounts:
     """Run transactions with concurrent writers, each over its own connection.
 
-    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing rows
-    are changed too. The first writer that fails stops the others, and its error is raised.
+    `source` is a DSN, or a function that opens a connection. The business tables and the outbox must exist; existing
+    rows are changed too. The first writer that fails stops the others, and its error is raised.
     """
     options: dict[str, Any] = {"connect_timeout": 10, "application_name": "outbox-demo-workload"}
     connect: Connect = partial(psycopg.connect, source, **options) if isinstance(source, str) else source

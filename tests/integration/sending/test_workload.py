@@ -168,10 +168,8 @@ def test_error_of_a_writer_stops_the_run(clean_dsn: str) -> None:
 
 
 def test_writer_continues_without_existing_aggregates(connection: Connection) -> None:
-    """A step that selected deleted ids is rolled back, and another one is drawn."""
-    deleted = SharedIds(
-        Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)]), Ids([uuid4() for _ in range(5)])
-    )
+    """A step that selects deleted ids is rolled back, and another step is tried."""
+    deleted = SharedIds(*(Ids([uuid4() for _ in range(5)]) for _ in range(3)))
     writer = Writer(connection, Random(1), deleted)  # noqa: S311
     done = [writer.transact() for _ in range(30)]
     states = sum(effects.states.total() for effects, committed in done if committed)

@@ -21,8 +21,8 @@ def templates(repository: Path) -> Path:
     return repository / "connectors" / "templates"
 
 
-def of(pipeline: Pipeline, template: str, **connector: object) -> Pipeline:
-    """The pipeline with that template; for messages with a prefix."""
+def with_template(pipeline: Pipeline, template: str, **connector: object) -> Pipeline:
+    """Return the pipeline with another template, and with the prefix that messages require."""
     changed = Connector.model_validate({**pipeline.connector.model_dump(), "template": template, **connector})
     prefix = "outbox" if template == MESSAGES else None
     source = pipeline.source.model_copy(update={"message_prefix": prefix})
@@ -33,38 +33,38 @@ def of(pipeline: Pipeline, template: str, **connector: object) -> Pipeline:
 def test_keeps_the_settings_of_the_table_template(
     template: str, library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """A setting changed in one template and forgotten in another would break the guarantees."""
+    """The guarantees require the same settings in every template."""
     table = render_connector(library, environment, lock, templates)
-    config = render_connector(of(library, template), environment, lock, templates)
-    own = re.compile(r"transforms|predicates|(key|value)\.converter|message\.prefix|table\.include\.list")
-    assert {key: value for key, value in config.items() if not own.match(key)} == {
-        key: value for key, value in table.items() if not own.match(key)
+    config = render_connector(with_template(library, template), environment, lock, templates)
+    template_specific = re.compile(r"transforms|predicates|(key|value)\.converter|message\.prefix|table\.include\.list")
+    assert {key: value for key, value in config.items() if not template_specific.match(key)} == {
+        key: value for key, value in table.items() if not template_specific.match(key)
     }
 
 
 @pytest.mark.parametrize(
-    ("template", "key", "value", "why"),
+    ("template", "key", "value", "reason"),
     [
-        (MESSAGES, "message.prefix.include.list", "outbox", "the heartbeat's message makes no record"),
+        (MESSAGES, "message.prefix.include.list", "outbox", "messages of the heartbeat are not captured"),
         (MESSAGES, "transforms.outbox.message.prefix", "outbox", "the router reads the same prefix"),
-        (MESSAGES, "transforms.outbox.dead.letter.topic", "library.dead-letter", "nothing is dropped in silence"),
+        (MESSAGES, "transforms.outbox.dead.letter.topic", "library.dead-letter", "invalid rows become dead letters"),
         (CHAIN, "value.converter.apicurio.registry.auto-register", "false", "values have declared schemas only"),
         (
             CHAIN,
             "value.converter.apicurio.registry.artifact-resolver-strategy",
             "io.outboxkit.converter.DeclaredVersionStrategy",
-            "written by another version fields change places",
+            "the value is written with the version that the row declares",
         ),
-        (CHAIN, "value.converter.connect.meta.data", "true", "carries the version"),
-        (CHAIN, "value.converter.apicurio.registry.use-id", "contentId", "the id that consumers can look up"),
-        (CHAIN, "key.converter.apicurio.registry.use-id", "contentId", "the id that consumers can look up"),
+        (CHAIN, "value.converter.connect.meta.data", "true", "contains the version"),
+        (CHAIN, "value.converter.apicurio.registry.use-id", "contentId", "consumers look up the schema by this id"),
+        (CHAIN, "key.converter.apicurio.registry.use-id", "contentId", "consumers look up the schema by this id"),
         (
             CHAIN,
             "value.converter.apicurio.registry.url",
             "http://registry.example.internal/apis/registry/v2",
-            "the converter does not speak the Confluent API",
+            "the converter uses the API of Apicurio, not of Confluent",
         ),
-        (CHAIN, "transforms.payload.aggregate.author.schema.versions", "2,1", "a backlog under version 1 survives"),
+        (CHAIN, "transforms.payload.aggregate.author.schema.versions", "2,1", "rows of version 1 may wait in the WAL"),
         (CHAIN, "transforms.heartbeat.predicate", "isHeartbeat", "a heartbeat has no declared schema"),
     ],
 )
@@ -76,18 +76,18 @@ def test_template_specific_settings(
     template: str,
     key: str,
     value: str,
-    why: str,
+    reason: str,
 ) -> None:
-    assert render_connector(of(library, template), environment, lock, templates)[key] == value, why
+    assert render_connector(with_template(library, template), environment, lock, templates)[key] == value, reason
 
 
 def test_chain_uses_the_registry_address_of_the_worker(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """In containers the tool and the worker reach it under two addresses."""
+    """In containers outbox-kit and the worker use different addresses."""
     registry = environment.registry.model_copy(update={"connector_url": "http://registry:8080/apis/ccompat/v7"})
-    there = environment.model_copy(update={"registry": registry})
-    config = render_connector(of(library, CHAIN), there, lock, templates)
+    in_containers = environment.model_copy(update={"registry": registry})
+    config = render_connector(with_template(library, CHAIN), in_containers, lock, templates)
     urls = {value for key, value in config.items() if key.endswith("registry.url")}
     assert urls == {"http://registry:8080/apis/ccompat/v7".replace("ccompat/v7", "registry/v2")}
 
@@ -95,10 +95,10 @@ def test_chain_uses_the_registry_address_of_the_worker(
 def test_chain_steps_have_declared_predicates(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    """A step without one would process the heartbeats, and stop the task."""
+    """A step without a predicate would process heartbeats, and the task would stop."""
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
-    placed = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
-    config = render_connector(of(placed, CHAIN), environment, lock, templates)
+    partitioned = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
+    config = render_connector(with_template(partitioned, CHAIN), environment, lock, templates)
     declared = config["predicates"].split(",")
     for step in config["transforms"].split(","):
         assert config[f"transforms.{step}.predicate"] in declared
@@ -112,15 +112,15 @@ def test_chain_steps_have_declared_predicates(
 
 
 def test_chain_rejects_transaction_metadata(library: Pipeline, environment: Environment, templates: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"a chain has no connector\.transaction_metadata"):
-        render_connector(of(library, CHAIN, transaction_metadata=True), environment, None, templates)
+    with pytest.raises(ConfigurationError, match=r"a chain does not support connector\.transaction_metadata"):
+        render_connector(with_template(library, CHAIN, transaction_metadata=True), environment, None, templates)
 
 
 def test_chain_and_router_use_the_same_schemas(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
     table = render_connector(library, environment, lock, templates)
-    chain = render_connector(of(library, CHAIN), environment, lock, templates)
+    chain = render_connector(with_template(library, CHAIN), environment, lock, templates)
     for name in ("author.schema.1", "author.schema.2", "book.schema.1"):
         assert json.loads(chain[f"transforms.payload.aggregate.{name}"]) == json.loads(
             table[f"transforms.outbox.aggregate.{name}"]

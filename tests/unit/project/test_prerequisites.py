@@ -60,7 +60,7 @@ def test_reports_everything_on_a_bare_machine(bare: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
     assert lines[0] == "error: missing prerequisites:"
-    assert "  - Python 3.11 or later (python3 is not there)" in lines
+    assert "  - Python 3.11 or later (python3 was not found)" in lines
     assert "  - Maven (mvn)" in lines
     assert ("  - a JDK 17 or 21 (JAVA_HOME or PATH)" in lines) is not has_jdk(bare)
     assert lines[-1].startswith("hint:  install them; Debian's names: python3 ")

@@ -1,6 +1,6 @@
 """The schema registry: Apicurio with its Confluent API, with its data in the PostgreSQL server of the stack.
 
-With storage in memory, its default, a restart would assign the same ids to different schemas.
+With storage in memory, its default, a restart would assign existing schema ids to different schemas.
 """
 
 from __future__ import annotations
