@@ -26,7 +26,7 @@ from outbox_kit.pipeline import (
     render_connector,
 )
 from outbox_kit.pipeline.layered_values import Literal, Location, Values
-from outbox_kit.pipeline.loading import environment_values, with_paths
+from outbox_kit.pipeline.loading import environment_values, resolve_paths
 from outbox_kit.pipeline.validation_errors import failure, validation_problems
 from outbox_kit.rules import Check, Severity, Status
 
@@ -89,7 +89,7 @@ def read_environment(
     Raises ConfigurationError.
     """
     values = environment_values(name, pipeline_file, overrides or Overrides())
-    environment = with_paths(_validate(values), values, project_folder(pipeline_file), ())
+    environment = resolve_paths(_validate(values), values, project_folder(pipeline_file), ())
     return environment, plain_text_secrets(values.data)
 
 
@@ -101,7 +101,7 @@ def _validate(values: Values) -> Environment:
             return Environment.model_validate(_expand(values.data, (), attempts))
         except ValidationError as error:
             rejected = {_location(values.data, problem["loc"]) for problem in error.errors()}
-            raw_values = [values.at(location) for location in rejected]
+            raw_values = [values.value_at(location) for location in rejected]
             expandable = all(isinstance(value, str) and EXPRESSION.search(value) for value in raw_values)
             if substitute == SUBSTITUTES[-1] or not expandable:
                 raise failure(validation_problems(Environment, values, error)) from None

@@ -16,7 +16,7 @@ from outbox_kit.pipeline.lock import Lock, LockedSchema, LockedSource, read_lock
 from outbox_kit.pipeline.model import CANARY_AGGREGATE, Aggregate, Backfill, Columns, Materialization, Pipeline, Source
 from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.render import UNKNOWN, render_connector
-from outbox_kit.pipeline.schema_references import inlined, registered
+from outbox_kit.pipeline.schema_references import inlined_schema, registered_schema
 
 __all__ = [
     "CANARY_AGGREGATE",
@@ -40,13 +40,13 @@ __all__ = [
     "PostgresTarget",
     "Source",
     "SourceDatabase",
-    "inlined",
+    "inlined_schema",
     "load_environment",
     "load_files",
     "load_pipeline",
     "project_folder",
     "read_lock",
-    "registered",
+    "registered_schema",
     "render_connector",
     "write_lock",
 ]

@@ -28,22 +28,22 @@ PRIMITIVES = frozenset({"boolean", "bytes", "double", "float", "int", "long", "n
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-def read_schema(path: Path, *, known: Sequence[Any] = (), record: bool = True) -> str:
-    """Read a schema as compact JSON text; types defined by `known` stay by name.
+def read_schema(path: Path, *, references: Sequence[Any] = (), require_record: bool = True) -> str:
+    """Return the schema of a file as compact JSON, which uses the types of `references` by name.
 
-    Raises ConfigurationError if it is missing or invalid, or if `record` requires a record and it is none.
+    Raises ConfigurationError if the file is missing or invalid, or is not the schema of a required record.
     """
     definition = read_definition(path)
-    if record and definition["type"] != "record":
+    if require_record and definition["type"] != "record":
         raise ConfigurationError(f"schema file {path}: the top level must be a record", "correct the file")
-    problem = _problem(definition, known)
+    problem = _problem(definition, references)
     if problem:
         raise ConfigurationError(f"schema file {path}: not a valid Avro schema: {problem}", "correct the file")
     return compact(definition)
 
 
 def read_definition(path: Path) -> dict[str, Any]:
-    """Read the JSON of a named type, without further validation. Raises ConfigurationError."""
+    """Return the JSON of a named type, which may be an invalid schema. Raises ConfigurationError."""
     text = read_text(path, f"schema file {path}", "create it, or correct `schema:` or `references:` of the aggregate")
     try:
         definition = json.loads(text)
@@ -58,11 +58,11 @@ def read_definition(path: Path) -> dict[str, Any]:
     return definition
 
 
-def _problem(definition: dict[str, Any], known: Sequence[Any]) -> str | None:
+def _problem(definition: dict[str, Any], references: Sequence[Any]) -> str | None:
     """Return the error in a schema, None if it is valid."""
     types: dict[str, Any] = {}
     try:
-        for reference in known:
+        for reference in references:
             parse_schema(reference, types)
         parse_schema(definition, types)
     except (SchemaParseException, UnknownType, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -70,39 +70,39 @@ def _problem(definition: dict[str, Any], known: Sequence[Any]) -> str | None:
     return next(_semantic_errors(definition), None)
 
 
-def used_and_defined(definition: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - any schema
+def used_and_defined_names(definition: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - any schema
     """Return the full names that a schema uses without defining them, and those that it defines, in order."""
     used: dict[str, None] = {}
     defined: dict[str, None] = {}
-    _collect(definition, "", used, defined)
+    _collect_names(definition, "", used, defined)
     return [name for name in used if name not in defined], list(defined)
 
 
-def _collect(node: Any, space: str, used: dict[str, None], defined: dict[str, None]) -> None:  # noqa: ANN401
+def _collect_names(node: Any, namespace: str, used: dict[str, None], defined: dict[str, None]) -> None:  # noqa: ANN401
     if isinstance(node, list):
         for item in node:
-            _collect(item, space, used, defined)
+            _collect_names(item, namespace, used, defined)
     elif isinstance(node, str):
         if node not in PRIMITIVES:
-            used[node if "." in node or not space else f"{space}.{node}"] = None
+            used[node if "." in node or not namespace else f"{namespace}.{node}"] = None
     elif isinstance(node, dict):
         kind = node.get("type")
         if isinstance(kind, str) and kind in NAMED and isinstance(node.get("name"), str):
-            space, name = schema_name({**node, "namespace": str(node.get("namespace", space))}, space)
+            namespace, name = schema_name({**node, "namespace": str(node.get("namespace", namespace))}, namespace)
             defined[name] = None
             fields = node.get("fields")
             for field in fields if isinstance(fields, list) else []:
-                _collect(field.get("type") if isinstance(field, dict) else None, space, used, defined)
+                _collect_names(field.get("type") if isinstance(field, dict) else None, namespace, used, defined)
         elif not (isinstance(kind, str) and kind in ("array", "map")):
-            _collect(kind, space, used, defined)
+            _collect_names(kind, namespace, used, defined)
         for key in ("items", "values"):
-            _collect(node.get(key), space, used, defined)
+            _collect_names(node.get(key), namespace, used, defined)
 
 
 def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of a schema
-    """Yield errors that fastavro accepts, and a registry or the transform rejects."""
+    """Yield errors that fastavro does not detect, but a registry or the transform."""
     if isinstance(node, list):
-        kinds = Counter(map(_kind, node))
+        kinds = Counter(map(_branch_name, node))
         yield from (f"{kind} twice in a union" for kind, count in kinds.items() if count > 1)
         for item in node:
             yield from _semantic_errors(item)
@@ -123,20 +123,19 @@ def _semantic_errors(node: Any) -> Iterator[str]:  # noqa: ANN401 - any node of 
         yield from _semantic_errors(node.get(key))
 
 
-def _kind(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
-    """Return what is unique within a union: the type, or the name of a named type."""
+def _branch_name(branch: Any) -> str:  # noqa: ANN401 - any branch of a union
+    """Return the type of a branch, or the name of a named type, which must be unique in the union."""
     if not isinstance(branch, dict):
         return str(branch)
-    named = fullname(branch) if "name" in branch else branch.get("type")
-    return str(named)
+    return str(fullname(branch) if "name" in branch else branch.get("type"))
 
 
 def same_schema(left: str, right: str, references: Sequence[str] = ()) -> bool:
-    """Return whether two schema texts are equal apart from notation.
+    """Return whether two schema texts differ in notation at most.
 
     White space, order of keys, name with namespace for a full name, and `{"type": "string"}` for `"string"` do not
     matter: Confluent's registry returns a schema in another notation. `references` are the texts of the types that
-    both use by name, in dependency order.
+    both schemas use by name, in dependency order.
     """
     return bool(_normalized(left, references) == _normalized(right, references))
 
@@ -145,19 +144,19 @@ def _normalized(text: str, references: Sequence[str]) -> Any:  # noqa: ANN401 - 
     types: dict[str, Any] = {}
     for reference in references:
         parse_schema(json.loads(reference), types)
-    return _simplified(parse_schema(json.loads(text), types))
+    return _in_short_notation(parse_schema(json.loads(text), types))
 
 
-def _simplified(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
+def _in_short_notation(node: Any) -> Any:  # noqa: ANN401 - any node of a schema
     if not isinstance(node, dict):
-        return _rebuilt(node, _simplified)
+        return _map_children(node, _in_short_notation)
     retained = {key: value for key, value in node.items() if not key.startswith("__") and key != "namespace"}
-    simple = _rebuilt(retained, _simplified)
+    simple = _map_children(retained, _in_short_notation)
     return simple["type"] if simple.keys() == {"type"} and isinstance(simple["type"], str) else simple
 
 
-def _rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Apply `change` to the values in `node`. A default is data, not a schema."""
+def _map_children(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any JSON value
+    """Apply `change` to the children of `node`, except to a default, which is not a schema."""
     if isinstance(node, list):
         return [change(item) for item in node]
     if not isinstance(node, dict):
@@ -166,17 +165,17 @@ def _rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - 
 
 
 def fingerprint(text: str) -> str:
-    """Return the SHA-256 of the parsing canonical form in hex; schemas with equal encodings have equal values."""
+    """Return the SHA-256 of the parsing canonical form in hex; schemas with the same encoding have the same value."""
     canonical = to_parsing_canonical_form(json.loads(text))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def without_docs(text: str) -> str:
-    """Return the schema without `doc`, which a connector config need not contain."""
-    return json.dumps(_strip(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
+    """Return the schema without `doc`."""
+    return json.dumps(_remove_docs(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
 
 
-def _strip(node: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _remove_docs(node: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(node, dict):
         node = {key: value for key, value in node.items() if key != "doc"}
-    return _rebuilt(node, _strip)
+    return _map_children(node, _remove_docs)

@@ -22,7 +22,7 @@ class Login(Model):
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 VERIFYING = ("verify-ca", "verify-full")
-SSLMODE = "libpq's sslmode; `verify-full` checks the certificate and its host name. Default: PGSSLMODE, or libpq's."
+SSLMODE = "libpq's sslmode; `verify-full` verifies certificate and host name. Default: PGSSLMODE, else that of libpq."
 URL = "^https?://"
 CA_FILE = "CA certificate of the server (PEM); a relative path is relative to the project folder."
 
@@ -32,7 +32,7 @@ class Tls(Model):
 
     @model_validator(mode="after")
     def _verifies_certificate(self) -> Self:
-        """Reject a CA certificate without verification, which would accept any server."""
+        """Reject sslrootcert with a mode that does not verify the server's certificate."""
         mode = getattr(self, "sslmode", None)
         if getattr(self, "sslrootcert", None) is not None and mode not in VERIFYING:
             raise ValueError(f"sslrootcert is used with sslmode {' or '.join(VERIFYING)} only; sslmode is {mode}")
@@ -74,7 +74,7 @@ class SourceDatabase(Tls):
 class Kafka(Model):
     """The Kafka cluster."""
 
-    bootstrap_servers: str = Field(min_length=1, description="host:port,...")
+    bootstrap_servers: str = Field(min_length=1, description="Addresses of brokers: host:port,...")
     cluster_id: str | None = Field(
         default=None, min_length=1, description="Expected cluster id; commands refuse to write to another cluster."
     )
@@ -130,7 +130,7 @@ class Connect(HttpService):
     workers: list[Annotated[str, Field(pattern=URL)]] = Field(
         default=[],
         description="Base URLs of all workers. If `url` does not respond, commands use the first worker that does; "
-        "`verify` reads plugins and Kafka cluster of each.",
+        "`verify` checks plugins and Kafka cluster of every worker.",
     )
 
     @property
@@ -146,14 +146,16 @@ class ConnectorSettings(Model):
         default="required", description="Connect's exactly.once.support; `required` fails on a worker without it."
     )
     heartbeat_interval_ms: int = Field(
-        default=10_000, ge=100, description="Interval of heartbeats, which advance the slot without outbox rows, in ms."
+        default=10_000,
+        ge=100,
+        description="Interval of heartbeats, in ms. They advance the slot when no rows are written.",
     )
     poll_interval_ms: int = Field(default=5, ge=1, description="Debezium's interval between polls for rows, in ms.")
     max_record_bytes: int = Field(
-        default=1_000_000, ge=10_000, description="Maximum size of a record, in bytes; a larger row is a dead letter."
+        default=1_000_000, ge=10_000, description="Maximum size of a record, in bytes; larger rows become dead letters."
     )
     state: Literal["running", "paused", "stopped"] = Field(
-        default="running", description="State that `apply` leaves the connector in."
+        default="running", description="State of the connector after `apply`."
     )
     stability_seconds: float = Field(
         default=2.0,
@@ -162,7 +164,7 @@ class ConnectorSettings(Model):
         description="Time that a connector must be RUNNING without interruption to count as started, in seconds.",
     )
     delivery_timeout_ms: int = Field(
-        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; then the task fails."
+        default=120_000, ge=1_000, description="Time limit for the delivery of a record, in ms; later the task fails."
     )
 
 
@@ -207,7 +209,7 @@ REMOVED_TARGET_KINDS = {
     "parquet": "use `kind: delta` or `kind: iceberg`; "
     "`outbox-materialize --export DIR --export-format parquet` writes plain Parquet files of such a table"
 }
-"""Hints for target kinds that earlier versions had."""
+"""Hints for target kinds of earlier versions."""
 
 
 class Environment(Model):

@@ -19,12 +19,12 @@ from outbox_kit.pipeline.overrides import Overrides
 from outbox_kit.pipeline.validation_errors import failure
 
 STACK_STATE = Path("build/stack/state.json")
-START = "start it with `outbox stack up`"
+START_HINT = "start it with `outbox stack up`"
 UNSET = "unset"
 
 
 class _Namespace:
-    """`env` or `stack` in an expression; each attribute is looked up when it is used."""
+    """`env` or `stack` in an expression. Attributes are looked up when they are used."""
 
     def __init__(self, lookup: Callable[[str], Any]) -> None:
         self._lookup = lookup
@@ -35,11 +35,11 @@ class _Namespace:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of one file: inputs, required keys, and the errors so far.
+    """Expansion of one environment file.
 
-    `optional_sections` are sections that the caller may not need, `needed_keys` the keys that it needs. `env_file`
-    contains variables that are not set in the process. `unset` collects the sections with unset variables that are
-    not needed.
+    `optional_sections` are the sections that some commands do not need, `needed_keys` the keys that this command needs.
+    `env_file` contains variables for those that are not set in the process. `unset` collects the sections with unset
+    variables that are not needed.
     """
 
     values: Values
@@ -56,7 +56,7 @@ class Expansion:
         return self._expand(self.values.data[key], (key,))
 
     def raise_missing(self) -> None:
-        """Raise one ConfigurationError for all needed variables that are not set."""
+        """Raise ConfigurationError if needed variables are not set."""
         if not self._missing:
             return
         names = dict.fromkeys(name for name, _ in self._missing)
@@ -66,12 +66,12 @@ class Expansion:
         raise failure((problem for _, problem in self._missing), hint)
 
     def variable(self, location: Location, name: str) -> str:
-        """Return the value of an environment variable for the key at `location`; UNSET where it is not needed."""
-        value = self.overrides.environ.get(name) or self._in_file.get(name)
+        """Return the value of an environment variable, UNSET if it is not set. Record a needed one as missing."""
+        value = self.overrides.environ.get(name) or self._env_file_variables.get(name)
         if value:
             return value
         section = str(location[0])
-        if section in self.optional_sections and not any(_covers(need, location) for need in self.needed_keys):
+        if section in self.optional_sections and not any(_is_below(location, key) for key in self.needed_keys):
             self.unset.add(section)
         else:
             key = ".".join(map(str, location))
@@ -80,7 +80,7 @@ class Expansion:
         return UNSET
 
     @cached_property
-    def _in_file(self) -> dict[str, str | None]:
+    def _env_file_variables(self) -> dict[str, str | None]:
         if self.env_file is None or not self.env_file.is_file():
             return {}
         try:
@@ -94,7 +94,7 @@ class Expansion:
         """Return a value of the running embedded stack."""
         file = self.root / STACK_STATE
         if not file.exists():
-            raise ConfigurationError("the embedded stack is not running", START)
+            raise ConfigurationError("the embedded stack is not running", START_HINT)
         try:
             state = json.loads(file.read_text(encoding="utf-8"))
             services, values = state["services"], dict(state["environment"])
@@ -102,14 +102,14 @@ class Expansion:
             message = f"the embedded stack's state file {file} is invalid"
             raise ConfigurationError(message, "run `outbox stack down --purge`, then `outbox stack up`") from None
         if not services:
-            raise ConfigurationError("the embedded stack is not running", START)
+            raise ConfigurationError("the embedded stack is not running", START_HINT)
         if name not in values:
             known = ", ".join(sorted(values))
             raise ConfigurationError(f"the embedded stack has no value {name!r}", f"known values: {known}")
         return values[name]
 
     def _expand(self, value: Any, location: Location) -> Any:  # noqa: ANN401 - YAML
-        """Expand after the YAML is parsed: a secret may contain any character."""
+        """Expand parsed YAML, because a secret may contain any character."""
         if isinstance(value, dict):
             return {key: self._expand(item, (*location, key)) for key, item in value.items()}
         if isinstance(value, list):
@@ -127,8 +127,8 @@ class Expansion:
             raise ConfigurationError(message, "use {{ env.NAME }} or {{ stack.NAME }}") from None
 
 
-def _covers(need: str, location: Location) -> bool:
-    """Return whether `location` is the needed key or below it; `*` matches any name."""
-    parts = need.split(".")
+def _is_below(location: Location, key: str) -> bool:
+    """Return whether `location` is the dotted key or below it; `*` matches any name."""
+    parts = key.split(".")
     pairs = zip(parts, map(str, location), strict=False)
-    return len(parts) <= len(location) and all(part in ("*", key) for part, key in pairs)
+    return len(parts) <= len(location) and all(part in ("*", name) for part, name in pairs)

@@ -55,7 +55,7 @@ PAGES: list[tuple[str, list[type[BaseModel]]]] = [
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return every generated file by its path in the project folder; of the page, the part below MARKER changes."""
+    """Return the text of every generated file, by path. In the page only the text below MARKER is generated."""
     introduction, marker, _ = (folder / PAGE).read_text(encoding="utf-8").partition(MARKER)
     if not marker:
         raise ValueError(f"{folder / PAGE} has no {MARKER!r}")
@@ -94,7 +94,7 @@ def _default(value: object) -> str:
     return "optional" if value is None or value in ([], {}) else f"default: `{value}`"
 
 
-def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
+def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one return per kind of type
     """Return a short name of a JSON Schema type."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]
@@ -115,7 +115,7 @@ def _type(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line per form
     return {"password": "secret", "path": "path"}.get(schema.get("format", ""), str(schema.get("type", "")))
 
 
-DRAFT = "http://json-schema.org/draft-07/schema#"  # supported by every version of yaml-language-server
+JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"  # supported by every version of yaml-language-server
 OVERLAY = "PipelineOverlay"
 EXPRESSION = {
     "type": "string",
@@ -127,33 +127,33 @@ Node = dict[str, Any]
 
 def pipeline_schema() -> Node:
     """Return the JSON Schema of a pipeline file, for editors."""
-    return {"$schema": DRAFT, **_rebuilt(Pipeline.model_json_schema(), _for_editors)}
+    return {"$schema": JSON_SCHEMA_DRAFT, **_map_schemas(Pipeline.model_json_schema(), _for_editors)}
 
 
 def environment_schema() -> Node:
-    """Return the JSON Schema of an environment file: any value may be an expression, `pipeline:` a partial pipeline."""
-    schema = _rebuilt(_rebuilt(environment.Environment.model_json_schema(), _with_expressions), _for_editors)
-    overlay = _rebuilt(_rebuilt(Pipeline.model_json_schema(), _for_editors), _partial)
+    """Return the JSON Schema of an environment file: values may be expressions, `pipeline:` is partial."""
+    schema = _map_schemas(_map_schemas(environment.Environment.model_json_schema(), _with_expressions), _for_editors)
+    overlay = _map_schemas(_map_schemas(Pipeline.model_json_schema(), _for_editors), _partial)
     definitions = overlay.pop("$defs")
     schema["$defs"] |= {**definitions, OVERLAY: overlay}
     description = schema["properties"]["pipeline"]["description"]
     schema["properties"]["pipeline"] = {"allOf": [{"$ref": f"#/$defs/{OVERLAY}"}], "description": description}
-    return {"$schema": DRAFT, **schema}
+    return {"$schema": JSON_SCHEMA_DRAFT, **schema}
 
 
-def _rebuilt(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN401 - any part of a schema
-    """Apply `change` to every schema in `node`, innermost first; data and names of properties stay."""
+def _map_schemas(node: Any, change: Callable[[Node], Node]) -> Any:  # noqa: ANN401 - any part of a schema
+    """Apply `change` to every schema in `node`, innermost first, but not to data and names of properties."""
     if isinstance(node, list):
-        return [_rebuilt(item, change) for item in node]
+        return [_map_schemas(item, change) for item in node]
     if not isinstance(node, dict):
         return node
     return change(
         {
-            key: {name: _rebuilt(item, change) for name, item in value.items()}
+            key: {name: _map_schemas(item, change) for name, item in value.items()}
             if key in ("properties", "patternProperties", "$defs")
             else value
             if key in ("default", "enum", "required")
-            else _rebuilt(value, change)
+            else _map_schemas(value, change)
             for key, value in node.items()
         }
     )

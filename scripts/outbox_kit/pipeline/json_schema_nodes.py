@@ -7,32 +7,32 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outbox_kit.pipeline.layered_values import Location, child
+from outbox_kit.pipeline.layered_values import Location, child_value
 
 Node = dict[str, Any]
-"""A JSON Schema without $ref and null."""
+"""JSON Schema of a value, without $ref and without null."""
 
 
 @cache
-def _schema(model: type[BaseModel]) -> Node:
+def _json_schema(model: type[BaseModel]) -> Node:
     return model.model_json_schema()
 
 
-def at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
-    """Return the schema at `location`, or None; `data` determines which of several models applies (by `kind`)."""
-    root = _schema(model)
+def node_at(model: type[BaseModel], data: Any, location: Location) -> Node | None:  # noqa: ANN401 - YAML data
+    """Return the schema at `location`, None if there is none. `data` selects the member of a union, by `kind`."""
+    root = _json_schema(model)
     node = _resolved(root, root, data)
     for key in location:
-        data = child(data, key)
-        below = node.get("items") if isinstance(key, int) else node.get("properties", {}).get(key, free(node))
-        if below is None:
+        data = child_value(data, key)
+        child = node.get("items") if isinstance(key, int) else node.get("properties", {}).get(key, mapping_values(node))
+        if child is None:
             return None
-        node = _resolved(below, root, data)
+        node = _resolved(child, root, data)
     return node
 
 
-def free(node: Node) -> Node | None:
-    """Return the schema of the values of a mapping with user-defined keys; None for a mapping with fixed keys."""
+def mapping_values(node: Node) -> Node | None:
+    """Return the schema of the values of a mapping with user-defined keys, None if the keys are fixed."""
     patterns = node.get("patternProperties")
     if patterns:
         return dict(next(iter(patterns.values())))
@@ -40,14 +40,14 @@ def free(node: Node) -> Node | None:
     return values if isinstance(values, dict) else None
 
 
-def holds_values(node: Node) -> bool:
-    """Return whether this is a mapping of user-defined keys to scalars, whose keys may contain dots."""
-    values = free(node)
+def maps_to_scalars(node: Node) -> bool:
+    """Return whether the schema is a mapping from user-defined keys to scalars; such keys may contain dots."""
+    values = mapping_values(node)
     return values is not None and "$ref" not in values and "oneOf" not in values
 
 
 def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML data
-    """Resolve $ref, anyOf with null, and a union by its discriminator in `data`."""
+    """Resolve $ref and anyOf with null, and select the member of a union by its discriminator in `data`."""
     if "$ref" in node:
         target: Node = root["$defs"][node["$ref"].rsplit("/", 1)[-1]]
         return _resolved(target, root, data)
@@ -56,7 +56,7 @@ def _resolved(node: Node, root: Node, data: Any) -> Node:  # noqa: ANN401 - YAML
         return {**_resolved(member, root, data), "nullable": True}
     if "discriminator" in node:
         key, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
-        value = child(data, key)
+        value = child_value(data, key)
         reference = mapping.get(value) if isinstance(value, str) else None
         if reference:
             return _resolved({"$ref": reference}, root, data)

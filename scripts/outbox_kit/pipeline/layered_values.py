@@ -17,7 +17,7 @@ MERGE = "tag:yaml.org,2002:merge"
 """Tag of `<<: *anchor`, whose keys the mapping may override."""
 MAX_HINT_FILES = 5
 Location = tuple[str | int, ...]
-"""Keys and list indexes from the top level down."""
+"""Keys and list indexes, from the top level to a value."""
 
 
 class Literal(str):
@@ -39,27 +39,27 @@ class Values:
             location = location[:-1]
         return self.origins[location]
 
-    def at(self, location: Location) -> Any:  # noqa: ANN401 - YAML data
+    def value_at(self, location: Location) -> Any:  # noqa: ANN401 - YAML data
         """Return the value at `location`, None if there is none."""
-        return reduce(child, location, self.data)
+        return reduce(child_value, location, self.data)
 
-    def below(self, key: str) -> Values:
-        """Return the mapping under a top-level key as separate values; empty if there is none."""
-        section = self.data.get(key)
+    def section(self, key: str) -> Values:
+        """Return the mapping under a top-level key, empty if there is none. Locations are relative to it."""
+        data = self.data.get(key)
         origins = {location[1:]: origin for location, origin in self.origins.items() if location[:1] == (key,)}
-        return Values(deepcopy(section) if isinstance(section, dict) else {}, {**origins, (): self.origin((key,))})
+        return Values(deepcopy(data) if isinstance(data, dict) else {}, {**origins, (): self.origin((key,))})
 
-    def merged(self, winner: Values) -> Values:
-        """Return these values overridden by `winner`: mappings are merged, everything else is replaced."""
+    def merged(self, overriding: Values) -> Values:
+        """Return these values with those of `overriding`: mappings are merged, other values are replaced."""
         origins = dict(self.origins)
-        for location in _replaced(self.data, winner.data, ()):
+        for location in _replaced(self.data, overriding.data, ()):
             origins = {key: origin for key, origin in origins.items() if key[: len(location)] != location}
-        # The remaining ones are mappings of both, which have their origin in the loser.
-        added = {location: origin for location, origin in winner.origins.items() if location}
-        return Values(_merge(self.data, winner.data), {**added, **origins})
+        # A mapping that is in both keeps its origin.
+        added = {location: origin for location, origin in overriding.origins.items() if location}
+        return Values(_merge(self.data, overriding.data), {**added, **origins})
 
-    def put(self, location: Location, value: object, origin: str) -> None:
-        """Set one value and create missing mappings above it. Raises LookupError if a value is in the way."""
+    def set_value(self, location: Location, value: object, origin: str) -> None:
+        """Set one value, and create missing parents. Raises LookupError for a parent that cannot have the key."""
         node: Any = self.data
         for depth, key in enumerate(location[:-1], start=1):
             if isinstance(node, dict) and key not in node:
@@ -71,32 +71,32 @@ class Values:
         if isinstance(node, list) and not (isinstance(location[-1], int) and location[-1] < len(node)):
             raise LookupError(".".join(map(str, location[:-1])))
         node[location[-1]] = value
-        for known in [known for known in self.origins if known[: len(location)] == location]:
-            del self.origins[known]
+        for replaced in [key for key in self.origins if key[: len(location)] == location]:
+            del self.origins[replaced]
         self.origins[location] = origin
 
 
-def child(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
-    """Return the value of a key or item, None if there is none."""
+def child_value(node: Any, key: object) -> Any:  # noqa: ANN401 - YAML data
+    """Return the value of a key or an index, None if there is none."""
     try:
         return node[key]
     except (KeyError, IndexError, TypeError):
         return None
 
 
-def _replaced(loser: Any, winner: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data
-    """Yield the locations of the loser's values that are replaced as a whole."""
-    for key, value in winner.items():
-        if key in loser:
-            if isinstance(loser[key], dict) and isinstance(value, dict):
-                yield from _replaced(loser[key], value, (*location, key))
+def _replaced(base: Any, overriding: Any, location: Location) -> Iterator[Location]:  # noqa: ANN401 - YAML data
+    """Yield the locations of the values in `base` that are replaced, not merged."""
+    for key, value in overriding.items():
+        if key in base:
+            if isinstance(base[key], dict) and isinstance(value, dict):
+                yield from _replaced(base[key], value, (*location, key))
             else:
                 yield (*location, key)
 
 
-def _merge(loser: dict[str, Any], winner: dict[str, Any]) -> dict[str, Any]:
-    merged = deepcopy(loser)
-    for key, value in winner.items():
+def _merge(base: dict[str, Any], overriding: dict[str, Any]) -> dict[str, Any]:
+    merged = deepcopy(base)
+    for key, value in overriding.items():
         if isinstance(merged.get(key), dict) and isinstance(value, dict):
             merged[key] = _merge(merged[key], value)
         else:
@@ -116,7 +116,7 @@ def read_text(path: Path, subject: str, hint: str) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Loader that rejects duplicate keys, of which YAML uses the last one without an error."""
+    """Loader that rejects duplicate keys. PyYAML would use the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[Any] = set()
@@ -135,8 +135,10 @@ def read_mapping(path: Path) -> Values:
 
     Raises ConfigurationError, which never quotes a line of the file: it may contain a secret.
     """
-    names = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
-    hint = f"name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE{f'; found {names}' if names else ''}"
+    files = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))[:MAX_HINT_FILES])
+    hint = "name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE" + (
+        f"; existing files: {files}" if files else ""
+    )
     text = read_text(path, f"cannot read {path}", hint)
     try:
         loader = _UniqueKeyLoader(text)
@@ -156,12 +158,12 @@ def read_mapping(path: Path) -> Values:
 
 
 def _lines(node: yaml.Node, location: Location) -> Iterator[tuple[Location, int]]:
-    """Yield the line of every key and item; the first line is 1."""
+    """Yield the line of every key and item, counted from 1."""
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:  # keys of `<<` come first, those of the mapping override them
-            below = (*location, str(key.value))
-            yield below, key.start_mark.line + 1
-            yield from _lines(value, below)
+        for key, value in node.value:  # keys of `<<` come before the keys that override them
+            key_location = (*location, str(key.value))
+            yield key_location, key.start_mark.line + 1
+            yield from _lines(value, key_location)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield (*location, index), item.start_mark.line + 1

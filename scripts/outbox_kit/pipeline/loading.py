@@ -1,7 +1,7 @@
 """Loader of pipeline and environment files with their overrides.
 
 Precedence, lowest first: pipeline file, `pipeline:` of the environment file, `--set`, environment variables. Errors
-contain location, key, value and what is allowed.
+contain the location, the key, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from outbox_kit.pipeline.validation_errors import failure, validation_problems
 
 SECTIONS = ("source", "kafka", "registry", "connect", "targets")
 OVERLAY = "pipeline"
-PROBE = "probe"  # not a path: librdkafka searches the CA certificates of the system
-SSLROOTCERT = "sslrootcert"
+PROBE = "probe"  # not a path: value of librdkafka's ssl.ca.location for the CA certificates of the system
+SSL_ROOT_CERT = "sslrootcert"
 TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 
@@ -47,24 +47,24 @@ def project_folder(pipeline_file: Path) -> Path:
 def load_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None, *, needs: Collection[str] = SECTIONS
 ) -> tuple[Pipeline, Environment]:
-    """Load a pipeline in one environment, and that environment; `needs` and errors are those of load_environment."""
+    """Load a pipeline in one environment, and the environment. See load_environment for `needs` and errors."""
     pipeline = load_pipeline(pipeline_file, environment, overrides)
     return pipeline, load_environment(environment, pipeline_file, overrides, needs=needs)
 
 
 def load_pipeline(path: Path, environment: str | None = None, overrides: Overrides | None = None) -> Pipeline:
-    """Load a pipeline file with the overrides of `environment`, schema paths absolute. Raises ConfigurationError."""
+    """Load a pipeline file with the overrides of `environment`, and with absolute paths. Raises ConfigurationError."""
     overrides = overrides or Overrides()
     values = read_mapping(path)
     if environment is not None:
-        values = values.merged(environment_values(environment, path, overrides).below(OVERLAY))
-    overrides.put_over(Pipeline, values, of_environment=False)
+        values = values.merged(environment_values(environment, path, overrides).section(OVERLAY))
+    overrides.apply_to(Pipeline, values, of_environment=False)
     try:
         pipeline = Pipeline.model_validate(values.data)
     except ValidationError as error:
         raise failure(validation_problems(Pipeline, values, error)) from None
     root = project_folder(path)
-    aggregates = {name: _with_files(entry, root) for name, entry in pipeline.aggregates.items()}
+    aggregates = {name: _resolve_schema_files(entry, root) for name, entry in pipeline.aggregates.items()}
     return pipeline.model_copy(update={"aggregates": aggregates})
 
 
@@ -73,24 +73,24 @@ def load_environment(
 ) -> Environment:
     """Load environments/NAME.yaml from the folder of the pipeline file, with expressions expanded.
 
-    `needs` are the keys (`source`, `source.host`) whose variables must be set: a user who schedules Spark jobs need not
-    have the database owner's password. Raises ConfigurationError for an unset variable, a stack that is not running, an
-    invalid key, a missing certificate.
+    `needs` are the keys (`source`, `source.host`) whose variables must be set. A user who schedules Spark jobs, for
+    example, does not need the password of the database owner. Raises ConfigurationError for an unset variable, a stack
+    that is not running, an invalid key, a missing certificate.
     """
     overrides = overrides or Overrides()
     root = project_folder(pipeline_file)
     values = environment_values(name, pipeline_file, overrides)
     env_file = values.data.get("env_file")
     file = root / env_file if isinstance(env_file, str) else None
-    expansion = Expansion(values, root, overrides, EMPTY, needs, file)
-    filled = {key: value if key == OVERLAY else _section(key, expansion) for key, value in values.data.items()}
+    expansion = Expansion(values, root, overrides, OPTIONAL_SECTIONS, needs, file)
+    expanded = {key: value if key == OVERLAY else _expand_section(key, expansion) for key, value in values.data.items()}
     expansion.raise_missing()
-    _reject_removed_targets(filled.get("targets"), values)
+    _reject_removed_targets(expanded.get("targets"), values)
     try:
-        environment = Environment.model_validate(filled)
+        environment = Environment.model_validate(expanded)
     except ValidationError as error:
         raise failure(validation_problems(Environment, values, error)) from None
-    return with_paths(environment, values, root, needs)
+    return resolve_paths(environment, values, root, needs)
 
 
 def _reject_removed_targets(targets: object, values: Values) -> None:
@@ -108,20 +108,20 @@ def environment_values(name: str, pipeline_file: Path, overrides: Overrides) -> 
     path = folder / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(entry.stem for entry in folder.glob("*.yaml"))) or "none"
-        raise ConfigurationError(f"environment {name!r}: no file {path}", f"environments here: {known}")
+        raise ConfigurationError(f"environment {name!r}: no file {path}", f"known environments: {known}")
     values = read_mapping(path)
-    overrides.put_over(Environment, values, of_environment=True)
+    overrides.apply_to(Environment, values, of_environment=True)
     return values
 
 
-def _with_files(aggregate: Aggregate, root: Path) -> Aggregate:
+def _resolve_schema_files(aggregate: Aggregate, root: Path) -> Aggregate:
     references = [root / path for path in aggregate.references]
     schema = root / aggregate.schema_file if aggregate.schema_file is not None else None
     return aggregate.model_copy(update={"schema_file": schema, "references": references})
 
 
-def with_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:
-    """Make relative paths absolute, and check that the certificates of the needed sections exist."""
+def resolve_paths(environment: Environment, values: Values, root: Path, needs: Collection[str]) -> Environment:
+    """Make relative paths absolute. Raises ConfigurationError if a certificate of a needed section does not exist."""
     needed = {need.split(".")[0] for need in needs}
     services: dict[str, HttpService] = {"registry": environment.registry, "connect": environment.connect}
     files: dict[str, dict[str, Path]] = {}
@@ -134,38 +134,40 @@ def with_paths(environment: Environment, values: Values, root: Path, needs: Coll
             if section in needed and not path.is_file()
         ]
     source = environment.source
-    authority = getattr(source, SSLROOTCERT, None)
-    if authority is not None and not (root / authority).is_file() and "source" in needed:
-        location = ("source", SSLROOTCERT)
-        problems.append(f"{values.origin(location)}: source.sslrootcert: no file {root / authority}")
+    ca_file = getattr(source, SSL_ROOT_CERT, None)
+    if ca_file is not None and not (root / ca_file).is_file() and "source" in needed:
+        location = ("source", SSL_ROOT_CERT)
+        problems.append(f"{values.origin(location)}: source.sslrootcert: no file {root / ca_file}")
     if problems:
         raise failure(problems, f"a relative path is relative to {root}")
     update: dict[str, object] = {
         section: service.model_copy(update=files[section]) for section, service in services.items()
     }
     client = environment.kafka.client
-    located = {key: str(root / value) for key, value in client.items() if key.endswith(".location") and value != PROBE}
+    files_of_client = {
+        key: str(root / value) for key, value in client.items() if key.endswith(".location") and value != PROBE
+    }
     update |= {
-        "kafka": environment.kafka.model_copy(update={"client": {**client, **located}}),
-        "source": source if authority is None else source.model_copy(update={SSLROOTCERT: root / authority}),
-        "targets": {key: _absolute(target, root) for key, target in environment.targets.items()},
+        "kafka": environment.kafka.model_copy(update={"client": {**client, **files_of_client}}),
+        "source": source if ca_file is None else source.model_copy(update={SSL_ROOT_CERT: root / ca_file}),
+        "targets": {key: _resolve_target_paths(target, root) for key, target in environment.targets.items()},
         "lock_folder": root / environment.lock_folder,
     }
     return environment.model_copy(update=update)
 
 
-def _absolute(target: Any, root: Path) -> Any:  # noqa: ANN401 - a member of the Target union, returned as it came
+def _resolve_target_paths(target: Any, root: Path) -> Any:  # noqa: ANN401 - returns the same member of Target
     if isinstance(target, DeltaTarget) and "://" not in target.path:
         return target.model_copy(update={"path": str(root / target.path)})
     if isinstance(target, PostgresTarget) and target.sslrootcert is not None:
-        return target.model_copy(update={SSLROOTCERT: root / target.sslrootcert})
+        return target.model_copy(update={SSL_ROOT_CERT: root / target.sslrootcert})
     if isinstance(target, IcebergTarget) and "://" not in (folder := target.catalog.get("warehouse", "://")):
         return target.model_copy(update={"catalog": {**target.catalog, "warehouse": str(root / folder)}})
     return target
 
 
-# Type of each section, and its value if the caller does not need it and its variables are not set.
-EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
+# Type of each section, and its value if the command does not need it and its variables are not set.
+OPTIONAL_SECTIONS: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
     "source": (TypeAdapter(SourceDatabase), SourceDatabase.model_construct),
     "kafka": (TypeAdapter(Kafka), Kafka.model_construct),
     "registry": (TypeAdapter(Registry), Registry.model_construct),
@@ -174,14 +176,14 @@ EMPTY: dict[str, tuple[TypeAdapter[Any], Callable[[], object]]] = {
 }
 
 
-def _section(key: str, expansion: Expansion) -> object:
+def _expand_section(key: str, expansion: Expansion) -> object:
     """Return one expanded top-level section."""
-    filled = expansion.expand(key)
-    if key not in EMPTY or any(need.split(".")[0] == key for need in expansion.needed_keys):
-        return filled
-    adapter, empty = EMPTY[key]
+    expanded = expansion.expand(key)
+    if key not in OPTIONAL_SECTIONS or any(need.split(".")[0] == key for need in expansion.needed_keys):
+        return expanded
+    adapter, empty_value = OPTIONAL_SECTIONS[key]
     try:
-        return adapter.validate_python(filled)
+        return adapter.validate_python(expanded)
     except ValidationError:
-        # With all variables set the file is invalid, which the validation of the whole file reports.
-        return empty() if key in expansion.unset else filled
+        # If all variables are set, the section is invalid, and the validation of the file reports it.
+        return empty_value() if key in expansion.unset else expanded

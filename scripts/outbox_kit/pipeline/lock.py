@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline.names import Model
 
-RESTORE = "restore it from version control; only `outbox apply` writes it"
+RESTORE_HINT = "restore it from version control; only `outbox apply` writes it"
 RETAINED_VERSIONS = 3
-"""Schema versions in the connector config, so that a backlog of rows of earlier versions can be encoded."""
+"""Number of schema versions in the connector config. Rows of earlier versions that wait in the WAL need them."""
 
 
 class LockedSchema(Model):
@@ -42,13 +42,14 @@ class LockedSource(Model):
 
 
 class Lock(Model):
-    """The whole lock file."""
+    """Content of the lock file."""
 
     pipeline: str
     environment: str
     source_epoch: int = 1
     unfinished: Literal["update", "recover"] | None = Field(
-        default=None, description="Operation for which apply has stopped the connector; null when it is complete."
+        default=None,
+        description="Operation that apply has not completed; the connector is stopped. Null if there is none.",
     )
     source: LockedSource | None = None
     cluster_id: str | None = Field(default=None, description="Id of the Kafka cluster.")
@@ -66,13 +67,13 @@ def read_lock(path: Path) -> Lock | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigurationError(f"lock file {path}: {error.strerror}", RESTORE) from None
+        raise ConfigurationError(f"lock file {path}: {error.strerror}", RESTORE_HINT) from None
     try:
         return Lock.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"lock file {path}: {key}: {first['msg']}", RESTORE) from None
+        problem = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise ConfigurationError(f"lock file {path}: {key}: {problem['msg']}", RESTORE_HINT) from None
 
 
 def write_lock(path: Path, lock: Lock) -> None:

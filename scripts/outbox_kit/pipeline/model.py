@@ -16,7 +16,7 @@ from outbox_kit.pipeline.names import EventType, Identifier, Model, QualifiedTab
 CANARY_AGGREGATE = "outbox-canary"
 """Aggregate type of the canary of `outbox verify`, with a topic and schema of its own."""
 
-# Names of other topics of the pipeline, which have another cleanup.policy than an aggregate's.
+# Names of the other topics of a pipeline. Their cleanup.policy is not that of aggregates.
 RESERVED = frozenset({CANARY_AGGREGATE, "dead-letter", "transaction"})
 
 PROTECTED = re.compile(
@@ -61,11 +61,12 @@ class Source(Model):
     )
     schema_version_column: Identifier | None = Field(
         default=None,
-        description="Column (text or integer) with the registry version of the payload's schema; null for the latest "
-        "version that accepts the payload, or the only version with `payload: avro`. Required with `payload: avro`.",
+        description="Column (text or integer) with the registry version of the payload's schema. For null the latest "
+        "version that accepts the payload is used; with `payload: avro` null is valid only if there is one version. "
+        "Required with `payload: avro`.",
     )
     header_columns: names.HeaderNames = Field(
-        default={}, description="Columns that become record headers: header name by column."
+        default={}, description="Columns that become record headers: names of headers by column."
     )
     cloudevents_source: names.UriReference | None = Field(
         default=None,
@@ -87,7 +88,7 @@ class Source(Model):
     def no_cloudevents_names(self) -> Source:
         """Reject names that CloudEvents uses."""
         if self.cloudevents_source is not None:
-            names.reject_reserved(self.header_columns, names.CLOUDEVENTS, "cloudevents_source sets it")
+            names.reject_reserved(self.header_columns, names.CLOUDEVENTS_HEADERS, "cloudevents_source sets it")
         return self
 
     @property
@@ -96,14 +97,14 @@ class Source(Model):
         return self.message_prefix is None
 
     @property
-    def further_columns(self) -> list[str]:
-        """Return the columns of every row that are not in the contract, without duplicates."""
-        names = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
-        return [name for name in dict.fromkeys(names) if name not in self.columns.model_dump().values()]
+    def additional_columns(self) -> list[str]:
+        """Columns that are not part of the contract, without duplicates."""
+        columns = [*([self.schema_version_column] if self.schema_version_column else []), *self.header_columns]
+        return [name for name in dict.fromkeys(columns) if name not in self.columns.model_dump().values()]
 
 
 class Backfill(Model):
-    """Source of the current state of every aggregate in the business tables."""
+    """Query that reads the current states of aggregates from the business tables."""
 
     table: QualifiedTable = Field(
         description="Table with one row per aggregate; the row is locked while its state is read."
@@ -156,19 +157,17 @@ class Aggregate(Model):
         default="BACKWARD", description="Compatibility level of the subject in the registry."
     )
     topic: dict[str, str] = Field(
-        default={}, description="Topic settings in addition to those of outbox-kit, or in place of them."
+        default={}, description="Topic settings that are added to those of outbox-kit, or replace them."
     )
     references: list[Path] = Field(
         default=[], description="Schemas (.avsc) of named types that this schema uses, registered as references."
     )
-    backfill: Backfill | None = Field(
-        default=None, description="Source of states for `outbox backfill` and `outbox republish`."
-    )
+    backfill: Backfill | None = Field(default=None, description="Query for `outbox backfill` and `outbox republish`.")
 
     @model_validator(mode="before")
     @classmethod
     def explicit_schema(cls, data: Any) -> Any:  # noqa: ANN401 - YAML data
-        """Set `schema`, so that pydantic reports a missing one under the key of the file."""
+        """Set a missing `schema` to null, so that the error is reported for the key `schema`, not `schema_file`."""
         return {"schema": None, **data} if isinstance(data, dict) else data
 
     @field_validator("schema_file")
@@ -246,9 +245,9 @@ class Connector(Model):
     def allowed_overrides(cls, overrides: dict[str, str]) -> dict[str, str]:
         """Reject settings on which the delivery guarantees depend, and secrets in plain text."""
         protected = sorted(key for key in overrides if PROTECTED.match(key))
-        literal = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
-        if literal:
-            msg = f"{literal[0]} must be a placeholder that the worker resolves: ${{env:NAME}}, ${{file:path:key}}"
+        plain_text = sorted(key for key, value in overrides.items() if "password" in key and "${" not in value)
+        if plain_text:
+            msg = f"{plain_text[0]} must be a placeholder that the worker resolves: ${{env:NAME}}, ${{file:path:key}}"
             raise ValueError(msg)
         if protected:
             msg = f"{protected[0]} cannot be overridden: rows could be lost; to change it, copy the template"
@@ -286,8 +285,8 @@ class Materialization(Model):
     )
     missed_tombstones: Literal["reconcile", "refuse"] = Field(
         default="reconcile",
-        description="Handling of a last run that is longer ago than the topic's delete.retention.ms: reconcile the "
-        "table with the topic, or refuse to run.",
+        description="Handling of a table whose last run is longer ago than the topic's delete.retention.ms: "
+        "`reconcile` the table with the topic, or `refuse` to run.",
     )
     max_quarantined: int = Field(
         default=1000,
@@ -309,7 +308,7 @@ class Pipeline(Model):
     materializations: list[Materialization] = Field(default=[], description="Tables materialized from the topics.")
 
     @model_validator(mode="after")
-    def names_agree(self) -> Pipeline:
+    def references_are_valid(self) -> Pipeline:
         """Check references between sections of the file."""
         reserved = sorted(RESERVED & self.aggregates.keys())
         if reserved:
@@ -318,7 +317,7 @@ class Pipeline(Model):
         for entry in self.materializations:
             if entry.aggregate not in self.aggregates:
                 known = ", ".join(sorted(self.aggregates))
-                raise ValueError(f"materialization names aggregate {entry.aggregate!r}; this file has: {known}")
+                raise ValueError(f"materialization of unknown aggregate {entry.aggregate!r}; known aggregates: {known}")
             if (entry.target, entry.table) in tables:
                 raise ValueError(f"two materializations write table {entry.table!r} of target {entry.target!r}")
             if self.aggregates[entry.aggregate].payload == "text":
@@ -329,7 +328,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def one_payload_type(self) -> Pipeline:
-        """Check that the payloads of all aggregates fit one column: JSON and text, or bytea."""
+        """Check that one column can contain the payloads of all aggregates: JSON and text, or bytea."""
         binary = [name for name, entry in self.aggregates.items() if entry.is_binary]
         others = [name for name, entry in self.aggregates.items() if not entry.is_binary]
         if binary and others:
@@ -367,9 +366,9 @@ class Pipeline(Model):
 
     @property
     def routed(self) -> dict[str, Aggregate]:
-        """Aggregates by type, including the canary, whose payload fits the column.
+        """Aggregates by type, including the canary.
 
-        In a bytea column it has Confluent's wire format, so that its row needs no schema_version_column.
+        If the payload column is bytea, the canary has Confluent's wire format, which needs no schema_version_column.
         """
         payload: PayloadFormat = "confluent-avro" if self.payload_type == "bytea" else "json"
         return {**self.aggregates, CANARY_AGGREGATE: Aggregate(schema=CANARY_SCHEMA, payload=payload)}
@@ -392,7 +391,7 @@ class Pipeline(Model):
 
     @property
     def heartbeat_topic(self) -> str:
-        """Default name of Debezium: `topic.heartbeat.prefix` and the topic prefix."""
+        """Debezium's heartbeat topic, with the default of `topic.heartbeat.prefix`."""
         return f"__debezium-heartbeat.{self.prefix}"
 
     @property

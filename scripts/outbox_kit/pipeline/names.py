@@ -20,18 +20,18 @@ SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=
 # Item of a comma-separated list of the connector config, which does not preserve surrounding white space.
 EventType = Annotated[str, StringConstraints(pattern=r"^[^\s,]([^,]*[^\s,])?$", max_length=255)]
 
-DEAD_LETTER = ("dead_letter_reason", "dead_letter_message")
+DEAD_LETTER_HEADERS = ("dead_letter_reason", "dead_letter_message")
 
-CLOUDEVENTS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
+CLOUDEVENTS_HEADERS = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject", "content-type")
 """Headers of CloudEvents' binary mode, which `source.cloudevents_source` adds."""
 
-# Part of COLUMN:header:NAME, an item of a list in the connector config.
-NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
+# Part of COLUMN:header:HEADER_NAME, an item of a list in the connector config.
+HEADER_NAME = re.compile(r"[^\s:,$\"\\\x00-\x1f\x7f-\x9f]+")
 # RFC 3986: characters of a URI reference; `[` and `]` only around an IP address.
-ADDRESS = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
-CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
-REFERENCE = re.compile(rf"{CHARACTER}*(?:#{CHARACTER}*)?")
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
+IP_LITERAL = re.compile(r"(?<=//)\[[0-9A-Fa-f:.]+\]")
+URI_CHARACTER = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@/:?]|%[0-9A-Fa-f]{2})"
+URI_REFERENCE = re.compile(rf"{URI_CHARACTER}*(?:#{URI_CHARACTER}*)?")
+URI_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 
 
 class Model(BaseModel):
@@ -43,12 +43,12 @@ class Model(BaseModel):
 def _validate_names(columns: dict[str, str]) -> dict[str, str]:
     """Check header names by column: unique, not reserved. Raises ValueError."""
     reject_reserved(columns, CONTRACT_HEADERS, "every record has it")
-    reject_reserved(columns, DEAD_LETTER, "dead letters have it")
+    reject_reserved(columns, DEAD_LETTER_HEADERS, "dead letters have it")
     counts = Counter(columns.values())
     for column, name in columns.items():
-        if NAME.fullmatch(name) is None:
-            banned = "blank, colon, comma, $, quote, backslash or control character"
-            raise ValueError(f"{name!r}, the header of column {column}, must have no {banned}")
+        if HEADER_NAME.fullmatch(name) is None:
+            forbidden = "blank, colon, comma, $, quote, backslash or control character"
+            raise ValueError(f"{name!r}, the header of column {column}, must have no {forbidden}")
         if counts[name] > 1:
             duplicates = ", ".join(key for key, value in columns.items() if value == name)
             raise ValueError(f"columns {duplicates} have the same header {name!r}")
@@ -62,11 +62,11 @@ def reject_reserved(columns: Mapping[str, str], reserved: Collection[str], reaso
 
 
 def _validate_uri(text: str) -> str:
-    """Check that the text is a URI reference that is not empty, as CloudEvents 1.0.2 does. Raises ValueError."""
-    first = re.split(r"[/?#]", text, maxsplit=1)[0]
-    scheme, colon, rest = first.partition(":")
-    legal = text and REFERENCE.fullmatch(ADDRESS.sub("", text))
-    if not legal or (colon and SCHEME.fullmatch(scheme) is None) or (colon and first == text and not rest):
+    """Check that the text is a URI reference and not empty, as CloudEvents 1.0.2 requires. Raises ValueError."""
+    start = re.split(r"[/?#]", text, maxsplit=1)[0]
+    scheme, colon, path = start.partition(":")
+    is_valid = text and URI_REFERENCE.fullmatch(IP_LITERAL.sub("", text))
+    if not is_valid or (colon and URI_SCHEME.fullmatch(scheme) is None) or (colon and start == text and not path):
         msg = "must be a URI reference (RFC 3986) such as /library, urn:shop:library or https://shop.example/library"
         raise ValueError(msg)
     return text

@@ -17,70 +17,72 @@ from outbox_kit.pipeline.layered_values import Literal, Location, Values
 OPTION = "--set"
 VARIABLE = "OUTBOX__"
 ENVIRONMENT = "environment"
-FORM = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environment.kafka.replication_factor=3"
+FORM_HINT = "write KEY=VALUE, for instance aggregates.book.partitions=12 or environment.kafka.replication_factor=3"
 
 
 @dataclass(frozen=True)
 class Overrides:
     """Overrides of one command.
 
-    `options` are the KEY=VALUE of `--set`, KEY a dotted path in the pipeline file, or after `environment.` in the
-    environment file. `environ` are environment variables: `OUTBOX__...`, and those of `{{ env.NAME }}`.
+    `options` are the values of `--set`, KEY=VALUE. KEY is a dotted path in the pipeline file, or in the environment
+    file if it begins with `environment.`. `environ` contains `OUTBOX__...` and the variables of `{{ env.NAME }}`.
     """
 
     options: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
-    def put_over(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
-        """Change the values of a pipeline file or of an environment file. Raises ConfigurationError."""
+    def apply_to(self, model: type[BaseModel], values: Values, *, of_environment: bool) -> None:
+        """Set the overrides of a pipeline file, or of an environment file, in its values. Raises ConfigurationError."""
         for option in self.options:
             key, text = _split(option)
             parts = key.split(".")
             if (parts[0] == ENVIRONMENT) == of_environment:
-                location = _by_dots(model, values.data, parts[1:] if of_environment else parts)
-                _put(model, values, location, text, f"{OPTION} {key}", literal=False)
+                location = _location_of_path(model, values.data, parts[1:] if of_environment else parts)
+                _set_value(model, values, location, text, f"{OPTION} {key}", literal=False)
         for name in sorted(name for name in self.environ if name.upper().startswith(VARIABLE)):
             parts = [part.lower() for part in name[len(VARIABLE) :].split("__")]
             if (parts[0] == ENVIRONMENT) == of_environment:
-                location = _by_name(model, values.data, parts[1:] if of_environment else parts, name)
-                _put(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
+                location = _location_of_variable(model, values.data, parts[1:] if of_environment else parts, name)
+                _set_value(model, values, location, self.environ[name], f"environment variable {name}", literal=True)
 
 
 def _split(option: str) -> tuple[str, str]:
     key, equals, text = option.partition("=")
     if not equals or not all(key.split(".")):
-        # Not quoted: it may be a value without its key, and a secret.
-        raise ConfigurationError(f"{OPTION}: not in the form KEY=VALUE", FORM)
+        # The message does not contain the option, which may be a secret without its key.
+        raise ConfigurationError(f"{OPTION}: not in the form KEY=VALUE", FORM_HINT)
     return key, text
 
 
-def _put(model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool) -> None:
+def _set_value(
+    model: type[BaseModel], values: Values, location: Location, text: str, origin: str, *, literal: bool
+) -> None:
     if not location:
-        raise ConfigurationError(f"{origin}: no key", FORM)
-    value = _value(json_schema_nodes.at(model, values.data, location), text, origin)
+        raise ConfigurationError(f"{origin}: no key", FORM_HINT)
+    value = _parse_value(json_schema_nodes.node_at(model, values.data, location), text, origin)
     try:
-        values.put(location, Literal(value) if literal and isinstance(value, str) else value, origin)
+        values.set_value(location, Literal(value) if literal and isinstance(value, str) else value, origin)
     except (LookupError, TypeError) as error:
         hint = "use a key of a mapping, or replace the whole value"
         raise ConfigurationError(f"{origin}: {error} is not a mapping, nor a list with that index", hint) from None
 
 
-def _value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
-    """Parse a value: as text if the schema has text, else as YAML."""
+def _parse_value(node: json_schema_nodes.Node | None, text: str, origin: str) -> Any:  # noqa: ANN401 - YAML data
+    """Return a string where the schema requires one, else the value of the text as YAML."""
     if node is not None and node.get("type") == "string":
         return None if node.get("nullable") and text in ("", "~", "null") else text
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigurationError(f"{origin}: the value is not valid YAML", FORM) from None
+        raise ConfigurationError(f"{origin}: the value is not valid YAML", FORM_HINT) from None
 
 
-def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location of a dotted path; user-defined keys may contain dots."""
+def _location_of_path(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  # noqa: ANN401 - YAML data
+    """Return the location of a dotted path, in which user-defined keys may contain dots."""
     location: Location = ()
     while parts:
-        node = json_schema_nodes.at(model, data, location) or {}
-        value = Values(data, {}).at(location)
+        node = json_schema_nodes.node_at(model, data, location) or {}
+        value = Values(data, {}).value_at(location)
         length = _key_length(node, value, parts)
         key = ".".join(parts[:length])
         location = (*location, int(key) if isinstance(value, list) and key.isdigit() else key)
@@ -90,30 +92,30 @@ def _by_dots(model: type[BaseModel], data: Any, parts: list[str]) -> Location:  
 
 def _key_length(node: json_schema_nodes.Node, value: Any, parts: list[str]) -> int:  # noqa: ANN401 - YAML data
     """Return the number of path segments that form one key."""
-    if json_schema_nodes.holds_values(node):
+    if json_schema_nodes.maps_to_scalars(node):
         return len(parts)
-    if json_schema_nodes.free(node) is not None and isinstance(value, dict):
+    if json_schema_nodes.mapping_values(node) is not None and isinstance(value, dict):
         return next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in value), 1)
     return 1
 
 
-def _by_name(model: type[BaseModel], data: Any, parts: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
-    """Return the location of a variable; case is ignored, and `-`, `.` and `_` are equal."""
+def _location_of_variable(model: type[BaseModel], data: Any, parts: list[str], name: str) -> Location:  # noqa: ANN401 - YAML data
+    """Return the location of an environment variable. Case is ignored, and `-`, `.` and `_` are equal."""
     location: Location = ()
     for part in parts:
-        node = json_schema_nodes.at(model, data, location) or {}
-        value = Values(data, {}).at(location)
+        node = json_schema_nodes.node_at(model, data, location) or {}
+        value = Values(data, {}).value_at(location)
         if isinstance(value, list) and part.isdigit():
             location = (*location, int(part))
             continue
-        known = [*node.get("properties", {}), *(value if isinstance(value, dict) else [])]
-        match = next((key for key in known if _plain(str(key)) == _plain(part)), None)
-        if match is None and json_schema_nodes.holds_values(node):
+        known_keys = [*node.get("properties", {}), *(value if isinstance(value, dict) else [])]
+        match = next((key for key in known_keys if _normalized(str(key)) == _normalized(part)), None)
+        if match is None and json_schema_nodes.maps_to_scalars(node):
             message = f"environment variable {name}: no key like {part!r} in {'.'.join(map(str, location))}"
             raise ConfigurationError(message, f"set a new key with {OPTION} or in the file")
         location = (*location, part if match is None else match)
     return location
 
 
-def _plain(key: str) -> str:
+def _normalized(key: str) -> str:
     return key.lower().replace("-", "_").replace(".", "_")

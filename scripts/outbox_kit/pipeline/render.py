@@ -14,7 +14,7 @@ from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.environment import Environment
 from outbox_kit.pipeline.lock import Lock, LockedSchema
 from outbox_kit.pipeline.model import Aggregate, Pipeline
-from outbox_kit.pipeline.schema_references import inlined
+from outbox_kit.pipeline.schema_references import inlined_schema
 
 UNKNOWN = "(known after apply)"
 
@@ -22,25 +22,25 @@ UNKNOWN = "(known after apply)"
 def render_connector(
     pipeline: Pipeline, environment: Environment, lock: Lock | None, templates: Path
 ) -> dict[str, str]:
-    """Return the connector's config, sorted by key; values are text, with the worker's placeholders unresolved.
+    """Return the connector's config, sorted by key. Values are text, and placeholders of the worker stay unresolved.
 
-    A template is searched in the folder `templates`, then among those of outbox-kit. Schema ids are UNKNOWN before the
-    first apply. Raises ConfigurationError.
+    The template is read from the folder `templates`, or from the templates of outbox-kit. Schema ids are UNKNOWN before
+    the first apply. Raises ConfigurationError.
     """
     name = f"{pipeline.connector.template}.json.j2"
-    folders = [templates, own_templates()]
+    folders = [templates, packaged_templates()]
     loader = FileSystemLoader(folders)
     jinja = JinjaEnvironment(loader=loader, undefined=StrictUndefined, autoescape=False)  # noqa: S701 - JSON
     # Jinja's tojson escapes <, >, & and ' for HTML, which would change schemas.
-    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_refuse)
-    jinja.globals["refuse"] = _refuse_pipeline
+    jinja.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False, default=_reject_value)
+    jinja.globals["refuse"] = _reject_pipeline
     try:
         text = jinja.get_template(name).render(_context(pipeline, environment, lock))
     except TemplateNotFound:
         files = {path.name for folder in folders for path in folder.glob("*.json.j2")}
         known = ", ".join(sorted(file.removesuffix(".json.j2") for file in files))
         raise ConfigurationError(f"no template {templates / name}", f"known templates: {known}") from None
-    except _RefusedPipelineError as error:
+    except _UnsupportedPipelineError as error:
         hint = "remove it from the pipeline file, or use another connector.template"
         raise ConfigurationError(f"template {pipeline.connector.template}: {error}", hint) from None
     except (TemplateError, TypeError) as error:  # tojson of an undefined value, or of a secret
@@ -48,26 +48,26 @@ def render_connector(
     return dict(sorted({**_parse(text, templates / name), **pipeline.connector.overrides}.items()))
 
 
-def own_templates() -> Path:
+def packaged_templates() -> Path:
     """Return the folder of outbox-kit's templates, in the installed package or in a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "templates"
     return installed if installed.is_dir() else package.parents[1] / "connectors" / "templates"
 
 
-def _refuse(value: object) -> object:
+def _reject_value(value: object) -> object:
     if isinstance(value, Undefined):
-        str(value)  # StrictUndefined raises an error with the name
+        str(value)  # raises UndefinedError with the name of the value
     raise TypeError(f"a {type(value).__name__} cannot be used in a template")
 
 
-class _RefusedPipelineError(TemplateRuntimeError):
+class _UnsupportedPipelineError(TemplateRuntimeError):
     """The template does not support a setting of the pipeline file."""
 
 
-def _refuse_pipeline(reason: str) -> None:
-    """Reject the pipeline, from within a template."""
-    raise _RefusedPipelineError(reason)
+def _reject_pipeline(reason: str) -> None:
+    """Reject the pipeline. Templates call it as `refuse`."""
+    raise _UnsupportedPipelineError(reason)
 
 
 def _parse(text: str, path: Path) -> dict[str, str]:
@@ -90,12 +90,12 @@ def _context(pipeline: Pipeline, environment: Environment, lock: Lock | None) ->
         "settings": environment.connector,
         "columns": pipeline.source.columns,
         "source_epoch": str(lock.source_epoch if lock else 1),
-        "aggregates": [_route(pipeline, lock, name) for name in pipeline.routed],
+        "aggregates": [_aggregate_context(pipeline, lock, name) for name in pipeline.routed],
     }
 
 
-def _route(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
-    """Return the template's values of one aggregate; schema versions are latest first."""
+def _aggregate_context(pipeline: Pipeline, lock: Lock | None, name: str) -> dict[str, Any]:
+    """Return the values of one aggregate for the template. Schema versions are ordered from the latest."""
     aggregate = pipeline.routed[name]
     return {
         "name": name,
@@ -113,10 +113,10 @@ def _versions(aggregate: Aggregate, locked: list[LockedSchema]) -> list[dict[str
     if aggregate.schema_file is None:
         return []
     if not locked:
-        return [{"label": "1", "id": UNKNOWN, "text": _safe(inlined(aggregate))}]
-    return [{"label": str(entry.version), "id": str(entry.id), "text": _safe(entry.text)} for entry in locked]
+        return [{"label": "1", "id": UNKNOWN, "text": _config_text(inlined_schema(aggregate))}]
+    return [{"label": str(entry.version), "id": str(entry.id), "text": _config_text(entry.text)} for entry in locked]
 
 
-def _safe(schema: str) -> str:
-    """Return the schema without docs, and with `${` escaped, which Connect would replace as a placeholder."""
+def _config_text(schema: str) -> str:
+    """Return the schema without docs, with `${` escaped: Connect would replace it as a placeholder."""
     return without_docs(schema).replace("${", "\\u0024{")

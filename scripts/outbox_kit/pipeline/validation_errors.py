@@ -1,4 +1,4 @@
-"""Messages for invalid files: location, key, value and what is allowed, never a secret."""
+"""Messages for invalid files: location, key, value and allowed values, never a secret."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pydantic_core import ErrorDetails
 
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import json_schema_nodes
-from outbox_kit.pipeline.layered_values import Location, Values, child
+from outbox_kit.pipeline.layered_values import Location, Values, child_value
 
 MAX_PROBLEMS = 5
 VALUE_LENGTH = 60
-DESCRIBED = "keys and allowed values are described in docs/pipeline.md"
-# Keys whose value may be a secret although the model does not say so, such as settings of kafka.client.
+REFERENCE_HINT = "keys and allowed values are described in docs/pipeline.md"
+# Keys whose value may be a secret although the model does not mark it, such as settings of kafka.client.
 SECRET = re.compile(r"password|passwd|token|secret|client|credential|sasl|key$", re.IGNORECASE)
 CONTAINERS = frozenset({"model_type", "model_attributes_type", "dict_type", "list_type"})
 
 
-def failure(problems: Iterable[str], hint: str = DESCRIBED) -> ConfigurationError:
-    """Return one error for all problems, the first ones line by line."""
+def failure(problems: Iterable[str], hint: str = REFERENCE_HINT) -> ConfigurationError:
+    """Return one error for all problems, with a line for each of the first ones."""
     lines = list(dict.fromkeys(problems))
     more = [f"... and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
     return ConfigurationError("\n".join([*lines[:MAX_PROBLEMS], *more]), hint)
 
 
 def validation_problems(model: type[BaseModel], values: Values, error: ValidationError) -> list[str]:
-    """Return one line per error; unknown keys come first, because they are often misspelt required ones."""
+    """Return one line per error. Unknown keys come first: a misspelt key also causes an error for a missing key."""
     errors = error.errors(include_url=False)
     errors.sort(key=lambda entry: entry["type"] != "extra_forbidden")
     return [_problem(model, values, entry) for entry in errors]
@@ -43,40 +43,40 @@ def _problem(model: type[BaseModel], values: Values, error: ErrorDetails) -> str
 
 
 def _location(values: Values, error: ErrorDetails) -> tuple[Location, object]:
-    """Return the location in the file and the value, without the union members and `[key]` of pydantic."""
+    """Return the location in the file and the value, without pydantic's union tags and `[key]`."""
     location: Location = ()
     node: Any = values.data
     parts = list(error["loc"])
     for index, part in enumerate(parts):
         if part == "[key]":
             break
-        last = index == len(parts) - 1
-        if isinstance(node, dict) and part not in node and not (last and error["type"] == "missing"):
+        is_last = index == len(parts) - 1
+        if isinstance(node, dict) and part not in node and not (is_last and error["type"] == "missing"):
             continue  # the tag of a union
         location = (*location, part)
-        node = child(node, part)
+        node = child_value(node, part)
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
         tag = str(error["ctx"]["discriminator"]).strip("'")
-        return (*location, tag), child(node, tag)
+        return (*location, tag), child_value(node, tag)
     return location, error["input"]
 
 
 def _description(model: type[BaseModel], values: Values, location: Location, error: ErrorDetails, value: object) -> str:
     kind, allowed = error["type"], _allowed(error)
     if kind == "extra_forbidden":
-        return f"unknown key; {_nearest(model, values, location)}"
+        return f"unknown key; {_suggestion(model, values, location)}"
     if kind in ("missing", "union_tag_not_found"):
         return f"missing; {_key_description(model, values, location) or 'it is required'}"
     if kind == "value_error" and isinstance(value, dict):
         return allowed
     description = _key_description(model, values, location)
-    return f"found {_shown(model, values, location, kind, value)}; {allowed}" + (
+    return f"found {_printable(model, values, location, kind, value)}; {allowed}" + (
         f" ({description})" if description else ""
     )
 
 
 def _allowed(error: ErrorDetails) -> str:
-    """Return pydantic's message in a shorter form."""
+    """Return pydantic's message, shortened."""
     context = error.get("ctx", {})
     if error["type"] == "union_tag_invalid":
         return f"must be one of {context['expected_tags']}"
@@ -87,37 +87,36 @@ def _allowed(error: ErrorDetails) -> str:
     return re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping", message).replace("a valid list", "a list")
 
 
-def _nearest(model: type[BaseModel], values: Values, location: Location) -> str:
+def _suggestion(model: type[BaseModel], values: Values, location: Location) -> str:
     """Return the most similar known key of the mapping, or all known keys."""
-    node = json_schema_nodes.at(model, values.data, location[:-1]) or {}
-    known = sorted(node.get("properties", {}))
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known) or 'none'}"
+    node = json_schema_nodes.node_at(model, values.data, location[:-1]) or {}
+    known_keys = sorted(node.get("properties", {}))
+    matches = difflib.get_close_matches(str(location[-1]), known_keys, n=1)
+    return f"did you mean {matches[0]!r}?" if matches else f"known keys: {', '.join(known_keys) or 'none'}"
 
 
 def _key_description(model: type[BaseModel], values: Values, location: Location) -> str:
-    """Return the description of the key."""
     if not location or not isinstance(location[-1], str):
         return ""
-    parent = json_schema_nodes.at(model, values.data, location[:-1])
+    parent = json_schema_nodes.node_at(model, values.data, location[:-1])
     schema = (parent or {}).get("properties", {}).get(location[-1], {})
     return str(schema.get("description", "")).rstrip(".")
 
 
-def _shown(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
-    """Return the value if it cannot contain a secret; an expression in its unexpanded form."""
-    written = values.at(location)
+def _printable(model: type[BaseModel], values: Values, location: Location, kind: str, value: object) -> str:
+    """Return the value unless it may be a secret, and an expression before its expansion."""
+    raw_value = values.value_at(location)
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:
-        return "nothing"
+        return "null"
     if kind in CONTAINERS:
-        return "text" if isinstance(value, str) else "a single value"
-    node = json_schema_nodes.at(model, values.data, location) or {}
-    hidden = node.get("format") == "password" or any(SECRET.search(str(key)) for key in location)
-    if hidden or (isinstance(value, str) and "@" in value):
-        return "a value that is not shown"
-    if isinstance(written, str) and "{{" in written:
-        return f"{written!r}, whose value is not shown"
+        return "text" if isinstance(value, str) else "a scalar"
+    node = json_schema_nodes.node_at(model, values.data, location) or {}
+    is_secret = node.get("format") == "password" or any(SECRET.search(str(key)) for key in location)
+    if is_secret or (isinstance(value, str) and "@" in value):
+        return "a redacted value"
+    if isinstance(raw_value, str) and "{{" in raw_value:
+        return f"{raw_value!r} (value redacted)"
     text = repr(str(value)) if isinstance(value, str) else str(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."

@@ -45,7 +45,7 @@ def create_table(pipeline: Pipeline) -> sql.Composed:
     names = source.columns.model_dump()
     fields = [aggregate.partition_field for aggregate in pipeline.aggregates.values() if aggregate.partition_field]
     further = [
-        name for name in dict.fromkeys([*fields, *source.further_columns]) if name not in {*names.values(), "seq"}
+        name for name in dict.fromkeys([*fields, *source.additional_columns]) if name not in {*names.values(), "seq"}
     ]
     columns: dict[str, sql.Composable] = {role: sql.Identifier(name) for role, name in names.items()}
     columns["payload_type"] = sql.SQL(pipeline.payload_type)

@@ -58,7 +58,7 @@ def _publication_filter(live: DatabaseState) -> Finding:
         return Finding(None, "the table is not in the publication", expected)
     source = live.pipeline.source
     fields = {aggregate.partition_field for aggregate in live.pipeline.aggregates.values()} - {None}
-    names = {*source.columns.model_dump().values(), *source.further_columns, *fields}
+    names = {*source.columns.model_dump().values(), *source.additional_columns, *fields}
     excluded = sorted(names & set(actual.columns) - set(published))
     problems = ["some rows only"] if actual.publication["filtered"] else []
     problems += [f"without {', '.join(excluded)}"] if excluded else []

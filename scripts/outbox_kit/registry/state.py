@@ -10,7 +10,7 @@ from outbox_kit.changes import Action, Change
 from outbox_kit.errors import ConfigurationError, RefusedError
 from outbox_kit.pipeline import Pipeline
 from outbox_kit.pipeline.avro import same_schema
-from outbox_kit.pipeline.schema_references import inlined, read_references, registered
+from outbox_kit.pipeline.schema_references import inlined_schema, read_references, registered_schema
 from outbox_kit.registry.client import RegistryClient, SchemaVersion
 
 INCOMPATIBLE_HINT = "give new fields a default and do not change types, or set another `compatibility`"
@@ -42,10 +42,10 @@ def desired_subjects(pipeline: Pipeline) -> list[Subject]:
     """Return a subject per aggregate type with a schema, and the canary's. Raises ConfigurationError."""
     subjects = []
     for name, aggregate in pipeline.with_schemas.items():
-        own = registered(aggregate)
+        own = registered_schema(aggregate)
         by_name = own.text if own.uses else ""
         subject = pipeline.subject_of(name)
-        subjects.append(Subject(name, subject, inlined(aggregate), aggregate.compatibility, by_name, own.uses))
+        subjects.append(Subject(name, subject, inlined_schema(aggregate), aggregate.compatibility, by_name, own.uses))
     return subjects
 
 

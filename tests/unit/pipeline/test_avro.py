@@ -113,12 +113,12 @@ def test_keeps_non_ascii_characters(tmp_path: Path) -> None:
     assert "ä<&'>" in text
 
 
-# As a file has it, and as Confluent's registry hands it back.
-ONE_SPELLING = (
+# One schema in the notation of a file, and in that of Confluent's registry.
+FILE_NOTATION = (
     '{"type": "record", "name": "io.acme.Book", "fields": [{"name": "t", "type": {"type": "string"}}, '
     '{"name": "x", "type": ["null", {"type": "int", "logicalType": "date"}], "default": null}]}'
 )
-ANOTHER_SPELLING = (
+REGISTRY_NOTATION = (
     '{"name":"Book","namespace":"io.acme","type":"record","fields":[{"name":"t","type":"string"},'
     '{"type":["null",{"logicalType":"date","type":"int"}],"name":"x","default": null}]}'
 )
@@ -127,10 +127,10 @@ ANOTHER_SPELLING = (
 @pytest.mark.parametrize(
     ("left", "right", "same"),
     [
-        (ONE_SPELLING, ANOTHER_SPELLING, True),
-        (ONE_SPELLING, ANOTHER_SPELLING.replace('"t"', '"u"'), False),
-        (ONE_SPELLING, ANOTHER_SPELLING.replace('"date"', '"time-millis"'), False),
-        (ONE_SPELLING, ANOTHER_SPELLING.replace('"default": null', '"default": null, "doc": "x"'), False),
+        (FILE_NOTATION, REGISTRY_NOTATION, True),
+        (FILE_NOTATION, REGISTRY_NOTATION.replace('"t"', '"u"'), False),
+        (FILE_NOTATION, REGISTRY_NOTATION.replace('"date"', '"time-millis"'), False),
+        (FILE_NOTATION, REGISTRY_NOTATION.replace('"default": null', '"default": null, "doc": "x"'), False),
         (record({"name": "x", "type": ["int", "null"]}), record({"name": "x", "type": ["null", "int"]}), False),
     ],
 )
@@ -146,11 +146,11 @@ def test_without_docs_removes_every_doc(repository: Path) -> None:
 
 
 def test_without_docs_keeps_data() -> None:
-    nested = {"type": "record", "name": "B", "doc": "gone", "fields": [{"name": "doc", "type": "string"}]}
+    nested = {"type": "record", "name": "B", "doc": "removed", "fields": [{"name": "doc", "type": "string"}]}
     text = record(
-        {"name": "doc", "type": "string", "doc": "gone", "default": "doc"},
-        {"name": "b", "type": nested, "default": {"doc": "stays"}},
-        doc="gone",
+        {"name": "doc", "type": "string", "doc": "removed", "default": "doc"},
+        {"name": "b", "type": nested, "default": {"doc": "retained"}},
+        doc="removed",
     )
     assert json.loads(without_docs(text)) == {
         "type": "record",
@@ -160,7 +160,7 @@ def test_without_docs_keeps_data() -> None:
             {
                 "name": "b",
                 "type": {"type": "record", "name": "B", "fields": [{"name": "doc", "type": "string"}]},
-                "default": {"doc": "stays"},
+                "default": {"doc": "retained"},
             },
         ],
     }
@@ -169,7 +169,7 @@ def test_without_docs_keeps_data() -> None:
 @pytest.mark.parametrize(
     ("other", "equal"),
     [
-        (record({"name": "x", "type": "int"}, doc="words"), True),
+        (record({"name": "x", "type": "int"}, doc="text"), True),
         (record({"type": "int", "name": "x"}, namespace=""), True),
         (record({"name": "x", "type": "int", "default": 1}), True),
         (record({"name": "x", "type": "long"}), False),
@@ -178,6 +178,6 @@ def test_without_docs_keeps_data() -> None:
     ],
 )
 def test_fingerprint_covers_the_binary_encoding(other: str, equal: bool) -> None:
-    mine = fingerprint(record({"name": "x", "type": "int"}))
-    assert len(mine) == 64
-    assert (mine == fingerprint(other)) is equal
+    actual = fingerprint(record({"name": "x", "type": "int"}))
+    assert len(actual) == 64
+    assert (actual == fingerprint(other)) is equal

@@ -1,4 +1,4 @@
-"""Environment files: addresses, secrets from variables and from the stack, and that no secret gets out."""
+"""Environment files: addresses, variables, values of the stack, and errors that contain no secret."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def production(workspace: Path, environ: Mapping[str, str], needs: Collection[st
     return load_environment("production.example", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
 
 
-def edited(workspace: Path, changes: dict[str, Any]) -> Path:
-    """Write environments/edited.yaml: the production example with values put in by slashed key."""
+def write_edited(workspace: Path, changes: dict[str, Any]) -> Path:
+    """Write environments/edited.yaml: the production example with changed values, by path with slashes."""
     folder = workspace / "connectors" / "environments"
     data = yaml.safe_load((folder / "production.example.yaml").read_text(encoding="utf-8"))
     for dotted, value in changes.items():
@@ -50,7 +50,7 @@ def load_edited(
     environ: Mapping[str, str] = SECRETS,
     needs: Collection[str] = SECTIONS,
 ) -> Environment:
-    edited(workspace, changes)
+    write_edited(workspace, changes)
     return load_environment("edited", pipeline_file(workspace), Overrides(environ=environ), needs=needs)
 
 
@@ -85,7 +85,7 @@ def test_keeps_placeholders_of_the_worker(workspace: Path) -> None:
         ({"lock_folder": "/var/locks"}, "/var/locks"),
     ],
 )
-def test_the_lock_folder(workspace: Path, changes: dict[str, Any], folder: str) -> None:
+def test_lock_folder_is_relative_to_the_project(workspace: Path, changes: dict[str, Any], folder: str) -> None:
     assert load_edited(workspace, changes).lock_folder == Path(folder.format(root=workspace))
 
 
@@ -98,7 +98,7 @@ def test_the_lock_folder(workspace: Path, changes: dict[str, Any], folder: str) 
         ("file:///data/lake", "file:///data/lake"),
     ],
 )
-def test_lake_paths(workspace: Path, path: str, expected: str) -> None:
+def test_lake_path_is_relative_to_the_project(workspace: Path, path: str, expected: str) -> None:
     target = load_edited(workspace, {"targets/lake/path": path}).targets["lake"]
     assert isinstance(target, DeltaTarget)
     assert target.path == expected.format(root=workspace)
@@ -108,15 +108,15 @@ def test_lake_paths(workspace: Path, path: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(SECRETS))
-@pytest.mark.parametrize("how", ["absent", "empty"])
-def test_reports_variable_and_file_of_an_unset_secret(workspace: Path, missing: str, how: str) -> None:
+@pytest.mark.parametrize("state", ["absent", "empty"])
+def test_reports_variable_and_file_of_an_unset_secret(workspace: Path, missing: str, state: str) -> None:
     environ = {name: value for name, value in SECRETS.items() if name != missing}
-    if how == "empty":
+    if state == "empty":
         environ[missing] = ""
     with pytest.raises(ConfigurationError) as caught:
         production(workspace, environ)
     path = workspace / "connectors" / "environments" / "production.example.yaml"
-    where = {
+    key = {
         "OUTBOX_ADMIN_PASSWORD": "source.admin.password",
         "OUTBOX_KAFKA_PASSWORD": "kafka.client.sasl.password",
         "OUTBOX_REGISTRY_PASSWORD": "registry.password",
@@ -124,7 +124,7 @@ def test_reports_variable_and_file_of_an_unset_secret(workspace: Path, missing: 
     }[missing]
     lines = path.read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(lines, start=1) if missing in text)
-    assert caught.value.message == f"{path}:{line}: {where}: environment variable {missing} is not set"
+    assert caught.value.message == f"{path}:{line}: {key}: environment variable {missing} is not set"
     assert caught.value.hint == f"export {missing}=... and run again"
 
 
@@ -179,7 +179,7 @@ def test_needs_does_not_apply_to_general_values(workspace: Path, key: str, text:
         "'single' and \"double\"",
         "{{ 7 * 7 }}",
         "{% if true %}",
-        "{# gone? #}",
+        "{# comment #}",
         "${env:HOME}",
         "back\\slash\\n",
         "- dash",
@@ -251,16 +251,16 @@ def test_errors_contain_no_secret(workspace: Path, changes: dict[str, Any]) -> N
     assert caught.value.__suppress_context__
 
 
-def test_bad_yaml_does_not_quote_the_line(workspace: Path) -> None:
-    """A literal password, unquoted and with a colon, is what makes YAML invalid."""
-    path = edited(workspace, {})
+def test_error_of_invalid_yaml_does_not_quote_the_line(workspace: Path) -> None:
+    """The line can contain a password: an unquoted one with a colon makes the YAML invalid."""
+    path = write_edited(workspace, {})
     path.write_text("name: x\nsource:\n  admin:\n    password: hunter2: really\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"edited.yaml:4: not valid YAML") as caught:
         load_environment("edited", pipeline_file(workspace), Overrides(environ={}))
     assert "hunter2" not in caught.value.message
 
 
-# --- what is wrong with the file
+# --- errors of the file
 
 
 def test_lists_the_known_environments(workspace: Path) -> None:
@@ -268,11 +268,11 @@ def test_lists_the_known_environments(workspace: Path) -> None:
         load_environment("prod", pipeline_file(workspace), Overrides(environ={}))
     path = workspace / "connectors" / "environments" / "prod.yaml"
     assert caught.value.message == f"environment 'prod': no file {path}"
-    assert caught.value.hint == "environments here: compose, compose-secure, local, production.example"
+    assert caught.value.hint == "known environments: compose, compose-secure, local, production.example"
 
 
-# A literal would be in the connector's config, which Connect's REST API shows to every client.
-NO_PLACEHOLDERS = [
+# A password in plain text would be in the connector's config, which Connect's REST API returns to every client.
+NOT_PLACEHOLDERS = [
     "",
     "hunter2",
     "{{ env.OUTBOX_ADMIN_PASSWORD }}",
@@ -316,9 +316,9 @@ def test_accepts_placeholders_of_any_provider(workspace: Path, password: str) ->
         *(
             (
                 {"source/connector/password": password},
-                "source.connector.password: found a value that is not shown; must match ",
+                "source.connector.password: found a redacted value; must match ",
             )
-            for password in NO_PLACEHOLDERS
+            for password in NOT_PLACEHOLDERS
         ),
         ({"source/port": 99999}, "source.port: found 99999; must be less than or equal to 65535 ("),
         ({"source/admin": "hunter2"}, "source.admin: found text; must be a mapping"),
@@ -328,7 +328,7 @@ def test_accepts_placeholders_of_any_provider(workspace: Path, password: str) ->
         ),
         ({"targets/lake": {"path": "x"}}, "targets.lake.kind: missing; "),
         ({"targets/lake": "s3a://lake"}, "targets.lake: found "),
-        ({"source/host": None}, "source.host: found nothing; must be a valid string ("),
+        ({"source/host": None}, "source.host: found null; must be a valid string ("),
         ({"connect/workers": "http://a:1"}, "connect.workers: found text; must be a list"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Template outbox-postgres-eventrouter: like outbox-postgres, except for routing."""
+"""Template outbox-postgres-eventrouter, which differs from outbox-postgres in routing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Environment, Lock, Pipeline, render_connector
 
 
-def rendered(
-    pipeline: Pipeline, environment: Environment, lock: Lock, repository: Path, template: str
-) -> dict[str, str]:
+def render(pipeline: Pipeline, environment: Environment, lock: Lock, repository: Path, template: str) -> dict[str, str]:
     connector = pipeline.connector.model_copy(update={"template": template})
     changed = pipeline.model_copy(update={"connector": connector})
     return render_connector(changed, environment, lock, repository / "connectors" / "templates")
@@ -21,13 +19,13 @@ def rendered(
 def test_equals_outbox_postgres_except_for_routing(
     library: Pipeline, environment: Environment, lock: Lock, repository: Path
 ) -> None:
-    both = [
-        rendered(library, environment, lock, repository, name)
+    configs = [
+        render(library, environment, lock, repository, name)
         for name in ("outbox-postgres", "outbox-postgres-eventrouter")
     ]
     shared = [
         {key: value for key, value in config.items() if not key.startswith(("transforms.", "value.converter"))}
-        for config in both
+        for config in configs
     ]
     assert shared[0] == shared[1]
     assert len(shared[0]) > 30
@@ -38,7 +36,7 @@ def test_uses_column_names_of_the_pipeline(
 ) -> None:
     columns = library.source.columns.model_copy(update={"id": "event", "aggregate_type": "kind", "created_at": "at"})
     source = library.source.model_copy(update={"columns": columns})
-    config = rendered(
+    config = render(
         library.model_copy(update={"source": source}), environment, lock, repository, "outbox-postgres-eventrouter"
     )
     router = "transforms.outbox."
@@ -54,4 +52,4 @@ def test_rejects_a_partition_field(library: Pipeline, environment: Environment, 
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     with pytest.raises(ConfigurationError, match="EventRouter does not support partition_field"):
-        rendered(pipeline, environment, lock, repository, "outbox-postgres-eventrouter")
+        render(pipeline, environment, lock, repository, "outbox-postgres-eventrouter")

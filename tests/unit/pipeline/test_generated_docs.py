@@ -1,4 +1,4 @@
-"""docs/pipeline.md and the editors' schemas are generated from the models; compare them."""
+"""docs/pipeline.md and the JSON Schemas for editors, which are generated from the models."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_command_writes_files_and_keeps_the_introduction(tmp_path: Path) -> None
     for folder in ("docs", "connectors"):
         (tmp_path / folder).mkdir()
     page = tmp_path / "docs" / "pipeline.md"
-    page.write_text(f"# Title\n\nWords.\n\n{generated_docs.MARKER}stale\n", encoding="utf-8")
+    page.write_text(f"# Title\n\nText.\n\n{generated_docs.MARKER}stale\n", encoding="utf-8")
     command = [sys.executable, "-m", "outbox_kit.pipeline.generated_docs", "--write", str(tmp_path)]
     subprocess.run(command, check=True)
     written = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.*")}
     assert written == generated_docs.files(tmp_path)
-    assert written["docs/pipeline.md"].startswith("# Title\n\nWords.\n\n<!-- Generated from here on by")
+    assert written["docs/pipeline.md"].startswith("# Title\n\nText.\n\n<!-- Generated from here on by")
     assert "stale" not in written["docs/pipeline.md"].split("## Pipeline file")[0]
     assert written["docs/pipeline.md"].endswith(generated_docs.reference())
 
@@ -60,7 +60,7 @@ def test_page_lists_every_model() -> None:
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:  # noqa: ANN401
-    """Every property of a schema, by its path in the document."""
+    """Yield every property of a schema, with its path in the document."""
     if isinstance(node, list):
         for index, item in enumerate(node):
             yield from properties(item, f"{path}/{index}")
@@ -74,7 +74,7 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]
 
 @pytest.mark.parametrize("schema", [pipeline_schema(), environment_schema()], ids=["pipeline", "environment"])
 def test_every_schema_property_has_a_description(schema: dict[str, Any]) -> None:
-    """An editor shows the description; where there is only a $ref, that of the model."""
+    """A property with only a $ref has the description of the model."""
     actual = dict(properties(schema))
     assert len(actual) > 20
     definitions = schema["$defs"]
@@ -118,7 +118,7 @@ def test_examples_match_and_reference_their_schema(repository: Path, name: str, 
     assert json.loads(named.read_text(encoding="utf-8"))["$schema"].endswith("draft-07/schema#")
 
 
-# a file, a path in it, the value set there, what an editor underlines
+# file, path, new value, expected error in an editor
 EDITED: list[tuple[str, str, Any, str]] = [
     ("library.yaml", "aggregates/book/partitions", 12, ""),
     ("library.yaml", "aggregates/book/partition_field", None, ""),
@@ -157,13 +157,13 @@ EDITED: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "value", "underlined"), EDITED, ids=[f"{row[1]}={row[2]}" for row in EDITED])
-def test_schema_rejects_invalid_files(repository: Path, name: str, place: str, value: Any, underlined: str) -> None:  # noqa: ANN401
+@pytest.mark.parametrize(("name", "path", "value", "error"), EDITED, ids=[f"{row[1]}={row[2]}" for row in EDITED])
+def test_schema_rejects_invalid_files(repository: Path, name: str, path: str, value: Any, error: str) -> None:  # noqa: ANN401
     document = example(repository, name)
-    *parents, key = place.split("/")
+    *parents, key = path.split("/")
     node = document
     for parent in parents:
         node = node.setdefault(parent, {})
     node[key] = value
     actual = problems(dict(EXAMPLES)[name], document)
-    assert underlined in actual if underlined else actual == []
+    assert error in actual if error else actual == []

@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its files are written, its commands run in order, their output compared."""
+"""docs/pipeline.md: write its files, run its commands in order, and compare their output."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import pytest
 from outbox_kit.cli import main
 
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n+```(?P<kind>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"(?P<variables>(\w+=\S+ )*)outbox (?P<arguments>[^|>]*)(?P<rest>.*)")
+COMMAND = re.compile(r"(?P<variables>(\w+=\S+ )*)outbox (?P<arguments>[^|>]*)(?P<redirection>.*)")
 
 
 @pytest.fixture
-def play(
+def run_line(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[[str], str]]:
-    """Run one line of a shell; `outbox` in this process, which is quicker."""
+    """Return a function that runs one line of shell and returns its output; `outbox` runs in this process."""
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(workspace)
     for name in [name for name in os.environ if name.startswith("OUTBOX_")]:
         monkeypatch.delenv(name)
 
-    def shell(line: str, given: str = "") -> str:
-        done = subprocess.run(["/bin/sh", "-c", line], input=given, capture_output=True, text=True, check=True)
+    def shell(line: str, stdin: str = "") -> str:
+        done = subprocess.run(["/bin/sh", "-c", line], input=stdin, capture_output=True, text=True, check=True)
         return done.stdout
 
     def run(line: str) -> str:
@@ -44,39 +44,39 @@ def play(
             with pytest.raises(SystemExit):
                 main()
         printed = capsys.readouterr()
-        rest = command["rest"]
-        return printed.err + (shell(f"cat {rest}", printed.out) if rest else printed.out)
+        redirection = command["redirection"]
+        return printed.err + (shell(f"cat {redirection}", printed.out) if redirection else printed.out)
 
     yield run
     signal.signal(signal.SIGTERM, handler)
 
 
-def written(block: re.Match[str], folder: Path) -> None:
-    """A file, or the end of one: a YAML block's first line names it, of JSON the line before."""
+def write_file(block: re.Match[str], folder: Path) -> None:
+    """Write a file. YAML has the path in its first line, and may be appended; JSON in the line before the block."""
     text = block["text"]
     if block["kind"] == "json":
         path = re.search(r"`(\S+\.avsc)`:$", block["before"])
         assert path, block["before"]
         (folder / path[1]).write_text(text, encoding="utf-8")
         return
-    place = re.match(r"# (at the end of )?(\S+\.yaml)\n", text)
-    assert place, text
-    with (folder / place[2]).open("a", encoding="utf-8") as file:
+    header = re.match(r"# (at the end of )?(\S+\.yaml)\n", text)
+    assert header, text
+    with (folder / header[2]).open("a", encoding="utf-8") as file:
         file.write(text)
 
 
-def test_commands_of_the_page_print_what_it_shows(
-    repository: Path, workspace: Path, play: Callable[[str], str]
+def test_output_of_commands_is_that_of_the_page(
+    repository: Path, workspace: Path, run_line: Callable[[str], str]
 ) -> None:
     page = (repository / "docs" / "pipeline.md").read_text(encoding="utf-8")
     printed: list[str] = []
     compared = 0
     for block in BLOCK.finditer(page):
         if block["kind"] == "sh":
-            printed.append("".join(map(play, block["text"].splitlines())))
+            printed.append("".join(map(run_line, block["text"].splitlines())))
         elif block["kind"] == "text":
             assert printed[-1] == block["text"]
             compared += 1
         else:
-            written(block, workspace)
+            write_file(block, workspace)
     assert compared == len(printed) == 8

@@ -1,4 +1,4 @@
-"""Pipeline files: loading, and errors that name file, key and hint."""
+"""Pipeline files: loading, and errors with file, key and hint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kit.pipeline import Pipeline, load_pipeline, project_folder
 
 
 def changed(workspace: Path, changes: dict[str, Any]) -> Path:
-    """The example's pipeline file with values put in by dotted key; None removes one."""
+    """Change values of the example's pipeline file, by path with slashes; None removes one."""
     path = workspace / "connectors" / "library.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     for dotted, value in changes.items():
@@ -55,7 +55,7 @@ def test_pipeline_is_immutable(library: Pipeline) -> None:
         library.name = "other"
 
 
-def test_finds_the_project_folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_folder_is_the_parent_of_connectors(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace / "connectors")
     assert project_folder(Path("library.yaml")) == workspace.resolve()
 
@@ -84,7 +84,7 @@ PROTECTED = [
     "message.prefix.exclude.list",
     "producer.override.max.block.ms",
 ]
-FREE = [
+ALLOWED = [
     "max.batch.size",
     "max.queue.size",
     "poll.interval.ms",
@@ -97,7 +97,7 @@ FREE = [
     "tasks.max",
 ]
 
-WRONG: list[tuple[dict[str, Any], str]] = [
+INVALID: list[tuple[dict[str, Any], str]] = [
     # an unknown key, with the suggestion of this level, not of another
     ({"agregates": {}}, "agregates: unknown key; did you mean 'aggregates'?"),
     ({"source/publicaton": "x"}, "source.publicaton: unknown key; did you mean 'publication'?"),
@@ -125,7 +125,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"aggregates": {"a b": {"schema": "x"}}}, "aggregates.a b: found 'a b'; must match ^[A-Za-z0-9._-]+$"),
     ({"source": "public.outbox_event"}, "source: found text; must be "),
     ({"materializations": {}}, "materializations: found a mapping; must be a list"),
-    ({"connector": 5}, "connector: found a single value; must be a mapping"),
+    ({"connector": 5}, "connector: found a scalar; must be a mapping"),
     ({"connector/template": date(2024, 1, 2)}, "connector.template: found 2024-01-02; must be a valid string"),
     ({"connector/transaction_metadata": "maybe"}, "connector.transaction_metadata: found 'maybe'; must be a valid boo"),
     ({"aggregates": {5: {"schema": "x"}}}, "aggregates.5: found 5; must be a valid string"),
@@ -142,10 +142,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": None}, "name: missing; Name of the pipeline"),
     ({"source/slot": None}, "source.slot: missing; Logical replication slot"),
     ({"aggregates/book/schema": None}, "aggregates.book.schema: missing; Avro schema (.avsc) of the payload"),
-    # names in one section that must exist in the other
+    # references between sections
     (
         {"materializations": [{"aggregate": "boook", "target": "warehouse", "table": "book"}]},
-        "materialization names aggregate 'boook'; this file has: author, book",
+        "materialization of unknown aggregate 'boook'; known aggregates: author, book",
     ),
     (
         {
@@ -183,7 +183,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), WRONG, ids=[message for _, message in WRONG])
+@pytest.mark.parametrize(("changes", "message"), INVALID, ids=[message for _, message in INVALID])
 def test_reports_each_error(workspace: Path, changes: dict[str, Any], message: str) -> None:
     path = changed(workspace, changes)
     with pytest.raises(ConfigurationError) as caught:
@@ -256,8 +256,8 @@ def test_reports_lines_of_merged_keys_and_list_items(workspace: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("key", FREE)
-def test_allows_overrides_that_keep_the_guarantees(workspace: Path, key: str) -> None:
+@pytest.mark.parametrize("key", ALLOWED)
+def test_allows_overrides_that_do_not_affect_the_guarantees(workspace: Path, key: str) -> None:
     actual = load_pipeline(changed(workspace, {"connector/overrides": {key: "1"}}))
     assert actual.connector.overrides == {key: "1"}
 
@@ -271,7 +271,7 @@ def test_accepts_one_table_in_two_targets(library: Pipeline) -> None:
 
 @pytest.mark.parametrize("name", ["dead-letter", "transaction"])
 def test_rejects_an_aggregate_on_a_reserved_topic(workspace: Path, name: str) -> None:
-    """Its compacted topic would be the dead letter topic (or Debezium's): two owners, two clean-up policies."""
+    """Its compacted topic would have the name of the dead letter topic, or of Debezium's transaction topic."""
     path = changed(
         workspace,
         {f"aggregates/{name}": {"schema": "schemas/book.avsc"}, "connector/transaction_metadata": True},
@@ -280,7 +280,7 @@ def test_rejects_an_aggregate_on_a_reserved_topic(workspace: Path, name: str) ->
         load_pipeline(path)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_reports_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "connectors" / "none.yaml"
     path.parent.mkdir()
     (path.parent / "shop.yaml").touch()
@@ -288,8 +288,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
         load_pipeline(path)
     assert caught.value.message.startswith("cannot read ")
     assert caught.value.message.endswith(f"{path}: No such file or directory")
-    there = caught.value.hint.removeprefix("name the pipeline file with -p/--pipeline or OUTBOX_PIPELINE; there is ")
-    assert there.endswith("connectors/shop.yaml")
+    assert "OUTBOX_PIPELINE; existing files: " in caught.value.hint
+    assert caught.value.hint.endswith("connectors/shop.yaml")
 
 
 def test_reports_the_line_of_invalid_yaml(workspace: Path) -> None:
@@ -305,7 +305,7 @@ def test_reports_the_line_of_invalid_yaml(workspace: Path) -> None:
     [
         (b"", "expected a mapping, found NoneType"),
         (b"- a\n- b\n", "expected a mapping, found list"),
-        (b"just words\n", "expected a mapping, found str"),
+        (b"just text\n", "expected a mapping, found str"),
         (b"name: \xff\xfe\n", "UTF-8"),
         (b"name: a\x00b\n", "not valid YAML"),
     ],
@@ -323,10 +323,10 @@ def test_rejects_a_folder(workspace: Path) -> None:
 
 
 def test_rejects_a_duplicate_key(workspace: Path) -> None:
-    """YAML's parser keeps the last one: an aggregate would silently disappear from the deployment."""
+    """PyYAML uses the last one, so an aggregate would be missing in the deployment without an error."""
     path = workspace / "connectors" / "library.yaml"
     text = path.read_text(encoding="utf-8")
-    twice = "aggregates:\n  book: {schema: schemas/author.avsc, partitions: 9}\n"
-    path.write_text(text.replace("aggregates:", twice, 1), encoding="utf-8")
+    duplicate = "aggregates:\n  book: {schema: schemas/author.avsc, partitions: 9}\n"
+    path.write_text(text.replace("aggregates:", duplicate, 1), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="book"):
         load_pipeline(path)

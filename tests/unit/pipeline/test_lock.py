@@ -38,7 +38,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "where"),
+    ("content", "message"),
     [
         (b"", "Invalid JSON"),
         (b"{", "Invalid JSON"),
@@ -52,7 +52,7 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
             r"schemas\.a\.0\.subject: Field required",
         ),
         (b'{"pipeline": "\xff"}', "lock file"),
-        # written before timelines were recorded
+        # of a version that did not record the timeline
         (
             b'{"pipeline": "p", "environment": "e", "source": '
             b'{"system_identifier": "7301", "slot": "s", "slot_lsn": "0/1", "publication_oid": 1}}',
@@ -60,10 +60,10 @@ def test_a_new_lock_starts_at_epoch_one() -> None:
         ),
     ],
 )
-def test_reports_a_corrupt_file(tmp_path: Path, content: bytes, where: str) -> None:
+def test_reports_a_corrupt_file(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.lock.json"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=where) as caught:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         read_lock(path)
     assert caught.value.message.startswith(f"lock file {path}: ")
     assert "version control" in caught.value.hint

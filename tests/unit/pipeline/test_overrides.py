@@ -33,24 +33,24 @@ ENVIRON = {"ADMIN_PASSWORD": "admin-s3cret", "KAFKA_PASSWORD": "kafka-s3cret"}
 
 @pytest.fixture
 def pipeline_file(workspace: Path) -> Path:
-    """The example's pipeline file, with an environment `here`."""
-    written(workspace, "")
+    """Return the example's pipeline file, with an environment `here`."""
+    write_environment(workspace, "")
     return workspace / "connectors" / "library.yaml"
 
 
-def written(workspace: Path, more: str) -> Path:
-    """environments/here.yaml with `more` at its end."""
+def write_environment(workspace: Path, more: str) -> Path:
+    """Write environments/here.yaml with `more` at its end."""
     path = workspace / "connectors" / "environments" / "here.yaml"
     path.write_text(MINIMAL + more, encoding="utf-8")
     return path
 
 
-def loaded(pipeline_file: Path, *options: str, **environ: str) -> tuple[Pipeline, Environment]:
+def load(pipeline_file: Path, *options: str, **environ: str) -> tuple[Pipeline, Environment]:
     return load_files(pipeline_file, "here", Overrides(options, {**ENVIRON, **environ}))
 
 
 def read(model: Any, path: str) -> Any:  # noqa: ANN401 - any value of a model
-    """The value at a path of attributes and keys, written with slashes."""
+    """Return the value at a path of attributes and keys, separated by slashes."""
     for part in path.split("/"):
         if isinstance(model, Mapping):
             model = model[part]
@@ -59,7 +59,7 @@ def read(model: Any, path: str) -> Any:  # noqa: ANN401 - any value of a model
     return model
 
 
-# --- the four of them
+# --- order of precedence
 
 
 OVERLAY = "pipeline: {aggregates: {book: {partitions: 12}}}\n"
@@ -84,21 +84,21 @@ def test_sources_override_in_order(
     environ: dict[str, str],
     partitions: int,
 ) -> None:
-    written(workspace, overlay)
-    pipeline, _ = loaded(pipeline_file, *options, **environ)
+    write_environment(workspace, overlay)
+    pipeline, _ = load(pipeline_file, *options, **environ)
     assert pipeline.aggregates["book"].partitions == partitions
     assert pipeline.aggregates["author"].partitions == 4
     assert pipeline.aggregates["book"].schema_file == workspace / "schemas" / "book.avsc"
 
 
 def test_overlay_applies_to_one_environment(workspace: Path, pipeline_file: Path) -> None:
-    written(workspace, OVERLAY)
-    alone = load_pipeline(pipeline_file, overrides=Overrides(environ={}))
-    assert alone.aggregates["book"].partitions == 4
+    write_environment(workspace, OVERLAY)
+    without_environment = load_pipeline(pipeline_file, overrides=Overrides(environ={}))
+    assert without_environment.aggregates["book"].partitions == 4
     other = load_pipeline(pipeline_file, "production.example", Overrides(environ={}))
     assert other.aggregates["book"].partitions == 4
     here = load_pipeline(pipeline_file, "here", Overrides(environ={}))
-    assert here.aggregates["book"].partitions == 12, "and no secret is asked for"
+    assert here.aggregates["book"].partitions == 12, "without any secret"
 
 
 def test_overlay_merges_mappings_and_replaces_other_values(workspace: Path, pipeline_file: Path) -> None:
@@ -108,8 +108,8 @@ def test_overlay_merges_mappings_and_replaces_other_values(workspace: Path, pipe
         "aggregates": {"book": {"topic": {"segment.ms": "5"}}, "review": {"schema": "schemas/book.avsc"}},
         "materializations": [{"aggregate": "review", "target": "lake", "table": "review"}],
     }
-    written(workspace, yaml.safe_dump({"pipeline": overlay}))
-    pipeline, environment = loaded(pipeline_file)
+    write_environment(workspace, yaml.safe_dump({"pipeline": overlay}))
+    pipeline, environment = load(pipeline_file)
     assert (pipeline.prefix, pipeline.name) == ("eu.library", "library")
     assert (pipeline.source.slot, pipeline.source.publication) == ("eu", "library_outbox")
     assert list(pipeline.aggregates) == ["author", "book", "review"]
@@ -120,7 +120,7 @@ def test_overlay_merges_mappings_and_replaces_other_values(workspace: Path, pipe
 
 
 @pytest.mark.parametrize(
-    ("overlay", "where"),
+    ("overlay", "location"),
     [
         ("pipeline:\n  aggregates:\n    book:\n      partitons: 12\n", "18: aggregates.book.partitons: unknown key"),
         ("pipeline:\n  source: {slot: Wrong}\n", "16: source.slot: found 'Wrong'"),
@@ -129,28 +129,28 @@ def test_overlay_merges_mappings_and_replaces_other_values(workspace: Path, pipe
     ],
 )
 def test_overlay_error_has_the_line_of_the_environment_file(
-    workspace: Path, pipeline_file: Path, overlay: str, where: str
+    workspace: Path, pipeline_file: Path, overlay: str, location: str
 ) -> None:
-    path = written(workspace, overlay)
+    path = write_environment(workspace, overlay)
     with pytest.raises(ConfigurationError) as caught:
-        loaded(pipeline_file)
-    assert caught.value.message.startswith(f"{path}:{where}")
+        load(pipeline_file)
+    assert caught.value.message.startswith(f"{path}:{location}")
 
 
 def test_other_errors_keep_the_line_of_the_pipeline_file(workspace: Path, pipeline_file: Path) -> None:
-    written(workspace, "pipeline: {source: {slot: eu}}\n")
+    write_environment(workspace, "pipeline: {source: {slot: eu}}\n")
     text = pipeline_file.read_text(encoding="utf-8").replace("publication:", "publicaton:")
     pipeline_file.write_text(text, encoding="utf-8")
     line = next(number for number, message in enumerate(text.splitlines(), start=1) if "publicaton" in message)
     with pytest.raises(ConfigurationError, match=rf"library\.yaml:{line}: source\.publicaton: unknown key"):
-        loaded(pipeline_file)
+        load(pipeline_file)
 
 
 @pytest.mark.parametrize("overlay", ["pipeline: 5\n", "pipeline: [a]\n"])
 def test_rejects_an_overlay_that_is_not_a_mapping(workspace: Path, pipeline_file: Path, overlay: str) -> None:
-    written(workspace, overlay)
+    write_environment(workspace, overlay)
     with pytest.raises(ConfigurationError, match=r"here\.yaml:15: pipeline: found .*; must be a mapping"):
-        loaded(pipeline_file)
+        load(pipeline_file)
 
 
 # --- keys and values of --set
@@ -184,14 +184,14 @@ SET: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("option", "path", "value"), SET, ids=[option for option, _, _ in SET])
 def test_set_overrides_values(workspace: Path, pipeline_file: Path, option: str, path: str, value: Any) -> None:  # noqa: ANN401
-    pipeline, environment = loaded(pipeline_file, option)
+    pipeline, environment = load(pipeline_file, option)
     actual = read({"pipeline": pipeline, "environment": environment}, path)
     assert actual == (value if value is not None or "null" in option else str(workspace / "a=b"))
 
 
 def test_set_supports_names_with_dots(workspace: Path, pipeline_file: Path) -> None:
-    written(workspace, 'pipeline: {aggregates: {"eu.book": {schema: schemas/book.avsc}}}\n')
-    pipeline, _ = loaded(pipeline_file, "aggregates.eu.book.partitions=3")
+    write_environment(workspace, 'pipeline: {aggregates: {"eu.book": {schema: schemas/book.avsc}}}\n')
+    pipeline, _ = load(pipeline_file, "aggregates.eu.book.partitions=3")
     assert pipeline.aggregates["eu.book"].partitions == 3
     assert "eu" not in pipeline.aggregates
 
@@ -230,7 +230,7 @@ def test_set_supports_names_with_dots(workspace: Path, pipeline_file: Path) -> N
 )
 def test_error_names_the_option(pipeline_file: Path, option: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        loaded(pipeline_file, option)
+        load(pipeline_file, option)
     assert caught.value.message.startswith(message)
 
 
@@ -248,12 +248,12 @@ def test_error_names_the_option(pipeline_file: Path, option: str, message: str) 
 )
 def test_errors_contain_no_secret_value(pipeline_file: Path, option: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        loaded(pipeline_file, option)
+        load(pipeline_file, option)
     assert "hunter2" not in caught.value.message + caught.value.hint
 
 
 def test_does_not_parse_the_text_of_a_secret(pipeline_file: Path) -> None:
-    _, environment = loaded(pipeline_file, "environment.source.admin.password=[012: #")
+    _, environment = load(pipeline_file, "environment.source.admin.password=[012: #")
     assert environment.source.admin.password.get_secret_value() == "[012: #"
 
 
@@ -276,13 +276,15 @@ VARIABLES: list[tuple[str, str, str, Any]] = [
 
 @pytest.mark.parametrize(("name", "text", "path", "value"), VARIABLES, ids=[f"{row[0]}={row[1]}" for row in VARIABLES])
 def test_variables_override_values(pipeline_file: Path, name: str, text: str, path: str, value: Any) -> None:  # noqa: ANN401
-    pipeline, environment = loaded(pipeline_file, **{name: text})
+    pipeline, environment = load(pipeline_file, **{name: text})
     assert read({"pipeline": pipeline, "environment": environment}, path) == value
 
 
 def test_supports_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path) -> None:
-    written(workspace, 'pipeline: {aggregates: {book-review: {schema: schemas/book.avsc, topic: {segment.ms: "1"}}}}\n')
-    pipeline, _ = loaded(
+    write_environment(
+        workspace, 'pipeline: {aggregates: {book-review: {schema: schemas/book.avsc, topic: {segment.ms: "1"}}}}\n'
+    )
+    pipeline, _ = load(
         pipeline_file,
         OUTBOX__AGGREGATES__BOOK_REVIEW__PARTITIONS="3",
         OUTBOX__AGGREGATES__BOOK_REVIEW__TOPIC__SEGMENT_MS="2",
@@ -291,7 +293,7 @@ def test_supports_keys_with_dots_and_dashes(workspace: Path, pipeline_file: Path
     assert pipeline.aggregates["book-review"].topic == {"segment.ms": "2"}
 
 
-def test_variable_replaces_one_that_the_file_names(pipeline_file: Path) -> None:
+def test_variable_replaces_a_value_with_an_unset_variable(pipeline_file: Path) -> None:
     variables = {"KAFKA_PASSWORD": "x", "OUTBOX__ENVIRONMENT__SOURCE__ADMIN__PASSWORD": "{{ not. }} [an: expression"}
     actual = load_environment("here", pipeline_file, Overrides(environ=variables))
     assert actual.source.admin.password.get_secret_value() == "{{ not. }} [an: expression"
@@ -315,14 +317,14 @@ def test_variable_replaces_one_that_the_file_names(pipeline_file: Path) -> None:
 )
 def test_error_names_the_variable(pipeline_file: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        loaded(pipeline_file, **{name: text})
+        load(pipeline_file, **{name: text})
     assert re.match(rf"environment variable {name}: .*{re.escape(message)}", f"{caught.value.message}")
     assert "hunter2" not in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["OUTBOX_PIPELINE", "OUTBOX_ADMIN_PASSWORD", "MY_OUTBOX__SOURCE__SLOT"])
 def test_ignores_other_variables(pipeline_file: Path, name: str) -> None:
-    pipeline, _ = loaded(pipeline_file, **{name: "x"})
+    pipeline, _ = load(pipeline_file, **{name: "x"})
     assert pipeline.source.slot == "library_outbox"
 
 
@@ -342,15 +344,15 @@ def test_resolves_certificates_relative_to_the_project(
 ) -> None:
     option = f"environment.{section}.{key}=tls/some.pem"
     with pytest.raises(ConfigurationError) as caught:
-        loaded(pipeline_file, option)
+        load(pipeline_file, option)
     path = workspace / "tls" / "some.pem"
     assert caught.value.message == f"--set environment.{section}.{key}: {section}.{key}: no file {path}"
     assert str(workspace) in caught.value.hint
     (workspace / "tls").mkdir()
     path.write_text("x", encoding="utf-8")
-    _, environment = loaded(pipeline_file, option)
+    _, environment = load(pipeline_file, option)
     assert read(environment, f"{section}/{key}") == path
-    _, environment = loaded(pipeline_file, f"environment.{section}.{key}={path}")
+    _, environment = load(pipeline_file, f"environment.{section}.{key}={path}")
     assert read(environment, f"{section}/{key}") == path
 
 

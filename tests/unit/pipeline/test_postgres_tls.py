@@ -1,4 +1,4 @@
-"""TLS of the PostgreSQL connections: the tool's, the worker's, the jobs'."""
+"""TLS of PostgreSQL connections: of outbox-kit, the Connect worker and the Spark jobs."""
 
 from __future__ import annotations
 

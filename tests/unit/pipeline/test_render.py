@@ -1,4 +1,4 @@
-"""Rendering: the golden config, settings required by the guarantees, and errors of an invalid template.
+"""Rendering: golden configs, settings that the guarantees require, and errors of invalid templates.
 
 Update the golden file with `UPDATE_GOLDEN=1 pytest tests/unit/pipeline/test_render.py`; review its diff.
 """
@@ -18,7 +18,7 @@ from outbox_kit.pipeline import UNKNOWN, Environment, Lock, Pipeline, render_con
 from outbox_kit.pipeline.avro import without_docs
 from outbox_kit.pipeline.model import Connector
 
-# Connect's own pattern of what it substitutes (ConfigTransformer.DEFAULT_PATTERN).
+# Pattern of Connect's placeholders (ConfigTransformer.DEFAULT_PATTERN).
 PLACEHOLDER = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
 
 
@@ -37,7 +37,7 @@ def with_connector(pipeline: Pipeline, **changes: object) -> Pipeline:
     return pipeline.model_copy(update={"connector": connector})
 
 
-def of_messages(pipeline: Pipeline) -> Pipeline:
+def with_messages(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"message_prefix": "outbox"})})
 
 
@@ -54,12 +54,12 @@ def test_golden(
     template: str, library: Pipeline, environment: Environment, lock: Lock, templates: Path, repository: Path
 ) -> None:
     path = repository / "tests" / "golden" / GOLDEN[template]
-    pipeline = of_messages(library) if template == "outbox-postgres-messages" else library
+    pipeline = with_messages(library) if template == "outbox-postgres-messages" else library
     config = render_connector(with_connector(pipeline, template=template), environment, lock, templates)
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     golden = json.loads(path.read_text(encoding="utf-8"))
-    assert config == golden, "meant? then UPDATE_GOLDEN=1, and read the diff of tests/golden"
+    assert config == golden, "if intended, run with UPDATE_GOLDEN=1 and review the diff of tests/golden"
 
 
 def test_values_are_strings_and_keys_are_sorted(config: dict[str, str]) -> None:
@@ -74,85 +74,85 @@ def test_rendering_is_deterministic(
 
 
 ROUTER = "transforms.outbox."
-PROMISED = [
+REQUIRED = [
     (
         "connector.class",
         "io.debezium.connector.postgresql.PostgresConnector",
-        "the connector all else is about",
+        "the other settings are for this connector",
     ),
     ("tasks.max", "1", "one slot is read by one task"),
-    ("plugin.name", "pgoutput", "the slot is made with it"),
-    ("snapshot.mode", "no_data", "a snapshot brings old states back"),
-    ("publication.autocreate.mode", "disabled", "a publication younger than the slot loses rows"),
-    ("publication.name", "library_outbox", "the one that apply makes"),
-    ("slot.name", "library_outbox", "the one that apply makes"),
-    ("slot.drop.on.stop", "false", "a dropped slot loses what is written meanwhile"),
-    ("table.include.list", "public.outbox_event", "no other table's rows are to be refused one by one"),
-    ("offset.mismatch.strategy", "no_validation", "the others turn a lost slot into silent loss"),
-    ("lsn.flush.mode", "connector", "the others turn a lost slot into silent loss"),
-    ("heartbeat.interval.ms", "10000", "a quiet outbox beside busy tables retains WAL"),
+    ("plugin.name", "pgoutput", "the slot is created with it"),
+    ("snapshot.mode", "no_data", "a snapshot would restore old states"),
+    ("publication.autocreate.mode", "disabled", "a publication created after the slot loses rows"),
+    ("publication.name", "library_outbox", "apply creates it"),
+    ("slot.name", "library_outbox", "apply creates it"),
+    ("slot.drop.on.stop", "false", "rows written after the drop would be lost"),
+    ("table.include.list", "public.outbox_event", "the router rejects rows of other tables"),
+    ("offset.mismatch.strategy", "no_validation", "other values lose rows without an error"),
+    ("lsn.flush.mode", "connector", "other values lose rows without an error"),
+    ("heartbeat.interval.ms", "10000", "without heartbeats the slot retains the WAL of other tables"),
     (
         "heartbeat.action.query",
         "select pg_logical_emit_message(false, 'outbox-heartbeat', '')",
-        "moves the slot, needs no table",
+        "advances the slot without a table",
     ),
-    ("message.prefix.exclude.list", ".*", "neither the heartbeat nor another program's message makes a record"),
-    ("producer.override.max.block.ms", "60000", "a missing topic hangs while the state says RUNNING"),
-    ("exactly.once.support", "required", "a worker without it is refused, not silently used"),
-    ("errors.tolerance", "none", "`all` acknowledges what was never sent"),
-    ("tombstones.on.delete", "false", "the router makes the tombstones"),
-    ("provide.transaction.metadata", "false", "no topic for it, unless asked for"),
+    ("message.prefix.exclude.list", ".*", "no logical message is captured"),
+    ("producer.override.max.block.ms", "60000", "a missing topic would block the task in state RUNNING"),
+    ("exactly.once.support", "required", "a worker without support is rejected"),
+    ("errors.tolerance", "none", "`all` acknowledges records that were not sent"),
+    ("tombstones.on.delete", "false", "the router creates the tombstones"),
+    ("provide.transaction.metadata", "false", "the topic exists only if it is requested"),
     ("extended.headers.enabled", "false", "not part of the record contract"),
-    ("key.converter", "org.apache.kafka.connect.storage.StringConverter", "raw key, never framed"),
-    ("header.converter", "org.apache.kafka.connect.storage.StringConverter", "digits stay text"),
+    ("key.converter", "org.apache.kafka.connect.storage.StringConverter", "keys are plain UTF-8"),
+    ("header.converter", "org.apache.kafka.connect.storage.StringConverter", "digits remain text"),
     (
         "value.converter",
         "io.debezium.converters.BinaryDataConverter",
-        "ByteArrayConverter dies on a heartbeat",
+        "ByteArrayConverter fails for heartbeats",
     ),
     (
         "value.converter.delegate.converter.type",
         "org.apache.kafka.connect.json.JsonConverter",
         "heartbeats are Structs",
     ),
-    ("value.converter.delegate.converter.type.schemas.enable", "false", "heartbeats stay small"),
-    ("transforms", "outbox", "one pass"),
+    ("value.converter.delegate.converter.type.schemas.enable", "false", "heartbeats contain no schema"),
+    ("transforms", "outbox", "one transform"),
     (ROUTER + "type", "io.outboxkit.smt.OutboxRouter", "the router"),
-    (ROUTER + "snapshot.rows", "fail", "snapshot rows bring old states back"),
-    (ROUTER + "invalid.rows", "dead-letter", "nothing is dropped in silence"),
-    (ROUTER + "dead.letter.topic", "library.dead-letter", "nothing is dropped in silence"),
-    (ROUTER + "max.record.bytes", "1000000", "under exactly-once a too large record surfaces only at commit"),
-    (ROUTER + "source.epoch", "2", "as locked: orders records over a restore"),
-    (ROUTER + "table", "public.outbox_event", "records of other tables are refused"),
+    (ROUTER + "snapshot.rows", "fail", "snapshot rows would restore old states"),
+    (ROUTER + "invalid.rows", "dead-letter", "invalid rows become dead letters"),
+    (ROUTER + "dead.letter.topic", "library.dead-letter", "invalid rows become dead letters"),
+    (ROUTER + "max.record.bytes", "1000000", "with exactly-once a record that is too large fails at the commit only"),
+    (ROUTER + "source.epoch", "2", "the epoch of the lock file"),
+    (ROUTER + "table", "public.outbox_event", "records of other tables are rejected"),
     (ROUTER + "aggregates", "author,book,outbox-canary", "an unknown type is a dead letter"),
-    (ROUTER + "aggregate.book.partitions", "4", "the declared count, not the live one"),
-    (ROUTER + "aggregate.author.schema.versions", "2,1", "a backlog written under version 1 survives"),
-    (ROUTER + "aggregate.author.schema.2.id", "12", "the registry's id stands in every record"),
-    (ROUTER + "aggregate.author.schema.1.id", "3", "the registry's id stands in every record"),
+    (ROUTER + "aggregate.book.partitions", "4", "the count of the pipeline file"),
+    (ROUTER + "aggregate.author.schema.versions", "2,1", "rows of version 1 may wait in the WAL"),
+    (ROUTER + "aggregate.author.schema.2.id", "12", "every record contains the registry's id"),
+    (ROUTER + "aggregate.author.schema.1.id", "3", "every record contains the registry's id"),
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "why"), PROMISED, ids=[key for key, _, _ in PROMISED])
-def test_settings_required_by_the_guarantees(config: dict[str, str], key: str, value: str, why: str) -> None:
-    assert config.get(key) == value, why
+@pytest.mark.parametrize(("key", "value", "reason"), REQUIRED, ids=[key for key, _, _ in REQUIRED])
+def test_settings_required_by_the_guarantees(config: dict[str, str], key: str, value: str, reason: str) -> None:
+    assert config.get(key) == value, reason
 
 
 @pytest.mark.parametrize(
-    ("key", "why"),
+    ("key", "reason"),
     [
-        ("publish.via.partition.root", "does nothing with a publication that exists"),
-        ("slot.failover", "does nothing with a slot that exists"),
-        ("skipped.operations", "does nothing as a publication option"),
+        ("publish.via.partition.root", "has no effect if the publication exists"),
+        ("slot.failover", "has no effect if the slot exists"),
+        ("skipped.operations", "the publication selects the operations"),
         ("snapshot.select.statement.overrides", "there is no snapshot"),
-        ("message.prefix.include.list", "excludes the exclude list"),
-        ("errors.deadletterqueue.topic.name", "of sinks only; silently useless here"),
-        ("errors.log.include.messages", "would print payloads"),
-        ("name", "Connect adds it; in the config it would only differ"),
+        ("message.prefix.include.list", "cannot be combined with the exclude list"),
+        ("errors.deadletterqueue.topic.name", "for sink connectors only"),
+        ("errors.log.include.messages", "would log payloads"),
+        ("name", "Connect adds it to the config"),
         (ROUTER + "pass.through", "only with transaction metadata"),
     ],
 )
-def test_omits_forbidden_settings(config: dict[str, str], key: str, why: str) -> None:
-    assert key not in config, why
+def test_omits_forbidden_settings(config: dict[str, str], key: str, reason: str) -> None:
+    assert key not in config, reason
 
 
 def test_producer_and_topics_accept_the_largest_record(
@@ -194,14 +194,14 @@ def test_keeps_placeholders_and_omits_the_admin_login(config: dict[str, str]) ->
     assert [key for key, value in config.items() if PLACEHOLDER.search(value)] == ["database.password"]
 
 
-def test_transaction_metadata(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
-    requests = with_connector(library, transaction_metadata=True)
-    config = render_connector(requests, environment, lock, templates)
+def test_renders_transaction_metadata(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
+    changed = with_connector(library, transaction_metadata=True)
+    config = render_connector(changed, environment, lock, templates)
     assert config["provide.transaction.metadata"] == "true"
     assert config[ROUTER + "pass.through"] == "transactions"
 
 
-def test_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
+def test_renders_a_partition_field(library: Pipeline, environment: Environment, lock: Lock, templates: Path) -> None:
     book = library.aggregates["book"].model_copy(update={"partition_field": "tenant"})
     pipeline = library.model_copy(update={"aggregates": {**library.aggregates, "book": book}})
     config = render_connector(pipeline, environment, lock, templates)
@@ -227,8 +227,8 @@ def test_ids_are_unknown_before_the_first_apply(library: Pipeline, environment: 
 def test_new_aggregate_is_unknown_among_locked_ones(
     library: Pipeline, environment: Environment, lock: Lock, templates: Path
 ) -> None:
-    known = lock.model_copy(update={"schemas": {"author": lock.schemas["author"]}})
-    config = render_connector(library, environment, known, templates)
+    partial = lock.model_copy(update={"schemas": {"author": lock.schemas["author"]}})
+    config = render_connector(library, environment, partial, templates)
     assert config[ROUTER + "aggregate.author.schema.2.id"] == "12"
     assert config[ROUTER + "aggregate.book.schema.1.id"] == UNKNOWN
 

@@ -1,4 +1,4 @@
-"""Row options: where they are rejected, and how each template renders them."""
+"""Options for rows: errors of invalid ones, and the settings that each template renders."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ROUTER, CHAIN, EVENT_ROUTER, MESSAGES = (
     "outbox-postgres-eventrouter",
     "outbox-postgres-messages",
 )
-NOTHING = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
-FRAMED = {**NOTHING, f"{AUTHOR}/payload": "confluent-avro", f"{BOOK}/payload": "confluent-avro"}
-BYTES = {**FRAMED, f"{AUTHOR}/payload": "avro", f"{SOURCE}/schema_version_column": "version"}
-TEXT = {**NOTHING, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
+NO_TABLE = {f"{BOOK}/backfill": None, f"{AUTHOR}/backfill": None, "materializations": []}
+CONFLUENT_AVRO = {**NO_TABLE, f"{AUTHOR}/payload": "confluent-avro", f"{BOOK}/payload": "confluent-avro"}
+AVRO = {**CONFLUENT_AVRO, f"{AUTHOR}/payload": "avro", f"{SOURCE}/schema_version_column": "version"}
+TEXT = {**NO_TABLE, f"{BOOK}/payload": "text", f"{BOOK}/schema": None}
 
 
 def changed(workspace: Path, changes: dict[str, Any]) -> Path:
-    """The example's pipeline file with values put in; None removes one."""
+    """Change values of the example's pipeline file, by path with slashes; None removes one."""
     path = workspace / "connectors" / "library.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for place, value in changes.items():
-        *parents, key = place.split("/")
+    for location, value in changes.items():
+        *parents, key = location.split("/")
         node = data
         for parent in parents:
             node = node[parent]
@@ -40,10 +40,14 @@ def changed(workspace: Path, changes: dict[str, Any]) -> Path:
     return path
 
 
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
+INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({f"{BOOK}/payload": "xml"}, f"{BOOK}/payload", "found 'xml'; must be 'json', 'avro', 'confluent-avro' or 'text'"),
     ({f"{BOOK}/schema": None}, f"{BOOK}/schema", "missing; Avro schema (.avsc) of the payload"),
-    ({**NOTHING, f"{BOOK}/payload": "avro", f"{BOOK}/schema": None}, f"{BOOK}/schema", "missing; Avro schema (.avsc)"),
+    (
+        {**NO_TABLE, f"{BOOK}/payload": "avro", f"{BOOK}/schema": None},
+        f"{BOOK}/schema",
+        "missing; Avro schema (.avsc)",
+    ),
     (
         {**TEXT, f"{BOOK}/schema": "schemas/book.avsc"},
         BOOK,
@@ -55,7 +59,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "materialization of 'book': its payload is text, and tables need Avro records",
     ),
     (
-        {**NOTHING, f"{BOOK}/payload": "avro"},
+        {**NO_TABLE, f"{BOOK}/payload": "avro"},
         "",
         "payload of 'book' is avro, of 'author' json: one column cannot be bytea and jsonb",
     ),
@@ -64,16 +68,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "",
         "payload of 'author' is confluent-avro, of 'book' text: one column cannot be bytea and text",
     ),
-    ({**BYTES, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a logical message is JSON"),
+    ({**AVRO, "source/message_prefix": "outbox"}, "", "payload of 'author' is avro: a logical message is JSON"),
     (
-        {**FRAMED, f"{BOOK}/payload": "avro"},
+        {**CONFLUENT_AVRO, f"{BOOK}/payload": "avro"},
         "",
         "payload of 'book' is avro, and source.schema_version_column is not set: ",
     ),
     ({f"{BOOK}/payload": "avro"}, BOOK, "backfill writes JSON, not payload: avro"),
     ({f"{BOOK}/unknown_fields": "drop"}, f"{BOOK}/unknown_fields", "found 'drop'; must be 'refuse' or 'ignore'"),
     (
-        {**BYTES, f"{BOOK}/unknown_fields": "ignore"},
+        {**AVRO, f"{BOOK}/unknown_fields": "ignore"},
         BOOK,
         "unknown_fields: ignore is for payload: json, not for payload: confluent-avro",
     ),
@@ -107,7 +111,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({f"{SOURCE}/header_columns": {"no name": "t"}}, f"{SOURCE}/header_columns/no name", "must match "),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, f"{SOURCE}/cloudevents_source", "must be a URI reference (RFC 3986)")
-        for text in ("", "two words", "1:x", "urn:", "%zz", "a#b#c", "http://x/{y}", "/bücher", "x[1]")
+        for text in ("", "two message", "1:x", "urn:", "%zz", "a#b#c", "http://x/{y}", "/bücher", "x[1]")
     ),
     ({f"{SOURCE}/schema_version_column": "a-b"}, f"{SOURCE}/schema_version_column", "found 'a-b'; must match "),
     ({f"{SOURCE}/updated_rows": "ignore"}, f"{SOURCE}/updated_rows", "must be 'fail', 'error' or 'warn'"),
@@ -115,12 +119,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "place", "words"), REFUSED, ids=[f"{row[1]}: {row[2]}" for row in REFUSED])
-def test_rejects_invalid_options(workspace: Path, changes: dict[str, Any], place: str, words: str) -> None:
+@pytest.mark.parametrize(("changes", "path", "message"), INVALID, ids=[f"{row[1]}: {row[2]}" for row in INVALID])
+def test_rejects_invalid_options(workspace: Path, changes: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(changed(workspace, changes))
-    assert f": {place.replace('/', '.') or '(top level)'}: " in caught.value.message
-    assert words in caught.value.message
+    assert f": {path.replace('/', '.') or '(top level)'}: " in caught.value.message
+    assert message in caught.value.message
 
 
 ACCEPTED: list[tuple[dict[str, Any], str]] = [
@@ -128,8 +132,8 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
     ({f"{BOOK}/unknown_fields": "ignore", f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}, "jsonb"),
     (TEXT, "text"),
     ({**TEXT, "source/message_prefix": "outbox"}, "text"),
-    (BYTES, "bytea"),
-    (FRAMED, "bytea"),
+    (AVRO, "bytea"),
+    (CONFLUENT_AVRO, "bytea"),
     ({f"{SOURCE}/header_columns": {"tenant": "ce_tenant", "region": "content-type"}}, "jsonb"),
     *(
         ({f"{SOURCE}/cloudevents_source": text}, "jsonb")
@@ -142,7 +146,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
 def test_accepts_valid_options(workspace: Path, changes: dict[str, Any], column: str) -> None:
     pipeline = load_pipeline(changed(workspace, changes))
     assert pipeline.payload_type == column
-    # Its own row must match the column, too.
+    # The row of the canary must fit the column, too.
     assert pipeline.routed["outbox-canary"].payload == ("confluent-avro" if column == "bytea" else "json")
     text = [name for name, entry in pipeline.aggregates.items() if entry.payload == "text"]
     assert set(pipeline.routed) - set(pipeline.with_schemas) == set(text)
@@ -157,17 +161,17 @@ def rendered(
 
 
 OUTBOX = "transforms.outbox."
-ENDED = "transforms.ended1."
+TOMBSTONE_STEP = "transforms.ended1."
 CHAIN_FIELDS = "id,event_type,aggregate_type,created_at"
 CHAIN_HEADERS = "event_id,event_type,aggregate_type,event_time"
-PLACED = (
+PLACEMENT = (
     "id:header:event_id,event_type:header:event_type,aggregate_type:header:aggregate_type,created_at:header:event_time"
 )
 TOPIC_MATCHES = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
 HEADER_COLUMNS = {f"{SOURCE}/header_columns": {"tenant": "tenant", "region": "x-region"}}
-ENDED_BOOKS = {f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}
+TOMBSTONE_TYPES = {f"{BOOK}/tombstone_event_types": ["Lost", "Given away"]}
 
-# Settings that a template renders in addition to those without the option.
+# Options, and the settings that a template renders for them in addition.
 RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (ROUTER, {f"{BOOK}/payload": "json", f"{BOOK}/unknown_fields": "refuse"}, {}),
     (ROUTER, {f"{SOURCE}/updated_rows": "fail", f"{SOURCE}/deleted_rows": "fail"}, {}),
@@ -190,14 +194,14 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
             {f"{SOURCE}/header_columns": {"tenant": "<it's>/&é'"}},
             {f"{OUTBOX}table.fields.additional.placement": f"{before}tenant:header:<it's>/&é'"},
         )
-        for template, before in ((ROUTER, ""), (EVENT_ROUTER, f"{PLACED},"))
+        for template, before in ((ROUTER, ""), (EVENT_ROUTER, f"{PLACEMENT},"))
     ),
     (ROUTER, {f"{SOURCE}/cloudevents_source": "/library"}, {f"{OUTBOX}cloudevents.source": "/library"}),
     (ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, {f"{OUTBOX}aggregate.book.unknown.fields": "ignore"}),
-    (ROUTER, ENDED_BOOKS, {f"{OUTBOX}aggregate.book.tombstone.event.types": "Lost,Given away"}),
+    (ROUTER, TOMBSTONE_TYPES, {f"{OUTBOX}aggregate.book.tombstone.event.types": "Lost,Given away"}),
     (
         ROUTER,
-        BYTES,
+        AVRO,
         {
             f"{OUTBOX}aggregate.author.payload.format": "avro",
             f"{OUTBOX}aggregate.book.payload.format": "confluent-avro",
@@ -221,7 +225,7 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     (
         EVENT_ROUTER,
         HEADER_COLUMNS,
-        {f"{OUTBOX}table.fields.additional.placement": f"{PLACED},tenant:header:tenant,region:header:x-region"},
+        {f"{OUTBOX}table.fields.additional.placement": f"{PLACEMENT},tenant:header:tenant,region:header:x-region"},
     ),
     (
         CHAIN,
@@ -233,16 +237,16 @@ RENDERED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ),
     (
         CHAIN,
-        ENDED_BOOKS,
+        TOMBSTONE_TYPES,
         {
             "predicates": "isRow,isEvent,isPlacedByKey,isHeartbeat,isEnded1",
             "predicates.isEnded1.type": TOPIC_MATCHES,
             "predicates.isEnded1.pattern": r"library\.book",
             "transforms": "unwrap,headers,key,keyText,route,partition,ended1,tombstone,payload,heartbeat",
-            f"{ENDED}type": "io.outboxkit.smt.SetTombstone",
-            f"{ENDED}predicate": "isEnded1",
-            f"{ENDED}type.field": "header.event_type",
-            f"{ENDED}types": "Lost,Given away",
+            f"{TOMBSTONE_STEP}type": "io.outboxkit.smt.SetTombstone",
+            f"{TOMBSTONE_STEP}predicate": "isEnded1",
+            f"{TOMBSTONE_STEP}type.field": "header.event_type",
+            f"{TOMBSTONE_STEP}types": "Lost,Given away",
         },
     ),
 ]
@@ -267,23 +271,23 @@ def test_renders_options(
 
 
 def test_text_payload_has_no_schema(workspace: Path, environment: Environment, lock: Lock) -> None:
-    """The transform rejects schema keys there, also of one that the lock file still has."""
+    """The transform rejects schema keys for text, so the config has none, although the lock file has schemas."""
     config = rendered(workspace, environment, lock, TEXT, ROUTER)
     book = {key.removeprefix(f"{OUTBOX}aggregate.book."): value for key, value in config.items() if ".book." in key}
     assert book == {"topic": "library.book", "partitions": "4", "payload.format": "text"}
 
 
-NOT_IN: list[tuple[str, dict[str, Any], str]] = [
-    (EVENT_ROUTER, BYTES, "EventRouter passes text through: aggregate author has payload avro"),
+UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
+    (EVENT_ROUTER, AVRO, "EventRouter passes text through: aggregate author has payload avro"),
     (EVENT_ROUTER, {f"{BOOK}/unknown_fields": "ignore"}, "aggregate book has unknown_fields ignore"),
-    (EVENT_ROUTER, ENDED_BOOKS, "EventRouter does not support tombstone_event_types, which aggregate book has"),
+    (EVENT_ROUTER, TOMBSTONE_TYPES, "EventRouter does not support tombstone_event_types, which aggregate book has"),
     (
         EVENT_ROUTER,
         {f"{SOURCE}/schema_version_column": "v"},
         "EventRouter does not support source.schema_version_column",
     ),
     (EVENT_ROUTER, {f"{SOURCE}/cloudevents_source": "/x"}, "EventRouter does not support source.cloudevents_source"),
-    (CHAIN, FRAMED, "a chain parses JSON only: aggregate author has payload confluent-avro"),
+    (CHAIN, CONFLUENT_AVRO, "a chain parses JSON only: aggregate author has payload confluent-avro"),
     (CHAIN, TEXT, "a chain parses JSON only: aggregate book has payload text"),
     (CHAIN, {f"{BOOK}/unknown_fields": "ignore"}, "a chain rejects unknown fields: aggregate book"),
     (CHAIN, {f"{SOURCE}/schema_version_column": "v"}, "a chain does not support source.schema_version_column"),
@@ -303,30 +307,30 @@ NOT_IN: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "changes", "words"), NOT_IN, ids=[words for *_, words in NOT_IN])
+@pytest.mark.parametrize(("template", "changes", "message"), UNSUPPORTED, ids=[message for *_, message in UNSUPPORTED])
 def test_rejects_options_that_a_template_does_not_support(
-    workspace: Path, environment: Environment, lock: Lock, template: str, changes: dict[str, Any], words: str
+    workspace: Path, environment: Environment, lock: Lock, template: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         rendered(workspace, environment, lock, changes, template)
-    assert words in caught.value.message
+    assert message in caught.value.message
     assert f"template {template}:" in caught.value.message
     assert "pipeline file" in caught.value.hint
 
 
 def test_default_options_change_nothing(library: Pipeline) -> None:
-    """Without any option the config is unchanged."""
+    """The defaults are those of the transform."""
     source, book = library.source, library.aggregates["book"]
     assert (source.updated_rows, source.deleted_rows, source.header_columns) == ("fail", "fail", {})
     assert (source.schema_version_column, source.cloudevents_source) == (None, None)
     assert (book.payload, book.unknown_fields, book.tombstone_event_types) == ("json", "refuse", [])
 
 
-@pytest.mark.parametrize(("template", "before"), [(ROUTER, ""), (EVENT_ROUTER, f"{PLACED},")])
+@pytest.mark.parametrize(("template", "before"), [(ROUTER, ""), (EVENT_ROUTER, f"{PLACEMENT},")])
 def test_template_escapes_header_names(
     workspace: Path, environment: Environment, lock: Lock, template: str, before: str
 ) -> None:
-    """For every name that the model accepts: none can become a separate setting."""
+    """A header name cannot become another setting."""
     name = 'x", "tasks.max": "2'
     pipeline = load_pipeline(changed(workspace, {"connector/template": template}))
     source = pipeline.source.model_copy(update={"header_columns": {"tenant": name}})

@@ -1,4 +1,4 @@
-"""Schemas that use types of other files: order, text to register, text with all types inlined."""
+"""Schemas that use types of other files: dependency order, text to register, text with inlined types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_common.avro_schema import inline
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.pipeline import Aggregate
 from outbox_kit.pipeline.avro import fingerprint, read_schema, same_schema
-from outbox_kit.pipeline.schema_references import NamedSchema, inlined, read_references, registered
+from outbox_kit.pipeline.schema_references import NamedSchema, inlined_schema, read_references, registered_schema
 
 SPACE = "io.acme"
 
@@ -34,7 +34,7 @@ MONEY = record("Money", "long", "Currency")
 
 
 def aggregate(folder: Path, main: dict[str, Any], *references: dict[str, Any]) -> Aggregate:
-    """The schemas written to files, and the aggregate that names them."""
+    """Write the schemas to files, and return an aggregate with their paths."""
     paths = []
     for number, schema in enumerate([main, *references]):
         path = folder / f"{number}-{schema.get('name')}.avsc"
@@ -43,7 +43,7 @@ def aggregate(folder: Path, main: dict[str, Any], *references: dict[str, Any]) -
     return Aggregate.model_validate({"schema": paths[0], "references": paths[1:]})
 
 
-def one_reader(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
+def round_trip(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
     """Write and read `datum` with the schema, to check that it is self-contained."""
     schema = parse_schema(json.loads(text))
     buffer = BytesIO()
@@ -54,10 +54,10 @@ def one_reader(text: str, datum: Any) -> Any:  # noqa: ANN401 - any value
 
 def test_keeps_a_schema_without_references_unchanged(repository: Path) -> None:
     path = repository / "schemas" / "book.avsc"
-    alone = Aggregate.model_validate({"schema": path})
-    assert read_references(alone) == []
-    assert inlined(alone) == registered(alone).text == read_schema(path)
-    assert registered(alone).name == "io.outboxkit.library.Book"
+    single = Aggregate.model_validate({"schema": path})
+    assert read_references(single) == []
+    assert inlined_schema(single) == registered_schema(single).text == read_schema(path)
+    assert registered_schema(single).name == "io.outboxkit.library.Book"
 
 
 @pytest.mark.parametrize("listed", list(itertools.permutations([CURRENCY, MONEY, HASH])))
@@ -74,8 +74,8 @@ def test_reference_has_text_path_and_dependencies(tmp_path: Path) -> None:
     currency, money = read_references(actual)
     assert money == NamedSchema("io.acme.Money", text, tmp_path / "1-Money.avsc", ("io.acme.Currency",))
     assert currency.uses == ()
-    assert registered(actual).uses == ("io.acme.Money",)
-    assert json.loads(registered(actual).text)["fields"][0]["type"] == "Money", "by name, as it was written"
+    assert registered_schema(actual).uses == ("io.acme.Money",)
+    assert json.loads(registered_schema(actual).text)["fields"][0]["type"] == "Money", "types are used by name"
 
 
 def test_omits_unused_references(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_omits_unused_references(tmp_path: Path) -> None:
     assert [entry.name for entry in actual] == ["io.acme.Currency"]
 
 
-# fields of Order, its references, a value: each type must be written out exactly once, where it is first read
+# types of the fields of Order, its references, values: each type must be defined once, where it is used first
 INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
     (["Money"], [MONEY, CURRENCY], [{"f0": 1, "f1": "EUR"}]),
     (["Currency", "Money"], [MONEY, CURRENCY], ["USD", {"f0": 1, "f1": "EUR"}]),
@@ -95,7 +95,7 @@ INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
     ([record("Line", "Money")], [MONEY, CURRENCY], [{"f0": {"f0": 1, "f1": "EUR"}}]),
     # a type defined inside another file, used before that file's own type
     (["Inner", "Outer"], [record("Outer", record("Inner", "int"))], [{"f0": 1}, {"f0": {"f0": 2}}]),
-    # a type that holds itself
+    # a recursive type
     (["Tree"], [record("Tree", ["null", "Tree"])], [{"f0": {"f0": None}}]),
 ]
 
@@ -104,22 +104,22 @@ INLINED: list[tuple[list[Any], list[dict[str, Any]], list[Any]]] = [
 def test_inlines_every_type_at_its_first_use(
     tmp_path: Path, types: list[Any], references: list[dict[str, Any]], values: list[Any]
 ) -> None:
-    text = inlined(aggregate(tmp_path, record("Order", *types), *references))
+    text = inlined_schema(aggregate(tmp_path, record("Order", *types), *references))
     for reference in references:
         assert text.count(f'"name":"io.acme.{reference["name"]}"') == 1
     datum = {f"f{index}": value for index, value in enumerate(values)}
-    assert one_reader(text, datum) == datum
+    assert round_trip(text, datum) == datum
     assert len(fingerprint(text)) == 64
 
 
 def test_inlining_keeps_docs_defaults_and_logical_types(tmp_path: Path) -> None:
-    stamp = {"type": "long", "logicalType": "timestamp-micros"}
+    timestamp = {"type": "long", "logicalType": "timestamp-micros"}
     money = record("Money", "long", doc="An amount.", aliases=["Amount"])
-    main = record("Order", "Money", stamp)
+    main = record("Order", "Money", timestamp)
     main["fields"][0].update(default={"f0": 3}, doc="What it costs.")
-    text = json.loads(inlined(aggregate(tmp_path, main, money)))
-    cost, when = text["fields"]
-    assert (cost["doc"], cost["default"], when["type"]) == ("What it costs.", {"f0": 3}, stamp)
+    text = json.loads(inlined_schema(aggregate(tmp_path, main, money)))
+    cost, time = text["fields"]
+    assert (cost["doc"], cost["default"], time["type"]) == ("What it costs.", {"f0": 3}, timestamp)
     assert cost["type"]["doc"] == "An amount."
     assert "aliases" in cost["type"]
 
@@ -128,17 +128,17 @@ def test_does_not_resolve_defaults_named_like_a_type(tmp_path: Path) -> None:
     main = record("Order", "Currency", {"type": "map", "values": "string"})
     main["fields"][0]["default"] = "EUR"
     main["fields"][1]["default"] = {"type": "io.acme.Currency"}
-    text = json.loads(inlined(aggregate(tmp_path, main, CURRENCY)))
+    text = json.loads(inlined_schema(aggregate(tmp_path, main, CURRENCY)))
     assert [field["default"] for field in text["fields"]] == ["EUR", {"type": "io.acme.Currency"}]
 
 
-def test_types_without_namespace_in_a_schema_without_one(tmp_path: Path) -> None:
+def test_inlines_types_without_namespace(tmp_path: Path) -> None:
     bare = {"type": "enum", "name": "Flag", "symbols": ["A"]}
     main = {"type": "record", "name": "Order", "fields": [{"name": "f0", "type": "Flag"}]}
-    assert one_reader(inlined(aggregate(tmp_path, main, bare)), {"f0": "A"}) == {"f0": "A"}
+    assert round_trip(inlined_schema(aggregate(tmp_path, main, bare)), {"f0": "A"}) == {"f0": "A"}
 
 
-REFUSED: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
+INVALID: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         record("Order", "Price"),
         [CURRENCY],
@@ -164,7 +164,7 @@ REFUSED: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         record("Order", "Flag"),
         [{"type": "enum", "name": "Flag", "symbols": ["A"]}],
-        "1-Flag.avsc: Flag has no namespace, other types here have one",
+        "1-Flag.avsc: Flag has no namespace, other types have one",
         "give every type a `namespace`",
     ),
     (record("Order", "Hash"), [{**HASH, "size": "two"}, {"type": "record"}], "it has no name", "correct the file"),
@@ -184,8 +184,8 @@ REFUSED: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("main", "references", "message", "hint"), REFUSED, ids=[row[2] for row in REFUSED])
-@pytest.mark.parametrize("function", [inlined, registered, read_references])
+@pytest.mark.parametrize(("main", "references", "message", "hint"), INVALID, ids=[row[2] for row in INVALID])
+@pytest.mark.parametrize("function", [inlined_schema, registered_schema, read_references])
 def test_reports_unresolved_references(
     tmp_path: Path,
     function: Callable[[Aggregate], object],
@@ -201,11 +201,11 @@ def test_reports_unresolved_references(
     assert hint in caught.value.hint
 
 
-def test_a_missing_reference_file(tmp_path: Path) -> None:
+def test_reports_a_missing_reference_file(tmp_path: Path) -> None:
     actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     (tmp_path / "2-Currency.avsc").unlink()
     with pytest.raises(ConfigurationError) as caught:
-        inlined(actual)
+        inlined_schema(actual)
     assert caught.value.message == f"schema file {tmp_path}/2-Currency.avsc: No such file or directory"
     assert "`references:`" in caught.value.hint
 
@@ -213,12 +213,14 @@ def test_a_missing_reference_file(tmp_path: Path) -> None:
 def test_compares_texts_with_their_references(tmp_path: Path) -> None:
     actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
     references = [entry.text for entry in read_references(actual)]
-    spelled = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
-    assert same_schema(registered(actual).text, json.dumps(spelled), references)
-    other = {**spelled, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
-    assert not same_schema(registered(actual).text, json.dumps(other), references)
+    other_notation = {"name": "io.acme.Order", "type": "record", "fields": [{"name": "f0", "type": "io.acme.Money"}]}
+    assert same_schema(registered_schema(actual).text, json.dumps(other_notation), references)
+    other = {**other_notation, "fields": [{"name": "f0", "type": "io.acme.Currency"}]}
+    assert not same_schema(registered_schema(actual).text, json.dumps(other), references)
 
 
 def test_inline_accepts_texts(tmp_path: Path) -> None:
     actual = aggregate(tmp_path, record("Order", "Money"), MONEY, CURRENCY)
-    assert inline(registered(actual).text, [entry.text for entry in read_references(actual)]) == inlined(actual)
+    assert inline(registered_schema(actual).text, [entry.text for entry in read_references(actual)]) == inlined_schema(
+        actual
+    )

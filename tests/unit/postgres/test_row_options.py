@@ -110,7 +110,7 @@ def test_adds_extra_columns(library: Pipeline, columns: dict[str, str], problems
 def test_contract_column_can_be_a_header(library: Pipeline) -> None:
     pipeline = with_source(library, header_columns={"aggregate_id": "x-key"})
     assert column_problems(pipeline, dict(COLUMN_TYPES)) == []
-    assert pipeline.source.further_columns == []
+    assert pipeline.source.additional_columns == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.linting.lint_input import LintInput
 from outbox_kit.linting.lint_rule import LintRules, violation
-from outbox_kit.pipeline import Aggregate, inlined
+from outbox_kit.pipeline import Aggregate, inlined_schema
 from outbox_kit.rules import Finding
 
 # Columns that outbox-kit adds to every materialized table (docs/materialization.md).
@@ -25,7 +25,7 @@ def schema_error(aggregate: Aggregate) -> ConfigurationError | None:
     """Return the error in an aggregate's schema files, None for valid files and for an aggregate without a schema."""
     if aggregate.schema_file is not None:
         try:
-            inlined(aggregate)
+            inlined_schema(aggregate)
         except ConfigurationError as error:
             return error
     return None
@@ -77,7 +77,7 @@ def materialization_target(lint_input: LintInput) -> Iterator[Finding]:
 def materialized_columns(lint_input: LintInput) -> Iterator[Finding]:
     for name in dict.fromkeys(entry.aggregate for entry in lint_input.pipeline.materializations):
         aggregate = lint_input.pipeline.aggregates[name]
-        fields = [] if schema_error(aggregate) is not None else json.loads(inlined(aggregate))["fields"]
+        fields = [] if schema_error(aggregate) is not None else json.loads(inlined_schema(aggregate))["fields"]
         for problem in _column_problems(fields):
             remedy = "rename the field, or choose another type, before the first record is written"
             yield violation(f"aggregate {name}: {problem}", "a valid column", remedy)
