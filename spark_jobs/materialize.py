@@ -2,8 +2,8 @@
 
 import sys
 
-# Said here, because an older Python cannot even import what follows.
-if sys.version_info < (3, 11):  # noqa: UP036 - a cluster's Python is whatever it is
+# Checked before the imports below, which fail in an older Python.
+if sys.version_info < (3, 11):  # noqa: UP036 - the Python of a cluster may be older
     sys.exit(f"error: Python is {sys.version.split()[0]}\nhint: the driver needs Python 3.11 or newer")
 
 from outbox_spark.commands.materialize import main

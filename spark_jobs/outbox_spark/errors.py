@@ -4,7 +4,7 @@
     ├── ConfigurationError     a file, an option, a secret or a jar is missing or invalid
     ├── UnreachableError       Kafka, the registry or the target did not respond, or rejected the credentials
     ├── RejectedError          the registry responded with an error
-    ├── SchemaError            a schema cannot become a table, or is incompatible with the existing one
+    ├── SchemaError            a schema cannot be mapped to columns, or is incompatible with the existing table
     └── RefusedError           the job refuses to continue because rows could be lost, mixed or resurrected
         └── OverlapError       another run has locked or changed the table
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class SchemaError(OutboxKitError):
-    """A schema cannot become a table, or is incompatible with the existing one."""
+    """A schema cannot be mapped to columns, or is incompatible with the existing table."""
 
     transient = False
 

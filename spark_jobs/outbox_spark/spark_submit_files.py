@@ -28,17 +28,17 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def build(folder: Path, jars: Path | None = None) -> list[Path]:
     """Write the files into `folder` and return them. Raises ConfigurationError when a source is missing."""
-    here = Path(__file__).resolve().parent
-    launchers = sorted(here.parent.glob("*.py"))
-    if not (here.parents[1] / "pyproject.toml").is_file() or not launchers:
-        raise ConfigurationError(f"no launchers in {here.parent}", "run the command in a checkout of outbox-kit")
+    package = Path(__file__).resolve().parent
+    launchers = sorted(package.parent.glob("*.py"))
+    if not (package.parents[1] / "pyproject.toml").is_file() or not launchers:
+        raise ConfigurationError(f"no launchers in {package.parent}", "run the command in a checkout of outbox-kit")
     jar_files = sorted(jars.glob("*.jar")) if jars else []
     if jars is not None and not jar_files:
         raise ConfigurationError(f"no jars in {jars}", "run `make setup`; it downloads to build/runtime/spark/jars")
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / ZIP_NAME, folder / "requirements.txt"]
     with zipfile.ZipFile(files[0], "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(_entries(here)):
+        for name, content in sorted(_entries(package)):
             archive.writestr(zipfile.ZipInfo(name, _ZIP_EPOCH), content, zipfile.ZIP_DEFLATED)
     pins = "".join(f"{name}=={metadata.version(name)}\n" for name in DRIVER_PACKAGES)
     files[1].write_text(pins, encoding="ascii")
@@ -59,7 +59,7 @@ def _entries(package: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Return an options.Exit."""
+    """Run the command. Return an Exit."""
     parser = argparse.ArgumentParser(
         prog="python -m outbox_spark.spark_submit_files", description="Collect the files for spark-submit."
     )
@@ -67,12 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jars", type=Path, metavar="FOLDER", help="copy additional jars from this folder")
     options = parser.parse_args(arguments)
 
-    def body() -> int:
+    def collect() -> int:
         files = build(options.folder, options.jars)
         print_message(f"{options.folder}: {len(files)} files; see docs/scheduling.md")
         return 0
 
-    return run_command(body, debug=False)
+    return run_command(collect, debug=False)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from kafka_log import Log, Schemas
 from outbox_spark.commands import metrics as module
 from outbox_spark.kafka import topic_access
 from outbox_spark.kafka.newest_reader import select_columns
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicDescription
 
 SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 
@@ -21,12 +21,14 @@ SCHEMA = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "i
 def topic_in_memory(log: Log) -> Iterator[None]:
     """Runs read `log`; three more offsets exist when the metrics query the lag."""
     ends, schemas = log.end(), Schemas({1: SCHEMA}, 1)
-    state = TopicState(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
+    state = TopicDescription(log.topic, log.topic_id, dict.fromkeys(ends, 0), ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_access, "describe", lambda *_: state)
         patch.setattr(module, "describe", lambda *_: replace(state, latest={0: ends[0] + 3}))
-        patch.setattr(topic_access, "read_records", lambda spark, _, read: log.read(spark, read))
-        patch.setattr(topic_access, "read_newest", lambda spark, _, read: select_columns(log.read(spark, read)))
+        patch.setattr(topic_access, "read_records", lambda spark, _, read_range: log.read(spark, read_range))
+        patch.setattr(
+            topic_access, "read_newest", lambda spark, _, read_range: select_columns(log.read(spark, read_range))
+        )
         patch.setattr(
             "outbox_spark.decoding.schema_cache.SchemaRegistry.latest", lambda _, subject: schemas.latest(subject)
         )

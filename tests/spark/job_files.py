@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Registry, Target
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, RegistrySettings, Target
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def job(target: Target | None = None, **changes: Any) -> MaterializeJob:  # noqa
         topic="library.book",
         table="book",
         kafka={"bootstrap.servers": "b:9092"},
-        registry=Registry("http://r", "u", "p"),
+        registry=RegistrySettings("http://r", "u", "p"),
         target_name="lake",
         target=target or DeltaTarget("/lake"),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 from pyspark.sql import DataFrame, SparkSession
 
-from outbox_spark.jobs.model import Committed, ReadRange
+from outbox_spark.jobs.model import ReadRange, TableProgress
 
 SOURCE_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
@@ -88,19 +88,19 @@ class Log:
         """Return the records that a table read up to `end` has processed."""
         return [r for r in self.records if r.offset < end[r.partition]]
 
-    def range_from(self, committed: Committed | None, end: Mapping[int, int] | None = None) -> ReadRange:
+    def range_from(self, committed: TableProgress | None, end: Mapping[int, int] | None = None) -> ReadRange:
         """From where the table is, to `end` or the end of the log."""
         start = dict(committed.offsets) if committed else dict.fromkeys(range(self.partitions), 0)
         epoch = committed.partition_epoch if committed else 0
         return ReadRange(self.topic, self.topic_id, epoch, start, dict(end or self.end()))
 
-    def read(self, spark: SparkSession, read: ReadRange) -> DataFrame:
+    def read(self, spark: SparkSession, read_range: ReadRange) -> DataFrame:
         """The records of a range, as the Kafka source yields them."""
-        return as_frame(spark, self.topic, self.within(read))
+        return as_frame(spark, self.topic, self.within(read_range))
 
-    def within(self, read: ReadRange) -> list[Record]:
+    def within(self, read_range: ReadRange) -> list[Record]:
         """The records of a range that are there."""
-        return [r for r in self.records if read.start[r.partition] <= r.offset < read.end[r.partition]]
+        return [r for r in self.records if read_range.start[r.partition] <= r.offset < read_range.end[r.partition]]
 
 
 def as_frame(spark: SparkSession, topic: str, records: Iterable[Record]) -> DataFrame:

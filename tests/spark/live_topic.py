@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.newest_reader import select_columns
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic
 
 
@@ -33,12 +33,16 @@ class LiveTopic:
 
     def topic(self) -> Topic:
         return Topic(
-            self.describe, self.records, lambda read: select_columns(self.records(read)), self.offsets_at, self.registry
+            self.describe,
+            self.records,
+            lambda read_range: select_columns(self.records(read_range)),
+            self.offsets_at,
+            self.registry,
         )
 
-    def describe(self) -> TopicState:
+    def describe(self) -> TopicDescription:
         earliest = dict.fromkeys(range(self.log.partitions), self.start)
-        return TopicState(
+        return TopicDescription(
             self.log.topic,
             self.log.topic_id,
             earliest,
@@ -47,12 +51,12 @@ class LiveTopic:
             self.min_compaction_lag,
         )
 
-    def records(self, read: ReadRange) -> DataFrame:
-        self.reads.append(read)
-        self.before_read(read)
-        return self.log.read(self.spark, read)
+    def records(self, read_range: ReadRange) -> DataFrame:
+        self.reads.append(read_range)
+        self.before_read(read_range)
+        return self.log.read(self.spark, read_range)
 
-    def offsets_at(self, state: TopicState, time: datetime) -> Mapping[int, int]:
+    def offsets_at(self, state: TopicDescription, time: datetime) -> Mapping[int, int]:
         first = dict(state.latest)
         for record in reversed(self.log.records):
             if START + timedelta(seconds=record.offset) >= time:

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from tables import job_for
 
 from outbox_spark.decoding.columns import KEY_COLUMN, Column
-from outbox_spark.jobs.model import Committed, Options, PostgresTarget, ReadRange, Written
+from outbox_spark.jobs.model import MaterializeOptions, PostgresTarget, ReadRange, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.runs.apply_batch import Applied, apply
+from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.sinks import Batch
 from outbox_spark.sinks.target_table import NoEarlyStaging
 
@@ -31,7 +31,7 @@ class MemoryTable(NoEarlyStaging):
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     quarantine: list[Row] = field(default_factory=list)
-    progress: Committed | None = None
+    progress: TableProgress | None = None
 
     def __enter__(self) -> MemoryTable:
         return self
@@ -39,7 +39,7 @@ class MemoryTable(NoEarlyStaging):
     def __exit__(self, *_: object) -> None:
         """Acquire no lock."""
 
-    def committed(self) -> Committed | None:
+    def committed(self) -> TableProgress | None:
         return self.progress
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -49,7 +49,7 @@ class MemoryTable(NoEarlyStaging):
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
         return None
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteCounts:
         rows = batch.rows.collect()
         assert len(rows) == batch.counts.rows
         valid = [row for row in rows if row["_reason"] is None]
@@ -67,7 +67,7 @@ class MemoryTable(NoEarlyStaging):
         bad = [row for row in rows if row["_reason"] is not None]
         self.quarantine += bad
         self.progress = batch.committed
-        return Written(len(valid), 0, 0, len(bad))
+        return WriteCounts(len(valid), 0, 0, len(bad))
 
     def stale(self) -> set[str]:
         """Keys of rows that the quarantine holds something newer for."""
@@ -96,17 +96,22 @@ def run(
     table: MemoryTable,
     log: Log,
     schemas: Schemas,
-    options: Options = Options(),  # noqa: B008 - frozen
+    options: MaterializeOptions = MaterializeOptions(),  # noqa: B008 - frozen
     end: dict[int, int] | None = None,
-) -> Applied:
+) -> AppliedBatch:
     """One batch of the log into the table, to `end` or its end."""
-    read = log.range_from(table.progress, end)
-    return apply_range(spark, table, log, read, schemas, options)
+    read_range = log.range_from(table.progress, end)
+    return apply_range(spark, table, log, read_range, schemas, options)
 
 
 def apply_range(
-    spark: SparkSession, table: MemoryTable, log: Log, read: ReadRange, schemas: Schemas, options: Options
-) -> Applied:
+    spark: SparkSession,
+    table: MemoryTable,
+    log: Log,
+    read_range: ReadRange,
+    schemas: Schemas,
+    options: MaterializeOptions,
+) -> AppliedBatch:
     job = structs.replace(JOB, options=options)
     topic = LiveTopic(spark, log, schemas).topic()
-    return apply(job, table, table.progress, read, topic, schemas)  # type: ignore[arg-type]
+    return apply(job, table, table.progress, read_range, topic, schemas)  # type: ignore[arg-type]

@@ -12,16 +12,16 @@ import psycopg
 from psycopg.rows import TupleRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from outbox_spark.decoding.columns import Column, Kind
-from outbox_spark.jobs.model import Mode, Written
+from outbox_spark.decoding.columns import Column, ColumnType
+from outbox_spark.jobs.model import Mode, WriteCounts
 from outbox_spark.sinks.postgres.connection import prepare_merge
 from outbox_spark.sinks.postgres.merge import apply_staged
-from outbox_spark.sinks.postgres.staging import Staging, count_staged, create_staging
-from outbox_spark.sinks.postgres.statements import Statements
+from outbox_spark.sinks.postgres.staging import StagingTable, count_staged, create_staging
+from outbox_spark.sinks.postgres.statements import TableStatements
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOPIC_ID = "topic-1"
-COLUMNS = [Column("n", Kind.INTEGER, "int")]
+COLUMNS = [Column("n", ColumnType.INTEGER, "int")]
 GOOD, TOMBSTONE, POISON = "good", "tombstone", "poison"
 
 
@@ -54,24 +54,24 @@ class Table:
     made: bool = field(default=False)
 
     @property
-    def statements(self) -> Statements:
-        return Statements(self.schema, "thing", COLUMNS, mode=self.mode)
+    def statements(self) -> TableStatements:
+        return TableStatements(self.schema, "thing", COLUMNS, mode=self.mode)
 
     @property
     def staging(self) -> Identifier:
         return Identifier(self.schema, "thing__staging_00000000")
 
-    def staged(self) -> Staging:
+    def staged(self) -> StagingTable:
         """Return all rows of the staging table, as COPY would report them."""
         query = SQL("select xmin::text::bigint, count(*) from {} group by 1").format(self.staging)
-        return Staging(self.staging, dict(self.connection.execute(query).fetchall()))
+        return StagingTable(self.staging, dict(self.connection.execute(query).fetchall()))
 
-    def apply(self, changes: Iterable[Change]) -> Written:
+    def apply(self, changes: Iterable[Change]) -> WriteCounts:
         """Run one transaction as the job does."""
         self.stage(changes)
         return self.apply_staged_rows()
 
-    def apply_staged_rows(self) -> Written:
+    def apply_staged_rows(self) -> WriteCounts:
         with self.connection.transaction():
             prepare_merge(self.connection)
             first = not self.made

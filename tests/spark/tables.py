@@ -15,7 +15,6 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
 from outbox_spark.jobs.model import (
-    Committed,
     DeltaTarget,
     IcebergTarget,
     MaterializeJob,
@@ -23,10 +22,11 @@ from outbox_spark.jobs.model import (
     Outcome,
     PostgresTarget,
     ReadRange,
-    Registry,
+    RegistrySettings,
     Status,
+    TableProgress,
 )
-from outbox_spark.runs.apply_batch import Applied, apply
+from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.materialize_table import Totals, outcome_of
 from outbox_spark.sinks import TargetTable, open_table
 from outbox_spark.sinks.iceberg.catalog import table_name
@@ -47,7 +47,7 @@ class Target:
     def open(self) -> TargetTable:
         return open_table(self.spark, self.job)
 
-    def committed(self) -> Committed | None:
+    def committed(self) -> TableProgress | None:
         with self.open() as table:
             return table.committed()
 
@@ -55,17 +55,17 @@ class Target:
         """One batch, from where the table is to `end` or the end of the log."""
         with self.open() as table:
             committed = table.committed()
-            read = log.range_from(committed, end)
+            read_range = log.range_from(committed, end)
             started = time.monotonic()
             totals = Totals()
-            totals.add(self.apply(table, committed, read, log, schemas))
-            return outcome_of(self.job, read, Status.CHANGED, started, totals)
+            totals.add(self.apply(table, committed, read_range, log, schemas))
+            return outcome_of(self.job, read_range, Status.CHANGED, started, totals)
 
     def apply(
-        self, table: TargetTable, committed: Committed | None, read: ReadRange, log: Log, schemas: Schemas
-    ) -> Applied:
+        self, table: TargetTable, committed: TableProgress | None, read_range: ReadRange, log: Log, schemas: Schemas
+    ) -> AppliedBatch:
         topic = LiveTopic(self.spark, log, schemas).topic()
-        return apply(self.job, table, committed, read, topic, schemas)  # type: ignore[arg-type]
+        return apply(self.job, table, committed, read_range, topic, schemas)  # type: ignore[arg-type]
 
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
         """All rows of the table, or of a companion table."""
@@ -109,7 +109,7 @@ def job_for(target: PostgresTarget | DeltaTarget | IcebergTarget) -> Materialize
         topic="test.thing",
         table="thing",
         kafka={"bootstrap.servers": "127.0.0.1:1"},
-        registry=Registry("http://127.0.0.1:1"),
+        registry=RegistrySettings("http://127.0.0.1:1"),
         target_name="target",
         target=target,
     )

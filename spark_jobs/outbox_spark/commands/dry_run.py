@@ -1,4 +1,4 @@
-"""`outbox-materialize --dry-run`: what a run would read. No locks, no writes; no Spark for PostgreSQL targets."""
+"""`outbox-materialize --dry-run`: the offsets that a run would read, without locks and writes."""
 
 from __future__ import annotations
 
@@ -15,55 +15,59 @@ from pyspark.sql import SparkSession
 from outbox_spark.commands.exit_codes import Exit, exit_code, failure_fields
 from outbox_spark.commands.run_each import attempt
 from outbox_spark.errors import OutboxKitError
-from outbox_spark.jobs.model import Committed, MaterializeJob, PostgresTarget, Progress, ReadRange
-from outbox_spark.kafka.offset_ranges import describe, resolve
-from outbox_spark.runs.missed_tombstones import Retention
+from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, ReadRange, Reporter, TableProgress
+from outbox_spark.kafka.offset_ranges import describe, resolve_range
+from outbox_spark.runs.missed_tombstones import TombstoneRetention
 from outbox_spark.sinks import open_table
 from outbox_spark.sinks.postgres.connection import connection_parameters, unreachable
 from outbox_spark.sinks.postgres.progress import read_progress
-from outbox_spark.sinks.postgres.statements import Statements
+from outbox_spark.sinks.postgres.statements import TableStatements
 
 _READ_ONLY = "-c default_transaction_read_only=on"
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What the next run of one table would read."""
+    """Offsets that the next run of a table would read."""
 
     job: MaterializeJob
-    committed: Committed | None = None
-    read: ReadRange | None = None
-    missed: str | None = None
-    """The warning of a run that may have missed tombstones; it would compare the table with the topic."""
+    committed: TableProgress | None = None
+    read_range: ReadRange | None = None
+    missed_warning: str | None = None
+    """Warning that tombstones may have been missed; the run would compare the table with the topic."""
     error: OutboxKitError | None = None
     new_partitions: Sequence[int] = ()
 
     @property
     def offsets(self) -> int:
         """Number of offsets that would be read; compacted topics have fewer records."""
-        return 0 if self.read is None else sum(end - self.read.start[p] for p, end in self.read.end.items())
+        return (
+            0
+            if self.read_range is None
+            else sum(end - self.read_range.start[p] for p, end in self.read_range.end.items())
+        )
 
     @property
     def has_work(self) -> bool:
-        """Whether a run would read; it also creates a missing table of an empty topic."""
-        if self.read is None:
+        """Whether a run would read records, compare the table with the topic, or create the table."""
+        if self.read_range is None:
             return False
-        return self.committed is None or self.missed is not None or not self.read.is_empty
+        return self.committed is None or self.missed_warning is not None or not self.read_range.is_empty
 
 
-def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], progress: Progress) -> list[Preview]:
+def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], report: Reporter) -> list[Preview]:
     """Return a preview of every table; `start` is called for the first one that requires Spark."""
     sessions: list[SparkSession] = []
 
     def spark() -> SparkSession:
         if not sessions:
-            progress("starting Spark: required to read the progress of lake tables")
+            report("starting Spark: required to read the progress of lake tables")
             sessions.append(start())
         return sessions[0]
 
     try:
         return [
-            attempt(str(job), progress, partial(preview, job, spark, progress), partial(_failed, job), debug=False)
+            attempt(str(job), report, partial(preview, job, spark, report), partial(_failed, job), debug=False)
             for job in jobs
         ]
     finally:
@@ -72,38 +76,40 @@ def dry_run(jobs: Sequence[MaterializeJob], start: Callable[[], SparkSession], p
 
 
 def exit_of(previews: Sequence[Preview]) -> Exit:
-    """Return the exit code: failures precede records to read."""
+    """Return the exit code; failures take precedence over records to read."""
     failures = [preview.error.transient for preview in previews if preview.error is not None]
-    return exit_code(failures, found=any(preview.has_work for preview in previews))
+    return exit_code(failures, has_findings=any(preview.has_work for preview in previews))
 
 
 def _failed(job: MaterializeJob, error: OutboxKitError) -> Preview:
     return Preview(job, error=error)
 
 
-def preview(job: MaterializeJob, spark: Callable[[], SparkSession], progress: Progress = lambda _: None) -> Preview:
-    """Return what a run of one table would read. Raises the OutboxKitError that a run would raise before it reads."""
-    committed = _committed(job, spark, progress)
-    retention = Retention(job, describe(job.kafka, job.topic), committed)
-    read = resolve(retention.topic, committed)
-    retention.check(read)
-    known = read.end if committed is None else committed.offsets
-    added = sorted(set(read.end) - set(known))
-    return Preview(job, committed, read, retention.warning() if retention.missed(read) else None, None, added)
+def preview(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter = lambda _: None) -> Preview:
+    """Return the preview of one table. Raises the OutboxKitError that a run would raise before it reads."""
+    committed = _committed(job, spark, report)
+    retention = TombstoneRetention(job, describe(job.kafka, job.topic), committed)
+    read_range = resolve_range(retention.topic, committed)
+    retention.check(read_range)
+    known = read_range.end if committed is None else committed.offsets
+    added = sorted(set(read_range.end) - set(known))
+    return Preview(
+        job, committed, read_range, retention.warning() if retention.missed(read_range) else None, None, added
+    )
 
 
-def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], progress: Progress) -> Committed | None:
+def _committed(job: MaterializeJob, spark: Callable[[], SparkSession], report: Reporter) -> TableProgress | None:
     if isinstance(job.target, PostgresTarget):
         return _in_postgres(job.target, job.table)
-    with open_table(spark(), job, progress) as table:
+    with open_table(spark(), job, report) as table:
         return table.committed()
 
 
-def _in_postgres(target: PostgresTarget, table: str) -> Committed | None:
+def _in_postgres(target: PostgresTarget, table: str) -> TableProgress | None:
     """Read the progress without the lock of the sink, because a run may be active."""
     try:
         with psycopg.connect(**connection_parameters(target), options=_READ_ONLY) as connection:
-            return read_progress(connection, Statements(target.schema, table))[1]
+            return read_progress(connection, TableStatements(target.schema, table))[1]
     except psycopg.Error as error:
         raise unreachable(target, error) from error
 
@@ -115,7 +121,7 @@ def as_json(previews: Sequence[Preview]) -> str:
 
 def _entry(preview: Preview) -> dict[str, Any]:
     job, committed, error = preview.job, preview.committed, preview.error
-    start, end = (preview.read.start, preview.read.end) if preview.read else ({}, {})
+    start, end = (preview.read_range.start, preview.read_range.end) if preview.read_range else ({}, {})
     return {
         **job.names,
         "run": committed.run if committed else None,
@@ -123,7 +129,7 @@ def _entry(preview: Preview) -> dict[str, Any]:
         "offsets": preview.offsets,
         "partitions": {str(p): {"from": start[p], "to": end[p]} for p in sorted(end)},
         "new_partitions": list(preview.new_partitions),
-        "missed_tombstones_possible": preview.missed is not None,
+        "missed_tombstones_possible": preview.missed_warning is not None,
         **failure_fields(error),
     }
 
@@ -134,22 +140,22 @@ def as_text(previews: Sequence[Preview]) -> str:
 
 
 def _lines(preview: Preview) -> list[str]:
-    if preview.error is not None or preview.read is None:
+    if preview.error is not None or preview.read_range is None:
         return [f"{preview.job}: a run would fail, see above"]
     amount = f"{preview.offsets} offsets to read" if preview.offsets else "nothing to read"
     lines = [f"{preview.job}: {_last_run(preview.committed)}; {amount}"]
-    for partition, end in sorted(preview.read.end.items()):
-        start = preview.read.start[partition]
+    for partition, end in sorted(preview.read_range.end.items()):
+        start = preview.read_range.start[partition]
         new = ", a new partition" if partition in preview.new_partitions else ""
         if start != end or new:
             lines.append(f"  partition {partition}: {start} to {end}, {end - start} offsets{new}")
-    if preview.missed is not None:
-        warning = preview.missed.removeprefix(f"{preview.job}: ")
+    if preview.missed_warning is not None:
+        warning = preview.missed_warning.removeprefix(f"{preview.job}: ")
         lines.append(f"  {warning}; the run would compare the table with the topic")
     return lines
 
 
-def _last_run(committed: Committed | None) -> str:
+def _last_run(committed: TableProgress | None) -> str:
     if committed is None:
         return "no table yet"
     time = committed.committed_at

@@ -1,4 +1,4 @@
-"""Exit codes of the Spark commands, and the one place where their errors become messages and exit codes."""
+"""Exit codes of the Spark commands, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from outbox_spark.errors import OutboxKitError
-from outbox_spark.jobs.model import Progress
+from outbox_spark.jobs.model import Reporter
 
 
 class Exit(IntEnum):
@@ -29,7 +29,7 @@ class Exit(IntEnum):
     DONE = 0, "success: outbox-materialize has read every selected topic to its end"
     FAILED = 1, "at least one table failed, all failures are retryable: let the scheduler retry"
     USAGE = 2, "the command line is invalid"
-    FOUND = 3, "--dry-run: there are records to read; outbox-reconcile: there are differences"
+    FINDINGS = 3, "--dry-run: there are records to read; outbox-reconcile: there are differences"
     REFUSED = 4, "at least one failure is not retryable: alert, do not retry"
     INTERRUPTED = 130, "interrupted: every table is at its last committed batch"
 
@@ -37,16 +37,19 @@ class Exit(IntEnum):
 EXIT_CODES = "exit codes:\n" + "".join(f"  {code:<3d}  {code.description}\n" for code in Exit)
 
 
-def exit_code(retryable: Iterable[bool | None], *, found: bool = False) -> Exit:
-    """Return the exit code of a command: `retryable` of each failure, `found` as in Exit.FOUND."""
+def exit_code(retryable: Iterable[bool | None], *, has_findings: bool = False) -> Exit:
+    """Return the exit code of a command.
+
+    `retryable` has one value for each failure. `has_findings`: there are records to read or differences.
+    """
     failures = list(retryable)
     if failures:
         return Exit.FAILED if all(failures) else Exit.REFUSED
-    return Exit.FOUND if found else Exit.DONE
+    return Exit.FINDINGS if has_findings else Exit.DONE
 
 
 def failure_fields(error: OutboxKitError | None) -> dict[str, Any]:
-    """Return the fields of a report for an error, null without one."""
+    """Return the fields of a JSON report for an error; null without one."""
     if error is None:
         return {"error": None, "hint": None, "transient": None}
     return {"error": error.message, "hint": error.hint, "transient": error.transient}
@@ -57,17 +60,17 @@ def print_message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def report_error(error: OutboxKitError, progress: Progress, subject: str = "") -> None:
+def report_error(error: OutboxKitError, report: Reporter, subject: str = "") -> None:
     """Report the message, with its subject, and the hint."""
-    progress(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
+    report(f"error: {subject}: {error.message}" if subject else f"error: {error.message}")
     if error.hint:
-        progress(f"hint: {error.hint}")
+        report(f"hint: {error.hint}")
 
 
 def run_command(body: Callable[[], int], *, debug: bool) -> int:
     """Run the body of a command and return its exit code; report expected errors and Ctrl-C as messages."""
     if not debug:
-        logging.getLogger().addFilter(_is_no_interrupted_call)
+        logging.getLogger().addFilter(_is_not_interrupted_call)
     try:
         return body()
     except OutboxKitError as error:
@@ -83,26 +86,26 @@ def run_command(body: Callable[[], int], *, debug: bool) -> int:
         print_message("interrupted: every table is at its last committed batch; the next run continues from there")
         return Exit.INTERRUPTED
     finally:
-        logging.getLogger().removeFilter(_is_no_interrupted_call)
+        logging.getLogger().removeFilter(_is_not_interrupted_call)
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is the error or its cause: Py4J raises its own errors while the interrupt unwinds."""
+    """Whether Ctrl-C is the error or its cause: Py4J raises errors while KeyboardInterrupt propagates."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def restore_interrupt_handler() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt and do nothing else. Call it after Spark has started.
+    """Replace Spark's handler of SIGINT by Python's, which raises KeyboardInterrupt.
 
-    Spark's handler cancels all jobs over the Py4J connection that is in use. The resulting error is one of that
-    connection and looks like a failure of the table, so the next table would be started.
+    Spark's handler cancels all jobs over the Py4J connection that is in use. The resulting connection error would be
+    reported as a failure of the table, and the next table would be started.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _is_no_interrupted_call(record: logging.LogRecord) -> bool:
+def _is_not_interrupted_call(record: logging.LogRecord) -> bool:
     """Filter out the tracebacks that Py4J logs for calls interrupted by Ctrl-C."""
     return not record.getMessage().startswith("KeyboardInterrupt while sending")

@@ -1,4 +1,4 @@
-"""Current rows of lake tables as plain files, for readers without Delta and Iceberg."""
+"""Export of lake tables to JSON or Parquet files, for readers without Delta and Iceberg."""
 
 from __future__ import annotations
 

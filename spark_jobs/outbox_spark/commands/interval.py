@@ -1,4 +1,4 @@
-"""`outbox-materialize --interval`: rounds over all tables in one Spark session, until a signal."""
+"""`outbox-materialize --interval`: runs all tables repeatedly in one Spark session, until a signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, Status
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 from outbox_spark.runs.materialize_table import NOTHING_NEW
 
 MAX_FAILURES = 10
@@ -19,11 +19,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
-    """A run that ended after a batch because the process was requested to stop."""
+    """A run ended after a batch because a stop was requested."""
 
 
-class Stop:
-    """Request to stop the process."""
+class StopRequest:
+    """Whether the process should stop; set by a signal, read by the run."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -38,18 +38,18 @@ class Stop:
         self._event.set()
 
     def after_batch(self) -> None:
-        """Raise Stopped if requested: a batch is committed, and the next run continues from there."""
+        """Raise Stopped if a stop was requested. Called after a commit, from which the next run continues."""
         if self.requested:
             raise Stopped
 
     def wait(self, seconds: float) -> bool:
-        """Wait, at most until the stop is requested; return whether it is."""
+        """Wait until a stop is requested, at most `seconds`; return whether it was requested."""
         return self._event.wait(max(0.0, seconds))
 
 
 @contextmanager
-def stopping_on_signals(stop: Stop, progress: Progress) -> Iterator[None]:
-    """Request the stop on the first SIGTERM or SIGINT; the second one has its previous effect."""
+def stopping_on_signals(stop: StopRequest, report: Reporter) -> Iterator[None]:
+    """Request a stop on the first SIGTERM or SIGINT. A second signal has the effect of the previous handler."""
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def restore() -> None:
@@ -59,7 +59,7 @@ def stopping_on_signals(stop: Stop, progress: Progress) -> Iterator[None]:
     def request(number: int, _: FrameType | None) -> None:
         restore()
         stop.request()
-        progress(f"{signal.Signals(number).name}: stopping after the batch in progress; repeat it to stop immediately")
+        report(f"{signal.Signals(number).name}: stopping after the batch in progress; repeat it to stop immediately")
 
     for number in _SIGNALS:
         signal.signal(number, request)
@@ -70,8 +70,8 @@ def stopping_on_signals(stop: Stop, progress: Progress) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """When rounds start and when the process ends."""
+class RoundRules:
+    """Options that determine when rounds start and when the process ends."""
 
     interval: float
     """Seconds from the start of a round to the start of the next; a longer round is followed immediately."""
@@ -88,9 +88,9 @@ class Rounds:
     jobs: Sequence[MaterializeJob]
     attempt: Callable[[MaterializeJob], Outcome]
     """Runs one table; errors are in the outcome. Raises Stopped only."""
-    rules: Rules
-    stop: Stop
-    progress: Progress
+    rules: RoundRules
+    stop: StopRequest
+    report: Reporter
     alive: Callable[[], bool] = lambda: True
     """Whether Spark's driver responds; called after a failure."""
     last: dict[int, Outcome] = field(default_factory=dict)
@@ -99,9 +99,9 @@ class Rounds:
     _excluded: set[int] = field(default_factory=set)
 
     def run(self) -> Exit:
-        """Run rounds until a signal (exit code 0, or 4 if a table was excluded) or until continuing is pointless."""
+        """Run rounds until a signal (exit code 0, or 4 if a table was excluded) or until failures end the process."""
         tables = "1 table" if len(self.jobs) == 1 else f"{len(self.jobs)} tables"
-        self.progress(f"{tables}, a round every {self.rules.interval:g} s; stop with SIGTERM or SIGINT")
+        self.report(f"{tables}, a round every {self.rules.interval:g} s; stop with SIGTERM or SIGINT")
         while True:
             next_start = time.monotonic() + self.rules.interval
             code = self._round()
@@ -119,7 +119,7 @@ class Rounds:
             try:
                 self.last[index] = self.attempt(job)
             except Stopped:
-                self.progress(f"{job}: stopped after a batch; the next run continues from there")
+                self.report(f"{job}: stopped after a batch; the next run continues from there")
                 return None
             code = self._after(index)
             if code is not None:
@@ -140,7 +140,7 @@ class Rounds:
         count = self._failures[index] = self._failures.get(index, 0) + 1
         if count >= self.rules.max_failures:
             return self._end(Exit.FAILED, f"{job} failed {count} times in a row")
-        self.progress(f"{job}: retried in the next round ({count} of {self.rules.max_failures} failures in a row)")
+        self.report(f"{job}: retried in the next round ({count} of {self.rules.max_failures} failures in a row)")
         return None
 
     def _exclude(self, index: int, job: MaterializeJob) -> Exit | None:
@@ -149,30 +149,30 @@ class Rounds:
             return self._end(Exit.REFUSED, f"the error of {job} is not retryable, and --fail-fast is set")
         if len(self._excluded) == len(self.jobs):
             return self._end(Exit.REFUSED, "every table has an error that is not retryable")
-        self.progress(f"{job}: excluded, its error is not retryable; the exit code will be {Exit.REFUSED:d}")
+        self.report(f"{job}: excluded, its error is not retryable; the exit code will be {Exit.REFUSED:d}")
         return None
 
     def _end(self, code: Exit, reason: str) -> Exit:
-        self.progress(f"ending: {reason}")
+        self.report(f"ending: {reason}")
         return code
 
     def _stopped(self) -> Exit:
         if not self._excluded:
-            self.progress("stopped")
+            self.report("stopped")
             return Exit.DONE
         names = ", ".join(str(self.jobs[index]) for index in sorted(self._excluded))
-        self.progress(f"stopped; excluded and not up to date: {names}")
+        self.report(f"stopped; excluded and not up to date: {names}")
         return Exit.REFUSED
 
 
-def without_repeats(progress: Progress) -> Progress:
-    """Return a callback that reports `nothing new` of a table once, until the table has another message."""
+def without_repeats(report: Reporter) -> Reporter:
+    """Return a callback that reports `nothing new` for a table only once in succession."""
     previous: dict[str, str] = {}
 
-    def report(message: str) -> None:
+    def report_once(message: str) -> None:
         table, _, text = message.partition(": ")
         if text != NOTHING_NEW or previous.get(table) != text:
-            progress(message)
+            report(message)
         previous[table] = text
 
-    return report
+    return report_once

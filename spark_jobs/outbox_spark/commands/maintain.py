@@ -13,12 +13,12 @@ from outbox_spark.commands.exit_codes import exit_code, failure_fields, print_me
 from outbox_spark.commands.options import command_parser, selected_jobs
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import OutboxKitError
-from outbox_spark.jobs.model import MaterializeJob, Progress
+from outbox_spark.jobs.model import MaterializeJob, Reporter
 from outbox_spark.sinks import open_table
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintainedTable:
     """The result for one table, as printed with `--output json`."""
 
     aggregate: str
@@ -31,17 +31,17 @@ class Maintained:
     """Whether a failure is retryable."""
 
 
-def maintain(spark: SparkSession, job: MaterializeJob, progress: Progress) -> Maintained:
-    """Maintain one table. Raises OutboxKitError and unexpected errors."""
-    with open_table(spark, job, progress) as table:
+def maintain(spark: SparkSession, job: MaterializeJob, report: Reporter) -> MaintainedTable:
+    """Maintain one table."""
+    with open_table(spark, job, report) as table:
         done = table.maintain()
-    progress(done)
-    return Maintained(job.aggregate, job.target_name, job.table, done)
+    report(done)
+    return MaintainedTable(job.aggregate, job.target_name, job.table, done)
 
 
-def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> Maintained:
-    """Return the result of a table whose maintenance raised."""
-    return Maintained(job.aggregate, job.target_name, job.table, **failure_fields(error))
+def failed_maintenance(job: MaterializeJob, error: OutboxKitError) -> MaintainedTable:
+    """Return the result for a table whose maintenance failed."""
+    return MaintainedTable(job.aggregate, job.target_name, job.table, **failure_fields(error))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    def work(spark: SparkSession, job: MaterializeJob) -> Maintained:
+    def work(spark: SparkSession, job: MaterializeJob) -> MaintainedTable:
         return maintain(spark, job, print_message)
 
     jobs = selected_jobs(options)
@@ -60,11 +60,11 @@ def _main(options: argparse.Namespace) -> int:
     return exit_code(result.transient for result in results if result.error is not None)
 
 
-def _as_json(results: Sequence[Maintained]) -> str:
+def _as_json(results: Sequence[MaintainedTable]) -> str:
     return json.dumps({"maintained": [asdict(result) for result in results]}, indent=2)
 
 
-def _as_table(results: Sequence[Maintained]) -> str:
+def _as_table(results: Sequence[MaintainedTable]) -> str:
     return "\n".join(f"{r.target}.{r.table}  {r.done if r.error is None else 'failed: ' + r.error}" for r in results)
 
 

@@ -15,7 +15,14 @@ from pyspark.sql import SparkSession
 from outbox_spark.commands import dry_run, metrics, run_each
 from outbox_spark.commands.exit_codes import Exit, print_message, run_command
 from outbox_spark.commands.export import ExportFormat, export
-from outbox_spark.commands.interval import MAX_FAILURES, Rounds, Rules, Stop, stopping_on_signals, without_repeats
+from outbox_spark.commands.interval import (
+    MAX_FAILURES,
+    RoundRules,
+    Rounds,
+    StopRequest,
+    stopping_on_signals,
+    without_repeats,
+)
 from outbox_spark.commands.metrics import Metrics
 from outbox_spark.commands.options import (
     add_batch_option,
@@ -27,9 +34,9 @@ from outbox_spark.commands.options import (
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError
 from outbox_spark.jobs import job_file
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status
+from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status
 from outbox_spark.kafka.replay import BEGINNING, parse_time
-from outbox_spark.runs.apply_batch import Applied
+from outbox_spark.runs.apply_batch import AppliedBatch
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 
 
@@ -38,22 +45,22 @@ class Runner:
     """Runs tables in one session, with the options of the command."""
 
     spark: SparkSession
-    progress: Progress
+    report: Reporter
     max_records: int = BATCH_RECORDS
     debug: bool = False
     metrics: Metrics | None = None
-    stop: Stop | None = None
+    stop: StopRequest | None = None
     replay_from: str | None = None
 
     def attempt(self, job: MaterializeJob) -> Outcome:
-        """Run one table. Errors are reported and in the outcome. Raises Stopped only."""
+        """Run one table. Errors are reported and returned in the outcome; only Stopped is raised."""
         if self.metrics is not None:
             self.metrics.begin()
         run = partial(
             materialize,
             self.spark,
             job,
-            self.progress,
+            self.report,
             self.max_records,
             on_batch=self._on_batch,
             replay_from=self.replay_from,
@@ -63,7 +70,7 @@ class Runner:
         def on_error(error: OutboxKitError) -> Outcome:
             return replace(failed_outcome(job, error), seconds=round(time.monotonic() - started, 3))
 
-        outcome = run_each.attempt(str(job), self.progress, run, on_error, debug=self.debug)
+        outcome = run_each.attempt(str(job), self.report, run, on_error, debug=self.debug)
         if self.metrics is not None:
             self.metrics.run(job, outcome)
         return outcome
@@ -75,9 +82,9 @@ class Runner:
         except Exception:  # the type depends on how the connection broke
             return False
 
-    def _on_batch(self, job: MaterializeJob, applied: Applied, read: ReadRange, remaining: int) -> None:
+    def _on_batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
         if self.metrics is not None:
-            self.metrics.batch(job, applied, read, remaining)
+            self.metrics.batch(job, applied, read_range, remaining)
         # After the last batch the run is complete.
         if self.stop is not None and remaining:
             self.stop.after_batch()
@@ -101,7 +108,7 @@ def _main(options: argparse.Namespace) -> int:
         return dry_run.exit_of(previews)
     if options.replay_from not in {None, BEGINNING}:
         parse_time(options.replay_from)  # report an invalid time before Spark starts
-    with metrics.opened(options.metrics, print_message) as metrics_file:
+    with metrics.open_metrics(options.metrics, print_message) as metrics_file:
         print_message("starting Spark")
         spark = run_each.start()
         try:
@@ -130,10 +137,10 @@ def _run_once(
 def _run_rounds(
     spark: SparkSession, jobs: Sequence[MaterializeJob], options: argparse.Namespace, metrics_file: Metrics | None
 ) -> tuple[list[Outcome], Exit]:
-    stop, progress = Stop(), without_repeats(print_message)
-    runner = Runner(spark, progress, options.batch_records, options.debug, metrics_file, stop)
-    rules = Rules(options.interval, options.max_failures, options.fail_fast)
-    rounds = Rounds(jobs, runner.attempt, rules, stop, progress, runner.alive)
+    stop, report = StopRequest(), without_repeats(print_message)
+    runner = Runner(spark, report, options.batch_records, options.debug, metrics_file, stop)
+    rules = RoundRules(options.interval, options.max_failures, options.fail_fast)
+    rounds = Rounds(jobs, runner.attempt, rules, stop, report, runner.alive)
     with stopping_on_signals(stop, print_message):
         code = rounds.run()
     return [rounds.last[index] for index in sorted(rounds.last)], code
@@ -182,20 +189,37 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("outbox-materialize", "Bring tables to the latest state of their topics.")
     add = parser.add_argument
     add_batch_option(parser)
-    add("--replay-from", metavar="TIME", help=f"read again from this time on: ISO 8601, or {BEGINNING}")
-    add("--export", type=Path, metavar="DIR", help="then write the rows of Delta and Iceberg tables to files in DIR")
+    add("--replay-from", metavar="TIME", help=f"read the topic again from TIME: ISO 8601, or {BEGINNING}")
+    add("--export", type=Path, metavar="DIR", help="after the run, export Delta and Iceberg tables to files in DIR")
     formats = [*ExportFormat]
-    add("--export-format", type=ExportFormat, choices=formats, help="format of these files; default json (JSON lines)")
-    metrics_help = "append a JSON line for every batch and every run of a table; - for stderr"
+    add(
+        "--export-format",
+        type=ExportFormat,
+        choices=formats,
+        help="format of exported files; default json (JSON lines)",
+    )
+    metrics_help = "append a JSON line to FILE for every batch and every run of a table; - for stderr"
     add("--metrics", metavar="FILE", help=metrics_help)
-    alternative = parser.add_argument_group("instead of one run").add_mutually_exclusive_group().add_argument
-    alternative("--interval", type=positive_seconds, metavar="SECONDS", help="start a round every SECONDS seconds")
-    alternative("--dry-run", action="store_true", help="print what a run would read; without writes and locks")
-    alternative("--write-job", type=Path, metavar="FILE", help="write a job file for --job, without secrets")
-    add_rule = parser.add_argument_group("with --interval").add_argument
-    failures = f"end after N consecutive failures of one table; default {MAX_FAILURES}"
+    alternative = parser.add_argument_group("alternatives to a single run").add_mutually_exclusive_group().add_argument
+    alternative(
+        "--interval",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="run all tables every SECONDS seconds, until SIGTERM or SIGINT",
+    )
+    alternative(
+        "--dry-run", action="store_true", help="print the offsets that a run would read, without locks and writes"
+    )
+    alternative(
+        "--write-job",
+        type=Path,
+        metavar="FILE",
+        help="write the selected jobs to a job file for --job, without secrets",
+    )
+    add_rule = parser.add_argument_group("options for --interval").add_argument
+    failures = f"exit after N consecutive failures of one table; default {MAX_FAILURES}"
     add_rule("--max-failures", type=positive_int, metavar="N", help=failures)
-    fast = "end at the first error that is not retryable, instead of excluding its table"
+    fast = "exit at the first error that is not retryable, instead of excluding its table"
     add_rule("--fail-fast", action="store_true", help=fast)
     return parser
 

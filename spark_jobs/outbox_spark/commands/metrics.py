@@ -1,6 +1,6 @@
 """Metrics as JSON lines: one for every committed batch and one for every run of a table.
 
-Both have the same keys; keys that do not apply are null. A line is flushed as soon as its batch is committed.
+All lines have the same keys; keys that do not apply are null. Every line is flushed immediately.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, TextIO
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import ConfigurationError, OutboxKitError
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, ReadRange, Status, offsets_json, time_json
+from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, Reporter, Status, offsets_json, time_json
 from outbox_spark.kafka.offset_ranges import describe
-from outbox_spark.runs.apply_batch import Applied
+from outbox_spark.runs.apply_batch import AppliedBatch
 from outbox_spark.session.stage_metrics import StageMetrics
 
 STDERR = "-"
@@ -31,12 +31,12 @@ _KEYS = (
 
 
 @contextmanager
-def opened(name: str | None, progress: Progress) -> Iterator[Metrics | None]:
+def open_metrics(name: str | None, report: Reporter) -> Iterator[Metrics | None]:
     """Append metrics to the file `name`; `-` is stderr, None disables them. Raises ConfigurationError."""
     if name is None:
         yield None
     elif name == STDERR:
-        yield Metrics(sys.stderr, progress)
+        yield Metrics(sys.stderr, report)
     else:
         try:
             stream = Path(name).open("a", encoding="utf-8")  # noqa: SIM115 - closed below
@@ -44,9 +44,9 @@ def opened(name: str | None, progress: Progress) -> Iterator[Metrics | None]:
             message = f"cannot write the metrics file {name}: {error.strerror}"
             raise ConfigurationError(message, "give a file in a folder that exists and is writable") from None
         try:
-            yield Metrics(stream, progress)
+            yield Metrics(stream, report)
         finally:
-            # close() writes again what a full disk rejected; that error has been reported.
+            # close() retries the write that a full disk rejected; that error has been reported.
             with suppress(OSError):
                 stream.close()
 
@@ -54,9 +54,9 @@ def opened(name: str | None, progress: Progress) -> Iterator[Metrics | None]:
 class Metrics:
     """Writes the lines. A write error is reported once and does not stop a run."""
 
-    def __init__(self, stream: TextIO, progress: Progress) -> None:
+    def __init__(self, stream: TextIO, report: Reporter) -> None:
         self._stream = stream
-        self._progress = progress
+        self._report = report
         self._stages: StageMetrics | None = None
         self._batch = 0
         self._batch_started = time.monotonic()
@@ -65,7 +65,7 @@ class Metrics:
         self._write_failed = False
 
     def attach(self, spark: SparkSession) -> None:
-        """Add Spark's figures to all further lines."""
+        """Add Spark's figures to all later lines."""
         self._stages = StageMetrics(spark)
 
     def begin(self) -> None:
@@ -73,8 +73,8 @@ class Metrics:
         self._batch, self._batch_started = 0, time.monotonic()
         self._newest = self._committed_at = None
 
-    def batch(self, job: MaterializeJob, applied: Applied, read: ReadRange, remaining: int) -> None:
-        """Write the line of a committed batch; `remaining` offsets of the run are still to be read."""
+    def batch(self, job: MaterializeJob, applied: AppliedBatch, read_range: ReadRange, remaining: int) -> None:
+        """Write the line of a committed batch; `remaining` is the number of offsets that the run has not read yet."""
         now = time.monotonic()
         self._batch += 1
         self._newest = max(filter(None, [self._newest, applied.newest]), default=None)
@@ -85,8 +85,8 @@ class Metrics:
             "keys": applied.keys,
             **asdict(applied.written),
             "seconds": round(now - self._batch_started, 3),
-            "from": offsets_json(read.start),
-            "to": offsets_json(read.end),
+            "from": offsets_json(read_range.start),
+            "to": offsets_json(read_range.end),
             "lag": remaining,
             "newest": time_json(applied.newest),
         }
@@ -135,7 +135,7 @@ class Metrics:
             self._stream.flush()
         except OSError as error:
             if not self._write_failed:
-                self._progress(f"warning: metrics cannot be written: {error.strerror}")
+                self._report(f"warning: metrics cannot be written: {error.strerror}")
             self._write_failed = True
 
 

@@ -30,10 +30,10 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     environment = "name of the environment (connectors/environments/NAME.yaml); default %(default)s"
     add("-e", "--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME", help=environment)
-    add("--aggregate", action="append", default=[], help="process only this aggregate; can be repeated")
-    add("--target", action="append", default=[], help="process only this target; can be repeated")
+    add("--aggregate", action="append", default=[], help="process only this aggregate; repeatable")
+    add("--target", action="append", default=[], help="process only this target; repeatable")
     add("--output", choices=("table", "json"), default="table", help="format of the result on stdout")
-    add("--debug", action="store_true", help="print tracebacks")
+    add("--debug", action="store_true", help="print tracebacks of errors")
     return parser
 
 

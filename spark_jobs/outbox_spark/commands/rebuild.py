@@ -1,4 +1,4 @@
-"""The command `outbox-rebuild`: builds a table again from the beginning of its topic and replaces it in one step."""
+"""The command `outbox-rebuild`: rebuilds a table from the beginning of its topic and replaces it in one step."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from outbox_spark.commands.options import add_batch_option, command_parser, sele
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.commands.run_report import as_json, as_table, exit_of, failed_outcome
 from outbox_spark.errors import OverlapError, RefusedError
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, Status
-from outbox_spark.kafka.offset_ranges import resolve
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Reporter, Status
+from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.materialize_table import BATCH_RECORDS, materialize
 from outbox_spark.sinks import open_table
 
 SHADOW_SUFFIX = "__rebuild"
 _MAX_NAME_LENGTH = 45
-"""Of a table, so that PostgreSQL has room for the name of its staging table."""
+"""Maximum length of a table name: PostgreSQL limits the name of the staging table, which has a suffix."""
 
 
 def rebuild(
     spark: SparkSession,
     job: MaterializeJob,
-    progress: Progress,
+    report: Reporter,
     max_records: int = BATCH_RECORDS,
     *,
     restart: bool = False,
     topic: Topic | None = None,
 ) -> Outcome:
-    """Materialize the topic into a shadow table, then replace the table by it. Raises OutboxKitError.
+    """Materialize the topic into a shadow table, then replace the table's content by it. Raises OutboxKitError.
 
     Until the last step the table is unchanged and other runs may update it. An interrupted rebuild continues, unless
     `restart` is set.
     """
     topic = topic or topic_of(spark, job)
     shadow = shadow_of(job)
-    _prepare(spark, job, shadow, topic, progress, restart=restart)
-    first = materialize(spark, shadow, progress, max_records, topic=topic)
-    # The lock excludes other runs from here on: readers must not see an older state than before. Where no lock
-    # excludes them, replace_by raises OverlapError.
-    with open_table(spark, job, progress) as table:
-        rest = materialize(spark, shadow, progress, max_records, topic=topic)
-        with open_table(spark, shadow, progress) as source:
+    _prepare(spark, job, shadow, topic, report, restart=restart)
+    initial = materialize(spark, shadow, report, max_records, topic=topic)
+    # From here on the lock excludes other runs, so that the replacement is not older than the table. Without a lock,
+    # replace_by raises OverlapError.
+    with open_table(spark, job, report) as table:
+        remaining = materialize(spark, shadow, report, max_records, topic=topic)
+        with open_table(spark, shadow, report) as source:
             table.replace_by(source)
-    progress(f"{job}: rebuilt and replaced")
-    return replace(first.then(rest), table=job.table, status=Status.CHANGED)
+    report(f"{job}: rebuilt and replaced")
+    return replace(initial.plus(remaining), table=job.table, status=Status.CHANGED)
 
 
 def shadow_of(job: MaterializeJob) -> MaterializeJob:
@@ -65,37 +65,37 @@ def shadow_of(job: MaterializeJob) -> MaterializeJob:
 
 
 def _prepare(
-    spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, progress: Progress, *, restart: bool
+    spark: SparkSession, job: MaterializeJob, shadow: MaterializeJob, topic: Topic, report: Reporter, *, restart: bool
 ) -> None:
-    """Drop a shadow that cannot be continued, and warn if the topic has more partitions than at first."""
-    with open_table(spark, shadow, progress) as table:
+    """Drop a shadow table that cannot be continued, and warn if partitions were added to the topic."""
+    with open_table(spark, shadow, report) as table:
         if restart:
             table.drop()
             return
         try:
             committed = table.committed()
             if committed is not None:
-                resolve(topic.describe(), committed)
-                progress(f"{job}: continuing an interrupted rebuild")
+                resolve_range(topic.describe(), committed)
+                report(f"{job}: continuing an interrupted rebuild")
         except OverlapError:
             raise
         except RefusedError as error:
-            progress(f"{job}: restarting an interrupted rebuild: {error.message}")
+            report(f"{job}: restarting an interrupted rebuild: {error.message}")
             table.drop()
-    _warn_of_growth(spark, job, progress)
+    _warn_of_growth(spark, job, report)
 
 
-def _warn_of_growth(spark: SparkSession, job: MaterializeJob, progress: Progress) -> None:
+def _warn_of_growth(spark: SparkSession, job: MaterializeJob, report: Reporter) -> None:
     try:
-        with open_table(spark, job, progress) as table:
+        with open_table(spark, job, report) as table:
             committed = table.committed()
     except OverlapError:
-        return  # another run of the table, which ends before the rebuild does
+        return  # another run of the table is active
     except RefusedError as error:
-        progress(f"{job}: {error.message}; the rebuild resolves this")
+        report(f"{job}: {error.message}; the rebuild resolves this")
         return
     if committed is not None and committed.partition_epoch > 0:
-        progress(
+        report(
             f"warning: {job}: partitions were added to the topic since the table was created. Keys that were deleted "
             "since then may have a live record in their old partition and be restored"
         )
@@ -117,8 +117,10 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Build tables again from their topics; readers see the old tables until the new ones are complete."
+    description = "Rebuild tables from their topics; readers see the old rows until the new ones are complete."
     parser = command_parser("outbox-rebuild", description)
     add_batch_option(parser)
-    parser.add_argument("--restart", action="store_true", help="discard the progress of an interrupted rebuild")
+    parser.add_argument(
+        "--restart", action="store_true", help="discard an interrupted rebuild instead of continuing it"
+    )
     return parser

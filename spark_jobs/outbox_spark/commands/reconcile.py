@@ -12,15 +12,22 @@ from pyspark.sql import SparkSession
 
 from outbox_spark.commands.exit_codes import print_message, run_command
 from outbox_spark.commands.options import command_parser, selected_jobs
-from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of, failed_comparison
+from outbox_spark.commands.reconcile_report import (
+    ComparisonResult,
+    ReconciledTable,
+    as_json,
+    as_table,
+    exit_of,
+    failed_comparison,
+)
 from outbox_spark.commands.run_each import for_each
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Progress, Source
-from outbox_spark.kafka.offset_ranges import resolve
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Reporter, SourceTable
+from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.topic_access import Topic, topic_of
 from outbox_spark.runs.compare_source import compare_with_source
-from outbox_spark.runs.compare_topic import DIFFERENCES, Kind, compare
+from outbox_spark.runs.compare_topic import DIFFERENCES, DifferenceKind, compare_with_topic
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.missed_tombstones import Retention, now
+from outbox_spark.runs.missed_tombstones import TombstoneRetention, now
 from outbox_spark.runs.repair import count_unrepaired, repair_table
 from outbox_spark.sinks import open_table
 
@@ -30,57 +37,59 @@ EXAMPLES = 10
 def reconcile(
     spark: SparkSession,
     job: MaterializeJob,
-    progress: Progress,
+    report: Reporter,
     *,
     repair: bool = False,
     examples: int = EXAMPLES,
     topic: Topic | None = None,
-) -> Reconciled:
-    """Compare one table with its topic, and write what differs if `repair`. Raises OutboxKitError."""
+) -> ReconciledTable:
+    """Compare one table with its topic, and repair the differences if `repair` is set. Raises OutboxKitError."""
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
     if repair:
-        _apply_missed_tombstones(spark, job, topic, progress)
-    with open_table(spark, job, progress) as table, ExitStack() as stack:
+        _apply_missed_tombstones(spark, job, topic, report)
+    with open_table(spark, job, report) as table, ExitStack() as stack:
         registry = stack.enter_context(topic.registry())
-        comparison = compare(job, table, topic, registry, stack, examples)
+        comparison = compare_with_topic(job, table, topic, registry, stack, examples)
         counts = comparison.counts
-        result = Result.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else Result.SAME
+        result = ComparisonResult.DIFFERENT if any(counts[kind] for kind in DIFFERENCES) else ComparisonResult.SAME
         repaired = 0
-        if repair and result is Result.DIFFERENT:
+        if repair and result is ComparisonResult.DIFFERENT:
             repair_table(table, comparison)
             remaining = count_unrepaired(table, comparison)
             repaired = sum(counts[kind] for kind in DIFFERENCES) - sum(remaining.values())
-            # A missing key that the guarded write does not write has a newer deletion in the ledger.
-            result = Result.DIFFERENT if remaining[Kind.ZOMBIE] else Result.MENDED
-    scan = comparison.scan or "every key is certain"
-    progress(f"{job}: {comparison.records} records compared, {comparison.hops} additional passes; {scan}")
-    return Reconciled(
+            # A missing key that the guarded write skips has a newer deletion in the ledger.
+            result = ComparisonResult.DIFFERENT if remaining[DifferenceKind.ZOMBIE] else ComparisonResult.REPAIRED
+    scan = comparison.scan or "every row has a record in the topic"
+    report(f"{job}: {comparison.records} records compared, {comparison.passes} additional passes; {scan}")
+    return ReconciledTable(
         **job.names,
         result=result,
         counts=counts,
         examples=comparison.examples,
         records=comparison.records,
-        hops=comparison.hops,
+        passes=comparison.passes,
         scan=comparison.scan,
         repaired=repaired,
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: Topic, progress: Progress) -> None:
-    """Run a materialization with comparison if the table may have missed tombstones.
+def _apply_missed_tombstones(spark: SparkSession, job: MaterializeJob, topic: Topic, report: Reporter) -> None:
+    """Materialize the table, including the comparison with its topic, if it may have missed tombstones.
 
-    Unread tombstones may be compacted away at any time, so a repair of what was read would not be complete.
+    Unread tombstones may be compacted away at any time, so a repair up to the committed offsets would be incomplete.
     """
-    with open_table(spark, job, progress) as table:
+    with open_table(spark, job, report) as table:
         requested_at = now()
         committed = table.committed()
         state = topic.describe()
-    if committed is None or not Retention(job, state, committed, requested_at).missed(resolve(state, committed)):
+    if committed is None or not TombstoneRetention(job, state, committed, requested_at).missed(
+        resolve_range(state, committed)
+    ):
         return
     options = structs.replace(job.options, missed_tombstones=MissedTombstones.RECONCILE)
-    materialize(spark, structs.replace(job, options=options), progress, topic=topic)
+    materialize(spark, structs.replace(job, options=options), report, topic=topic)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,11 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     jobs = selected_jobs(options)
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, SourceTable] = {}
     if options.against_source:
         sources = _sources(options, {job.aggregate for job in jobs})
 
-    def work(spark: SparkSession, job: MaterializeJob) -> Reconciled:
+    def work(spark: SparkSession, job: MaterializeJob) -> ReconciledTable:
         result = reconcile(spark, job, print_message, repair=options.repair, examples=options.examples)
         if job.aggregate not in sources:
             return result
@@ -110,7 +119,7 @@ def _main(options: argparse.Namespace) -> int:
     return exit_of(results)
 
 
-def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, Source]:
+def _sources(options: argparse.Namespace, aggregates: Collection[str]) -> Mapping[str, SourceTable]:
     # With a job file the driver need not have the deploy tool and its packages.
     from outbox_spark.jobs.from_pipeline import load_sources  # noqa: PLC0415
 
@@ -121,13 +130,17 @@ def _parser() -> argparse.ArgumentParser:
     description = "Compare tables with their topics; the exit code is 3 if they differ."
     parser = command_parser("outbox-reconcile", description)
     add = parser.add_argument
-    add("--repair", action="store_true", help="write missing and stale rows, delete rows that are deleted in the topic")
+    add(
+        "--repair",
+        action="store_true",
+        help="write missing and stale rows, and delete rows whose keys are deleted in the topic",
+    )
     add(
         "--examples",
         type=int,
         default=EXAMPLES,
         metavar="N",
-        help="number of keys to print of each kind; default %(default)s",
+        help="number of keys to print for each kind of difference; default %(default)s",
     )
     add("--against-source", action="store_true", help="also compare the keys with the source table (backfill.table)")
     return parser

@@ -21,7 +21,7 @@ _JSON_KEYS = [
 
 
 def failed_outcome(job: MaterializeJob, error: OutboxKitError) -> Outcome:
-    """Return the outcome of a job that raised."""
+    """Return the outcome of a failed job."""
     return Outcome(**job.names, status=Status.FAILED, **failure_fields(error))
 
 

@@ -1,4 +1,4 @@
-"""Decoding of Avro bodies, each by its writer's schema, to records of the reader's schema."""
+"""Decoding of Avro bodies with the writer's schema of each, to records of the reader's schema."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from outbox_common.avro_schema import Schema, kind_of, load
 from outbox_spark.decoding.framing import body_of
 from outbox_spark.decoding.quarantine_reasons import Reason
 from outbox_spark.decoding.schema_resolution import resolvable_schema
-from outbox_spark.session.expression_cache import cached_expressions
-from outbox_spark.session.no_inline import no_inline
+from outbox_spark.session.expressions import cached_expressions, prevent_inlining
 
 Writers = tuple[tuple[int | str, str], ...]
 
-# A last field that is added to every schema, and its bytes, which are appended to every body: it has this value only if
-# the body ends where its schema says. Otherwise a body that cannot be decoded would equal a record whose fields are all
-# NULL, and surplus bytes would not be noticed. No byte occurs twice, so that surplus bytes cannot imitate the value.
+# A last field that is added to every schema, and its bytes, which are appended to every body. The field has this value
+# only if the body ends where its schema requires. Without it, a body that cannot be decoded would equal a record whose
+# fields are all NULL, and surplus bytes would not be detected. The bytes are distinct, so that surplus bytes cannot
+# produce the value.
 _END_NAME = "outbox__end"
 _END_BYTES = b"\xf0\x9e\x55\xc3\x0f\xaa\x81\x37"
 _END_FIELD = {"name": _END_NAME, "type": {"type": "fixed", "name": "outbox.End", "size": len(_END_BYTES)}}
@@ -42,7 +42,7 @@ def with_records(latest: DataFrame, reader: str, writers: Mapping[int | str, str
 
 @cached_expressions
 def _decoded(reader: str, writers: Writers) -> Expression:
-    return no_inline(_record(reader, dict(writers))).alias("record")
+    return prevent_inlining(_record(reader, dict(writers))).alias("record")
 
 
 @cached_expressions
@@ -64,8 +64,8 @@ def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:
     """Return the decoded record: one from_avro per schema, in one pass; NULL if there is nothing to decode."""
     ended = _with_end(reader)
     body = F.concat(body_of(F.col("value"), F.col("id_header"), F.col("schema_guid")), F.lit(_END_BYTES))
-    # NULL with the reader's type, for a range without a known schema (tombstones only).
-    nothing = from_avro(F.lit(None).cast("binary"), ended, {"mode": "PERMISSIVE"})
+    # NULL of the reader's type, for a range without a known schema (tombstones only).
+    empty = from_avro(F.lit(None).cast("binary"), ended, {"mode": "PERMISSIVE"})
     result: Expression | None = None
     for key, writer in writers.items():
         if kind_of(load(writer).root) != "record":
@@ -76,7 +76,7 @@ def _record(reader: str, writers: Mapping[int | str, str]) -> Expression:
         record = from_avro(body, written, {"avroSchema": ended, "mode": "PERMISSIVE"})
         matches = F.col("schema_id" if isinstance(key, int) else "schema_guid") == key
         result = F.when(matches, record) if result is None else result.when(matches, record)
-    return nothing if result is None else result
+    return empty if result is None else result
 
 
 def _with_end(schema: str) -> str:
@@ -92,7 +92,7 @@ def default_of(schema: Schema, field: Mapping[str, Any]) -> Expression:
 
 
 def invalid_utf8(value: Expression, kind: DataType) -> Expression | None:
-    """Return a condition: a string in the value is not UTF-8, which Avro does not check; None: it has no strings."""
+    """Return the condition that a string in the value is not UTF-8, which Avro does not check; None without strings."""
     if isinstance(kind, StringType):
         return ~F.is_valid_utf8(value)
     if isinstance(kind, ArrayType):

@@ -1,4 +1,4 @@
-"""Columns of a table from an Avro record schema: which column type each Avro type becomes."""
+"""Columns of a table, derived from an Avro record schema: the column type of each Avro type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTCOME_COLUMNS = ["_deleted", "_reason", "_schema_id", "_key", "_value"]
 """Outcome of decoding. `_reason` is set for records to quarantine; `_key` and `_value` (binary) for those only."""
 
 STALE_COLUMN = "_stale"
-"""True while the newest record of the key is in quarantine: the row is an older state."""
+"""True while the newest record of the key is in quarantine: the row has an older state."""
 DELETED_AT_COLUMN = "_deleted_at"
 """In tables with soft deletes: the Kafka timestamp of the tombstone; NULL while the key exists."""
 VALID_FROM_COLUMN, VALID_TO_COLUMN = "_valid_from", "_valid_to"
@@ -43,7 +43,7 @@ _UUID_SIZE = 16
 _UUID_PATTERN = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """Type of a column, by its name in PostgreSQL; numeric also has precision and scale."""
 
     TEXT = "text"
@@ -63,31 +63,31 @@ class Kind(StrEnum):
 
 
 _PLAIN = {
-    "string": Kind.TEXT,
-    "enum": Kind.TEXT,
-    "int": Kind.INTEGER,
-    "long": Kind.BIGINT,
-    "float": Kind.REAL,
-    "double": Kind.DOUBLE,
-    "boolean": Kind.BOOLEAN,
-    "bytes": Kind.BYTES,
-    "fixed": Kind.BYTES,
-    "array": Kind.JSON,
-    "map": Kind.JSON,
-    "record": Kind.JSON,
+    "string": ColumnType.TEXT,
+    "enum": ColumnType.TEXT,
+    "int": ColumnType.INTEGER,
+    "long": ColumnType.BIGINT,
+    "float": ColumnType.REAL,
+    "double": ColumnType.DOUBLE,
+    "boolean": ColumnType.BOOLEAN,
+    "bytes": ColumnType.BYTES,
+    "fixed": ColumnType.BYTES,
+    "array": ColumnType.JSON,
+    "map": ColumnType.JSON,
+    "record": ColumnType.JSON,
 }
 _LOGICAL = {
-    ("string", "uuid"): Kind.UUID,
-    ("fixed", "uuid"): Kind.UUID,
-    ("int", "date"): Kind.DATE,
-    ("int", "time-millis"): Kind.TIME,
-    ("long", "time-micros"): Kind.TIME,
-    ("long", "timestamp-millis"): Kind.TIMESTAMPTZ,
-    ("long", "timestamp-micros"): Kind.TIMESTAMPTZ,
-    ("long", "local-timestamp-millis"): Kind.TIMESTAMP,
-    ("long", "local-timestamp-micros"): Kind.TIMESTAMP,
-    ("bytes", "decimal"): Kind.NUMERIC,
-    ("fixed", "decimal"): Kind.NUMERIC,
+    ("string", "uuid"): ColumnType.UUID,
+    ("fixed", "uuid"): ColumnType.UUID,
+    ("int", "date"): ColumnType.DATE,
+    ("int", "time-millis"): ColumnType.TIME,
+    ("long", "time-micros"): ColumnType.TIME,
+    ("long", "timestamp-millis"): ColumnType.TIMESTAMPTZ,
+    ("long", "timestamp-micros"): ColumnType.TIMESTAMPTZ,
+    ("long", "local-timestamp-millis"): ColumnType.TIMESTAMP,
+    ("long", "local-timestamp-micros"): ColumnType.TIMESTAMP,
+    ("bytes", "decimal"): ColumnType.NUMERIC,
+    ("fixed", "decimal"): ColumnType.NUMERIC,
 }
 
 
@@ -96,7 +96,7 @@ class Column:
     """One field of the reader schema as a column."""
 
     name: str
-    kind: Kind
+    kind: ColumnType
     avro_type: str
     """string, int, long, ..., or the logical type if it decides the encoding: time-millis."""
     precision: int = 0
@@ -104,25 +104,25 @@ class Column:
     has_default: bool = False
     """Whether the field has a non-null default; existing rows get it when the column is added."""
     doc: str = ""
-    """Documentation of the field, the comment of the column."""
+    """Documentation of the field; becomes the comment of the column."""
 
     def value(self, raw: Expression) -> Expression:
-        """Convert the result of from_avro to the type that every target gets.
+        """Convert a value of from_avro to the type that all targets receive.
 
-        uuid is its 36-character text; a time of day is text `HH:MM:SS.ffffff`, because the lake formats have no such
-        type; every other type is unchanged.
+        A uuid becomes text of 36 characters. A time of day becomes text, `HH:MM:SS.ffffff`, because the lake formats
+        have no such type. Other types are unchanged.
         """
-        if self.kind is Kind.UUID and self.avro_type == "fixed":
+        if self.kind is ColumnType.UUID and self.avro_type == "fixed":
             return F.regexp_replace(F.lower(F.hex(raw)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
-        if self.kind is Kind.TIME:
+        if self.kind is ColumnType.TIME:
             return F.date_format(F.timestamp_micros(self._micros(raw)), "HH:mm:ss.SSSSSS")
         return raw
 
     def invalid(self, raw: Expression) -> Expression | None:
-        """Return a condition: a decoded value is not valid for the logical type; None: always valid."""
-        if self.kind is Kind.UUID and self.avro_type == "string":
+        """Return the condition that a value is not valid for the logical type; None: every value is valid."""
+        if self.kind is ColumnType.UUID and self.avro_type == "string":
             return ~F.rlike(raw, F.lit(_UUID_PATTERN))
-        if self.kind is Kind.TIME:
+        if self.kind is ColumnType.TIME:
             return ~self._micros(raw).between(0, DAY_MICROS - 1)
         return None
 
@@ -133,7 +133,7 @@ class Column:
 def columns_of(schema: str, subject: str) -> list[Column]:
     """Return the columns of an Avro record schema (JSON text) in its order, without key and metadata columns.
 
-    Raises SchemaError if the schema cannot become a table.
+    Raises SchemaError if the schema cannot be mapped to columns.
     """
     tree = load(schema)
     if kind_of(tree.root) != "record":
@@ -153,14 +153,14 @@ def _column(field: Mapping[str, Any], tree: Schema, subject: str) -> Column:
     definition: Mapping[str, Any] = {"type": base} if isinstance(base, str) else base
     avro_type, logical = str(definition["type"]), str(definition.get("logicalType", ""))
     if avro_type not in _PLAIN:
-        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "use a type that a column can have")
+        raise SchemaError(f"{subject}: field {name} has type {avro_type!r}", "use a type of the Avro specification")
     # As Avro specifies, an unknown logical type is ignored.
     kind = _LOGICAL.get((avro_type, logical), _PLAIN[avro_type])
-    if kind is Kind.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
-        kind = Kind.BYTES
-    if kind is Kind.NUMERIC:
+    if kind is ColumnType.UUID and avro_type == "fixed" and definition["size"] != _UUID_SIZE:
+        kind = ColumnType.BYTES
+    if kind is ColumnType.NUMERIC:
         return _numeric(name, avro_type, definition, subject, has_default=has_default)
-    return Column(name, kind, logical if kind is Kind.TIME else avro_type, has_default=has_default)
+    return Column(name, kind, logical if kind is ColumnType.TIME else avro_type, has_default=has_default)
 
 
 def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: str, *, has_default: bool) -> Column:
@@ -168,7 +168,7 @@ def _numeric(name: str, avro_type: str, definition: Mapping[str, Any], subject: 
     if precision > MAX_PRECISION:
         message = f"{subject}: field {name} is a decimal of precision {precision}; Spark supports {MAX_PRECISION}"
         raise SchemaError(message, "declare a smaller precision, or use a string")
-    return Column(name, Kind.NUMERIC, avro_type, precision, scale, has_default)
+    return Column(name, ColumnType.NUMERIC, avro_type, precision, scale, has_default)
 
 
 def _without_null(avro_type: Node) -> Node:
@@ -178,15 +178,15 @@ def _without_null(avro_type: Node) -> Node:
     return others[0] if len(others) == 1 else others
 
 
-def _union_kind(branches: list[Any]) -> Kind:
-    """Spark reads {int, long} as long and {float, double} as double; any other union as a struct."""
+def _union_kind(branches: list[Any]) -> ColumnType:
+    """Return the type that Spark reads a union as: {int, long}: long; {float, double}: double; any other: a struct."""
     plain = {branch for branch in branches if isinstance(branch, str)}
     if len(plain) == len(branches):
         if plain == {"int", "long"}:
-            return Kind.BIGINT
+            return ColumnType.BIGINT
         if plain == {"float", "double"}:
-            return Kind.DOUBLE
-    return Kind.JSON
+            return ColumnType.DOUBLE
+    return ColumnType.JSON
 
 
 def _check_names(columns: list[Column], subject: str) -> None:
@@ -200,5 +200,5 @@ def _check_names(columns: list[Column], subject: str) -> None:
             message = f"{subject}: two fields are named {column.name}, differing in case only"
             raise SchemaError(message, "rename one of them")
         if name in RESERVED_COLUMNS:
-            raise SchemaError(f"{subject}: field {column.name} has the name of a column of the job", "rename it")
+            raise SchemaError(f"{subject}: field {column.name} has the name of a metadata column", "rename it")
         names.add(name)

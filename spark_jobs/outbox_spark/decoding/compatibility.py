@@ -1,4 +1,4 @@
-"""Comparison of writer schemas with the reader schema that decides the columns."""
+"""Comparison of writer schemas with the reader schema that defines the columns."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from outbox_spark.errors import SchemaError
 
 
 def check_writer(writer: str, reader: str, subject: str) -> None:
-    """Compare a writer's schema with the reader's, both JSON text; `subject` describes the writer's in messages.
+    """Compare a writer's schema with the reader's, both as JSON text; messages call the writer's schema `subject`.
 
     Raises SchemaError for the first field that would be read as a different value and, for a record of the same name,
-    the first that cannot be read. Records of a different name are not earlier versions of this schema, but wrong
-    records: decoding quarantines those that do not fit, and unknown enum symbols likewise.
+    for the first that cannot be read. Records of a different name are not earlier versions of this schema: decoding
+    quarantines those that do not fit, and records with unknown enum symbols.
     """
     same_record = short_name(load(writer).root) == short_name(load(reader).root)
-    # Misread values first: they are not noticed otherwise.
+    # Fields that would be misread first: no later step detects them.
     for entry in sorted(differences(writer, _with_enum_defaults(reader)), key=lambda entry: not entry.readable):
         written = f"field {entry.field}: {subject} writes {entry.written}"
         if entry.readable:

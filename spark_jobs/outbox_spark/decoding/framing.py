@@ -20,10 +20,10 @@ _GUID = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 def last_header(headers: Column, name: str) -> Column:
     """Return the value of the last header with this name, binary; NULL if there is none.
 
-    The last header counts, as in Kafka's `Headers.lastHeader`.
+    As Kafka's `Headers.lastHeader`.
     """
     names = headers["key"]
-    # `get` returns NULL outside the array, where `[]` raises in ANSI mode: a missing header needs no branch.
+    # `get` returns NULL outside the array, where `[]` raises in ANSI mode, so a missing header needs no condition.
     return F.get(headers["value"], F.size(names) - F.array_position(F.reverse(names), name))
 
 

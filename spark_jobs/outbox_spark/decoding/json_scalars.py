@@ -13,7 +13,7 @@ from outbox_spark.decoding.json_text import has_kind
 
 Convert = Callable[[Column], Column]
 
-# Doubles represent integers below it exactly.
+# Doubles represent all integers up to this one exactly.
 _EXACT = 2**53
 _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
@@ -43,7 +43,7 @@ def _boolean(json: Column) -> Column:
 
 
 def _integer(json: Column) -> Column:
-    """Return an integer as long; 1.0 and 1e3 are integers too."""
+    """Return an integer as long; 1.0 and 1e3 count as integers."""
     text = F.try_variant_get(json, "$", "string")
     number = F.try_variant_get(json, "$", "double")
     exact = (number == F.floor(number)) & (F.abs(number) < F.lit(_EXACT))
@@ -68,7 +68,7 @@ def _real(kind: str) -> Convert:
 
 
 def _decimal(node: Mapping[str, Any]) -> Convert:
-    """Accept a number or a string that contains one; too many digits make it invalid."""
+    """Accept a number, or a string with a number, whose digits fit precision and scale."""
     precision, scale = int(node["precision"]), int(node.get("scale", 0))
 
     def convert(json: Column) -> Column:
@@ -129,7 +129,7 @@ def _date(json: Column) -> Column:
 
 
 def _time(unit: str, kind: str) -> Convert:
-    """Accept `HH:MM:SS` with a fraction, or units since midnight; return the latter."""
+    """Accept `HH:MM:SS` with a fraction, or units since midnight; return units since midnight."""
     digits = _UNITS[unit][0]
 
     def convert(json: Column) -> Column:

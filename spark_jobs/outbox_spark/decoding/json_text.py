@@ -1,4 +1,4 @@
-"""Strict conversion of JSON bytes to Spark's variant: anything but exactly one JSON document is NULL."""
+"""Strict conversion of JSON bytes to Spark's variant: NULL unless they are exactly one JSON document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of to_json for exact text: by default it truncates timestamps to milliseconds and omits nulls."""
+"""Options of to_json for lossless text: by default it truncates timestamps to milliseconds and omits nulls."""
 
 _END = "outbox__end"
 # An unpaired surrogate as an escape, which the parser would replace with a question mark. After an escaped backslash
@@ -27,7 +27,7 @@ def parse_json(raw: Column) -> Column:
     JSON null is a variant, not SQL NULL.
     """
     text = raw.cast("string")
-    # The parser ignores what follows the first value: therefore an end marker is appended, which must be parsed too.
+    # The parser ignores text after the first value, so an end marker is appended, which must be parsed too.
     wrapped = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit(f',"{_END}":0}}')))
     complete = F.try_variant_get(wrapped, f"$.{_END}", "int").isNotNull()
     valid = F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_UNPAIRED_SURROGATE)) & complete
@@ -43,7 +43,7 @@ def payload_of(envelope: Column) -> Column:
 def unwrap_string(document: Column) -> Column:
     """Return the JSON inside a JSON string; any other document unchanged.
 
-    EventRouter without payload expansion writes a jsonb payload as a string if JsonConverter follows.
+    Without payload expansion, EventRouter and JsonConverter write a jsonb payload as a JSON string.
     """
     inner = parse_json(F.try_variant_get(document, "$", "string"))
     return F.when(F.schema_of_variant(document) == "STRING", inner).otherwise(document)

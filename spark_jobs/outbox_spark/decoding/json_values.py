@@ -1,12 +1,12 @@
 """Conversion of JSON values to records of the reader's schema, as strict as the transform's Avro encoder.
 
-docs/smt.md defines which JSON is valid for which Avro type. No value is rounded, truncated or guessed: numbers that
-would pass through a double on their way to a decimal or an integer are invalid.
+docs/smt.md defines which JSON is valid for which Avro type. No value is rounded or truncated: a number that could only
+be converted to a decimal or an integer by way of a double is invalid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -19,11 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from outbox_common.avro_schema import Node, Schema, kind_of, load
 from outbox_spark.decoding import json_scalars
 from outbox_spark.decoding.avro_values import default_of
+from outbox_spark.decoding.json_scalars import Convert
 from outbox_spark.decoding.json_text import has_kind, parse_json, payload_of, unwrap_string
 from outbox_spark.decoding.quarantine_reasons import Reason
-from outbox_spark.session.no_inline import no_inline
-
-Convert = Callable[[Expression], Expression]
+from outbox_spark.session.expressions import prevent_inlining
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,18 @@ def with_records(latest: DataFrame, reader: str, *, with_schema: bool) -> DataFr
     schema = load(reader)
     fields = _fields(schema, schema.root)
     document, state = F.col("document"), F.col("state")
-    states = latest.withColumn("document", no_inline(parse_json(F.col("value")))).withColumn(
-        "state", no_inline(unwrap_string(payload_of(document) if with_schema else document))
+    states = latest.withColumn("document", prevent_inlining(parse_json(F.col("value")))).withColumn(
+        "state", prevent_inlining(unwrap_string(payload_of(document) if with_schema else document))
     )
     deleted = F.col("value").isNull() | F.coalesce(F.is_variant_null(state), F.lit(False))
     is_object = F.coalesce(has_kind(state, "OBJECT"), F.lit(False))
     problem = F.when(deleted, F.lit(None)).when(~is_object, Reason.UNDECODABLE)
     for name, conversion in fields.items():
         problem = problem.when(conversion.invalid(state), F.lit(f"{Reason.INVALID}:{name}"))
-    checked = states.withColumn("problem", no_inline(problem)).withColumn("deleted", deleted)
+    checked = states.withColumn("problem", prevent_inlining(problem)).withColumn("deleted", deleted)
     record = F.struct(*[conversion.value(state).alias(name) for name, conversion in fields.items()])
     valid = F.col("problem").isNull() & ~F.col("deleted")
-    return checked.withColumn("record", no_inline(F.when(valid, record))).drop("document", "state")
+    return checked.withColumn("record", prevent_inlining(F.when(valid, record))).drop("document", "state")
 
 
 def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
@@ -62,7 +61,7 @@ def _fields(schema: Schema, record: Mapping[str, Any]) -> dict[str, Conversion]:
 
 
 def _member(schema: Schema, field: Mapping[str, Any]) -> Conversion:
-    """A missing member has the field's default; without a default the object is invalid."""
+    """Return the conversion of a field. A missing member has the default; without a default the object is invalid."""
     inner = _conversion(schema, field["type"])
     path = f"$.{field['name']}"
     default = default_of(schema, field) if "default" in field else None

@@ -1,6 +1,6 @@
 """Text of a record key, by which records are compared.
 
-Keys with the same text can differ in bytes (schema id, spelling of JSON), but belong to the same aggregate.
+Keys with the same text belong to the same aggregate, even if their bytes differ (schema id, JSON whitespace).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.json_text import parse_json, payload_of
-from outbox_spark.jobs.model import Format
-from outbox_spark.session.no_inline import no_inline
+from outbox_spark.jobs.model import RecordFormat
+from outbox_spark.session.expressions import prevent_inlining
 
 _FRAME_BYTES = 5
 _ALL = 2**31 - 1
@@ -19,14 +19,14 @@ _LENGTHS = {1: (0, (1 << 6) - 1), 2: (1 << 6, (1 << 13) - 1), 3: (1 << 13, (1 <<
 _INTEGER = "^-?[0-9]+$"
 
 
-def key_text(key: Column, id_header: Column, key_format: Format) -> Column:
+def key_text(key: Column, id_header: Column, key_format: RecordFormat) -> Column:
     """Return the text of a key, binary. `id_header` is the record's __key_schema_id.
 
     NULL for a NULL key and, in the JSON formats, for a key that is neither a string nor an integer.
     """
-    if key_format is Format.TEXT:
+    if key_format is RecordFormat.TEXT:
         return _text(key, id_header)
-    return _json_text(key, with_schema=key_format is Format.JSON_WITH_SCHEMA)
+    return _json_text(key, with_schema=key_format is RecordFormat.JSON_WITH_SCHEMA)
 
 
 def _text(key: Column, id_header: Column) -> Column:
@@ -35,7 +35,7 @@ def _text(key: Column, id_header: Column) -> Column:
     A frame is recognized by its first byte, 0x00, with which no text in PostgreSQL can begin, and by a length that
     matches the remaining bytes. Any other key is unchanged.
     """
-    # Most keys have no frame: the first byte and the missing header decide, without further cost.
+    # Most keys have no frame: for them only the header and the first byte are checked.
     return (
         F.when(id_header.isNotNull(), _avro_string(key, 0))
         .when(F.substring(key, 1, 1) == F.lit(b"\x00"), _avro_string(key, _FRAME_BYTES))
@@ -56,13 +56,13 @@ def _avro_string(key: Column, frame_bytes: int) -> Column:
 
 
 def _json_text(key: Column, *, with_schema: bool) -> Column:
-    """Return a JSON string, or an integer as it is written; of an envelope the payload."""
+    """Return the text of a JSON string or integer, or of the payload of an envelope."""
     document = parse_json(key)
     document = payload_of(document) if with_schema else document
     kind, text = F.schema_of_variant(document), F.try_variant_get(document, "$", "string")
-    # Other numbers have more than one spelling.
+    # Other numbers can be written in more than one way.
     integer = F.rlike(text, F.lit(_INTEGER)) & ((kind == "BIGINT") | F.startswith(kind, F.lit("DECIMAL")))
-    return no_inline(F.when((kind == "STRING") | integer, text.cast("binary")))
+    return prevent_inlining(F.when((kind == "STRING") | integer, text.cast("binary")))
 
 
 def _encoded_length(length: Column, count: int) -> Column:

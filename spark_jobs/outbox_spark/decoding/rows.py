@@ -1,4 +1,4 @@
-"""Conversion of the newest records to rows: values to columns, and a quarantine reason for unreadable records."""
+"""Conversion of the newest records to rows with columns, and with a quarantine reason for unreadable records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pyspark.sql.types import DataType, StructType
 
 from outbox_common.avro_schema import load
 from outbox_spark.decoding import avro_values, json_values
-from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, Kind
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.quarantine_reasons import UNREADABLE_KEY, Reason
 from outbox_spark.errors import SchemaError
-from outbox_spark.jobs.model import Format
-from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.jobs.model import RecordFormat
+from outbox_spark.session.expressions import cached_expressions
 
-Unsupported = Callable[[Column, Expression], Expression | None]
+UnsupportedCondition = Callable[[Column, Expression], Expression | None]
 """Condition under which a target cannot store a value of a column; None: it can store every value."""
 
 
@@ -29,22 +29,22 @@ def decode(
     columns: Sequence[Column],
     reader: str,
     writers: Mapping[int | str, str],
-    unsupported: Unsupported,
-    value_format: Format = Format.AVRO,
-    carried: tuple[str, ...] = (),
+    unsupported: UnsupportedCondition,
+    value_format: RecordFormat = RecordFormat.AVRO,
+    extra_columns: tuple[str, ...] = (),
 ) -> DataFrame:
     """Decode the newest records (LATEST_COLUMNS) to rows.
 
     `reader` is the schema of `columns`; `writers` are the schemas by id and GUID that the registry knows (unused for
-    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `carried` columns of
+    JSON values). Return aggregate_id, the columns, METADATA_COLUMNS, OUTCOME_COLUMNS and the `extra_columns` of
     `latest`. Quarantined records have an aggregate_id too, unless their key cannot be read.
     """
-    if value_format is Format.AVRO:
+    if value_format is RecordFormat.AVRO:
         decoded = avro_values.with_records(latest, reader, writers)
     else:
-        decoded = json_values.with_records(latest, reader, with_schema=value_format is Format.JSON_WITH_SCHEMA)
+        decoded = json_values.with_records(latest, reader, with_schema=value_format is RecordFormat.JSON_WITH_SCHEMA)
     reason = _reason(decoded.schema["record"].dataType, tuple(columns), unsupported)
-    return decoded.select("*", reason).select("*", _readable()).select(*_row(tuple(columns), carried))
+    return decoded.select("*", reason).select("*", _readable()).select(*_row(tuple(columns), extra_columns))
 
 
 @cached_expressions
@@ -54,7 +54,7 @@ def _readable() -> Expression:
 
 
 @cached_expressions
-def _row(columns: tuple[Column, ...], carried: tuple[str, ...]) -> list[Expression]:
+def _row(columns: tuple[Column, ...], extra_columns: tuple[str, ...]) -> list[Expression]:
     quarantined = F.col("_reason").isNotNull()
     has_key = ~quarantined | ~F.col("_reason").isin(*UNREADABLE_KEY)
     return [
@@ -66,7 +66,7 @@ def _row(columns: tuple[Column, ...], carried: tuple[str, ...]) -> list[Expressi
         F.col("schema_id").alias("_schema_id"),
         F.when(quarantined, F.coalesce(F.col("raw_key"), F.col("key"))).alias("_key"),
         F.when(quarantined, F.col("value")).alias("_value"),
-        *map(F.col, carried),
+        *map(F.col, extra_columns),
     ]
 
 
@@ -98,14 +98,14 @@ def _types_of(spark: SparkSession, columns: tuple[Column, ...], reader: str) -> 
     except AnalysisException as error:
         reason = str(error).split("\n", maxsplit=1)[0]
         hint = "remove recursive types from the schema"
-        raise SchemaError(f"the schema cannot become a table: {reason}", hint) from error
+        raise SchemaError(f"the schema cannot be mapped to columns: {reason}", hint) from error
 
 
 @cached_expressions
-def _reason(record: DataType, columns: tuple[Column, ...], unsupported: Unsupported) -> Expression:
-    """Return the reason to quarantine a record, the key before the value; NULL: it is readable."""
+def _reason(record: DataType, columns: tuple[Column, ...], unsupported: UnsupportedCondition) -> Expression:
+    """Return the reason to quarantine a record, of its key or else of its value; NULL for a readable record."""
     key = F.col("key").cast("string")
-    unsupported_key = unsupported(Column(KEY_COLUMN, Kind.TEXT, "string"), key)
+    unsupported_key = unsupported(Column(KEY_COLUMN, ColumnType.TEXT, "string"), key)
     invalid_key = F.lit(False) if unsupported_key is None else unsupported_key
     reason = (
         F.when(key.isNull() & F.col("raw_key").isNotNull(), F.lit(Reason.KEY_UNREADABLE))

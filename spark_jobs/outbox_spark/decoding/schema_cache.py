@@ -1,4 +1,4 @@
-"""Schemas of a run: the reader's, and the writer's of every schema id that occurs. Each is requested once."""
+"""Schema registry of a run. Every schema is requested once: the reader's, and the writer's of each schema id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_common.registry_reader import NOT_FOUND, MissingReferenceError, Regi
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import RegistrySettings
 
-# Versions that records are likely to have: those of producers that are not upgraded yet.
+# Number of versions that records are likely to have: not all producers use the latest.
 _RECENT = 3
 
 
@@ -19,7 +19,7 @@ class SchemaRegistry:
     """Schema registry with a cache for the run; schemas are JSON text with every referenced type inlined.
 
     Raises UnreachableError without a valid response, RejectedError for an error response, SchemaError for a schema
-    that is not Avro or incomplete, and ConfigurationError for credentials that cannot be used.
+    that is not Avro or has a missing reference, and ConfigurationError for credentials that cannot be used.
     """
 
     def __init__(self, registry: RegistrySettings) -> None:
@@ -52,7 +52,7 @@ class SchemaRegistry:
         return self._cached(version, f"version {number} of subject {subject}")
 
     def recent(self, subject: str) -> dict[int | str, str]:
-        """Return the most recent schemas of a subject and all cached ones, by id; without unusable ones."""
+        """Return the most recent schemas of a subject and all cached ones, by id, except those that cannot be used."""
         numbers = self._reader.versions(subject, missing_status=(*NOT_FOUND, *AUTHENTICATION_FAILED))
         for number in numbers[-_RECENT:]:
             if (subject, number) not in self._requested:

@@ -1,4 +1,4 @@
-"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library resolves it. Pure."""
+"""Rewrites a writer's schema with the names of the reader's schema, so that Avro's Java library resolves it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def resolvable_schema(writer: str, reader: str) -> str:
 
 
 class _Renaming:
-    """New full names of types, and new names of fields by the old names of type and field."""
+    """Rewrites a schema: `types` has the new full names of types, `fields` new names by the old (type, field)."""
 
     def __init__(self, types: Mapping[str, str], fields: Mapping[tuple[str, str], str]) -> None:
         self._types, self._fields = types, fields

@@ -1,18 +1,18 @@
-"""Changes of a column's type that preserve every stored value. Pure: types by their names in PostgreSQL."""
+"""Changes of a column's type that preserve every stored value. Types have their names in PostgreSQL."""
 
 from __future__ import annotations
 
 import re
 
-from outbox_spark.decoding.columns import Kind
+from outbox_spark.decoding.columns import ColumnType
 
 _WIDER = frozenset(
     {
         # The promotions of Avro's schema resolution, except those that round: int and long to float.
-        (Kind.INTEGER, Kind.BIGINT),
-        (Kind.INTEGER, Kind.DOUBLE),
-        (Kind.BIGINT, Kind.DOUBLE),
-        (Kind.REAL, Kind.DOUBLE),
+        (ColumnType.INTEGER, ColumnType.BIGINT),
+        (ColumnType.INTEGER, ColumnType.DOUBLE),
+        (ColumnType.BIGINT, ColumnType.DOUBLE),
+        (ColumnType.REAL, ColumnType.DOUBLE),
     }
 )
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
@@ -21,8 +21,8 @@ _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 def widens(actual: str, desired: str) -> bool:
     """Return whether a column of type `actual` may become `desired`, both in the form of format_type().
 
-    long to double is included although doubles are exact up to 2^53 only: under the newest schema every reader, not
-    only this table, reads such a field as a double.
+    long to double is included although doubles are exact up to 2^53 only: with the newest schema every Avro reader
+    reads such a field as a double.
     """
     if (actual, desired) in _WIDER:
         return True

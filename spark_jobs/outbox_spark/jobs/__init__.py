@@ -1,1 +1,1 @@
-"""Jobs: what is materialized where, from a job file or from the pipeline file."""
+"""Jobs: which topic is materialized as which table, from a job file or a pipeline file."""

@@ -16,13 +16,13 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.job_file import REFERENCE, reference, select
 from outbox_spark.jobs.model import (
     DeltaTarget,
+    JobSettings,
     MaterializeJob,
+    MaterializeOptions,
     Mode,
-    Options,
     PostgresTarget,
-    Registry,
-    Settings,
-    Source,
+    RegistrySettings,
+    SourceTable,
     Target,
 )
 
@@ -31,7 +31,7 @@ _SECRET_KEY = re.compile(r"password|secret|token|credential|access-key|jaas|oaut
 """Client settings whose values must not be in a job file."""
 _VARIABLE = re.compile(r"\benv\.([A-Za-z_][A-Za-z0-9_]*)")
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=JobSettings)
 
 
 def load_jobs(
@@ -55,7 +55,7 @@ def load_jobs(
 
 def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -> MaterializeJob:
     target = _target(environment, entry.target)
-    options = to_struct({**dict(entry), "tombstone_ttl": entry.tombstone_ttl_hours * 3600}, Options)
+    options = to_struct({**dict(entry), "tombstone_ttl": entry.tombstone_ttl_hours * 3600}, MaterializeOptions)
     if options.mode is Mode.HISTORY and not isinstance(target, PostgresTarget | DeltaTarget):
         kind = type(target).__name__.removesuffix("Target")
         message = f"{entry.aggregate} -> {entry.target}: {kind} does not support mode history"
@@ -65,7 +65,7 @@ def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -
         topic=pipeline.topic_of(entry.aggregate),
         table=entry.table,
         kafka={**environment.kafka.client, "bootstrap.servers": environment.kafka.bootstrap_servers},
-        registry=to_struct(dict(environment.registry), Registry),
+        registry=to_struct(dict(environment.registry), RegistrySettings),
         target_name=entry.target,
         target=target,
         options=options,
@@ -75,26 +75,26 @@ def _job(pipeline: Pipeline, environment: Environment, entry: Materialization) -
 def _target(environment: Environment, name: str) -> Target:
     settings = environment.targets.get(name)
     if settings is None:
-        known = ", ".join(sorted(environment.targets)) or "none"
-        message = f"environment {environment.name!r} has no target {name!r}; it has: {known}"
+        names = ", ".join(sorted(environment.targets)) or "none"
+        message = f"environment {environment.name!r} has no target {name!r}; it has: {names}"
         raise ConfigurationError(message, "add it under `targets:` of the environment file")
-    target: Target = msgspec.convert(_plain(settings.model_dump(by_alias=True)), Target)
+    target: Target = msgspec.convert(_with_strings(settings.model_dump(by_alias=True)), Target)
     return target
 
 
 def to_struct(values: Mapping[str, Any], kind: type[S]) -> S:
-    """Return the fields of a model of outbox_kit as a `kind`; others are left out."""
-    known = {name: values[name] for name in kind.__struct_fields__ if name in values}
-    return msgspec.convert(_plain(known), kind)
+    """Convert the fields of a model of outbox_kit to a struct of class `kind`; ignore fields that it does not have."""
+    fields = {name: values[name] for name in kind.__struct_fields__ if name in values}
+    return msgspec.convert(_with_strings(fields), kind)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _with_strings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with paths and pydantic's secrets as strings."""
-    plain = {}
+    result = {}
     for name, value in values.items():
         secret = getattr(value, "get_secret_value", None)
-        plain[name] = secret() if secret else str(value) if isinstance(value, Path) else value
-    return plain
+        result[name] = secret() if secret else str(value) if isinstance(value, Path) else value
+    return result
 
 
 def jobs_without_secrets(
@@ -106,18 +106,19 @@ def jobs_without_secrets(
 ) -> list[MaterializeJob]:
     """Return the jobs for a job file: as load_jobs, but secrets are references to environment variables.
 
-    The variables need not be set. The name is the one in the environment file; where it has none (a literal value, or
-    one of the embedded stack), the variable that overrides the key: OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
+    The variables need not be set. A reference has the variable that the environment file refers to. For a literal
+    value, or one of the embedded stack, it has the variable that overrides the key, for example
+    OUTBOX__ENVIRONMENT__REGISTRY__PASSWORD.
     """
     raw = environment_values(environment_name, pipeline_file, Overrides()).data
-    names = {name for text in _secret_texts(raw) for name in _VARIABLE.findall(text)}
+    names = {name for value in _secret_values(raw) for name in _VARIABLE.findall(value)}
     environ = {**os.environ, **{name: reference(name) for name in names}}
     jobs = load_jobs(pipeline_file, environment_name, aggregates=aggregates, targets=targets, environ=environ)
     return [_without_secrets(job) for job in jobs]
 
 
-def _secret_texts(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of an environment file that are secrets or may contain some."""
+def _secret_values(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values of an environment file that are secrets or may contain secrets."""
     kafka, registry, targets = (_mapping(raw.get(name)) for name in _SECTIONS)
     yield from map(str, _mapping(kafka.get("client")).values())
     for service in map(_mapping, [registry, *targets.values()]):
@@ -130,18 +131,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - YAML; errors ar
 
 
 def _without_secrets(job: MaterializeJob) -> MaterializeJob:
-    kafka = _refer({"client": job.kafka}, "kafka")["client"]
-    registry = _refer(msgspec.to_builtins(job.registry), "registry")
-    target = _refer(msgspec.to_builtins(job.target), "targets", job.target_name)
+    kafka = _with_references({"client": job.kafka}, "kafka")["client"]
+    registry = _with_references(msgspec.to_builtins(job.registry), "registry")
+    target = _with_references(msgspec.to_builtins(job.target), "targets", job.target_name)
     return msgspec.convert(
         {**msgspec.to_builtins(job), "kafka": kafka, "registry": registry, "target": target}, MaterializeJob
     )
 
 
-def _refer(values: Mapping[str, Any], *location: str) -> dict[str, Any]:
-    """Return the values with a reference in place of each secret: the variable that overrides it, if it has none."""
+def _with_references(values: Mapping[str, Any], *location: str) -> dict[str, Any]:
+    """Replace each secret that is not a reference by a reference to the variable that overrides its key."""
     return {
-        name: _refer(value, *location, name)
+        name: _with_references(value, *location, name)
         if isinstance(value, Mapping)
         else _reference_for(value, *location, name)
         if isinstance(value, str) and _SECRET_KEY.search(name)
@@ -156,7 +157,7 @@ def _reference_for(value: str, *location: str) -> str:
     return reference("__".join(["OUTBOX", "ENVIRONMENT", *(re.sub(r"[^A-Z0-9]", "_", p.upper()) for p in location)]))
 
 
-def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, Source]:
+def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collection[str]) -> dict[str, SourceTable]:
     """Return the source tables of the aggregates, by aggregate. Raises ConfigurationError when none has one."""
     pipeline, environment = load_files(pipeline_file, environment_name, needs=("source",))
     database, admin = environment.source, environment.source.admin
@@ -170,7 +171,7 @@ def load_sources(pipeline_file: Path, environment_name: str, aggregates: Collect
                 "key": aggregate.backfill.key,
                 "slot": pipeline.source.slot,
             },
-            Source,
+            SourceTable,
         )
         for name, aggregate in pipeline.aggregates.items()
         if name in aggregates and aggregate.backfill is not None

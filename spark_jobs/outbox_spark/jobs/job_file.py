@@ -19,35 +19,37 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from outbox_spark.errors import ConfigurationError
-from outbox_spark.jobs.model import MaterializeJob, Options, Registry, Settings, Target
+from outbox_spark.jobs.model import JobSettings, MaterializeJob, MaterializeOptions, RegistrySettings, Target
 
 VERSION = 1
 """Version of the file format; incremented when older files can no longer be read."""
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _REWRITE = "write the file again with `outbox-materialize --write-job`"
 
+S = TypeVar("S", bound=JobSettings)
 T = TypeVar("T")
 
 
-class JobFile(Settings, frozen=True):
+class JobFile(JobSettings, frozen=True):
     """Content of a job file."""
 
     version: int
-    jobs: list[MaterializeJob]
+    jobs: list[dict[str, Any]]
+    """Fields of MaterializeJob. Validated when a job is selected: an invalid job does not affect the others."""
 
 
-_OBJECTS: Mapping[str, Sequence[type[Settings]]] = {
+_OBJECTS: Mapping[str, Sequence[type[JobSettings]]] = {
     "": [JobFile],
     "jobs": [MaterializeJob],
-    "registry": [Registry],
-    "options": [Options],
+    "registry": [RegistrySettings],
+    "options": [MaterializeOptions],
     "target": get_args(Target),
 }
 _CHOICES: Mapping[str, Collection[str]] = {
     "kind": [str(target.__struct_config__.tag) for target in get_args(Target)],
     **{
         option.name: list(option.type)
-        for option in msgspec.structs.fields(Options)
+        for option in msgspec.structs.fields(MaterializeOptions)
         if isinstance(option.type, type) and issubclass(option.type, StrEnum)
     },
 }
@@ -59,8 +61,13 @@ def reference(variable: str) -> str:
 
 
 def as_text(jobs: Sequence[MaterializeJob]) -> str:
-    """Return the text of a job file. Secrets must be references already: all values are written as they are."""
-    return msgspec.json.format(msgspec.json.encode(JobFile(VERSION, list(jobs))), indent=2).decode() + "\n"
+    """Return the text of a job file. All values are written unchanged, so secrets must be references."""
+    return (
+        msgspec.json.format(
+            msgspec.json.encode(JobFile(VERSION, [msgspec.to_builtins(job) for job in jobs])), indent=2
+        ).decode()
+        + "\n"
+    )
 
 
 def variables(text: str) -> list[str]:
@@ -77,10 +84,15 @@ def read_jobs(
 ) -> list[MaterializeJob]:
     """Return the jobs of a file, in its order; empty collections select all.
 
-    Raises ConfigurationError: not readable, another version, a key that is unknown, missing or of a wrong type, a
-    variable of a selected job that is not set, or no job selected.
+    Raises ConfigurationError: not readable, another version, no job selected; or in a selected job a key that is
+    unknown, missing or of a wrong type, or a variable that is not set.
     """
-    jobs = select(_read(path).jobs, lambda job: (job.aggregate, job.target_name), aggregates, targets, path)
+
+    def names(item: tuple[int, Mapping[str, Any]]) -> tuple[Any, Any]:
+        return item[1].get("aggregate"), item[1].get("target_name")
+
+    entries = select(enumerate(_read(path).jobs), names, aggregates, targets, path)
+    jobs = [_convert(entry, MaterializeJob, path, f".jobs[{index}]") for index, entry in entries]
     environ = os.environ if environ is None else environ
     missing = [name for name in variables(as_text(jobs)) if not environ.get(name)]
     if missing:
@@ -124,14 +136,21 @@ def _read(path: Path) -> JobFile:
     if data["version"] != VERSION:
         message = f"{path} has version {data['version']!r}; this version of outbox-kit reads version {VERSION}"
         raise ConfigurationError(message, "write it again with the outbox-kit that runs it")
+    return _convert(data, JobFile, path)
+
+
+def _convert(data: Mapping[str, Any], kind: type[S], path: Path, location: str = "") -> S:
+    """Convert part of the file to a `kind`; `location` is its JSON path."""
     try:
-        return msgspec.convert(data, JobFile)
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:  # names key and type, but no value other than an unknown choice
-        raise ConfigurationError(f"{path}: {error}", _hint(str(error))) from None
+        reason, _, relative = str(error).partition(" - at `$")
+        message = f"{reason} - at `${location}{relative or '`'}"
+        raise ConfigurationError(f"{path}: {message}", _hint(message)) from None
 
 
 def _hint(message: str) -> str:
-    """Return the keys or values that are allowed where a validation error is."""
+    """Return the allowed keys or values for a validation error."""
     match = re.search(r"`\$(?:.*\.)?(\w*)(?:\[\w+\])*`$", message)
     key = match[1] if match else ""
     if "unknown field" in message:

@@ -1,4 +1,4 @@
-"""Values that the steps of a run pass to one another: what a job is, how far a table is, what a run did.
+"""Values that the steps of a run pass to one another: jobs, the progress of tables, the results of runs.
 
 Plain data, without Spark and without network access. The classes of a job file are msgspec structs: their fields are
 the keys of the file.
@@ -16,7 +16,7 @@ import msgspec
 
 from outbox_spark.errors import RefusedError
 
-Progress = Callable[[str], None]
+Reporter = Callable[[str], None]
 """Receives progress messages and warnings, one line each."""
 
 LAYOUT_VERSION = 2
@@ -25,16 +25,17 @@ _NOT_IN_REPR = {"password", "token", "kafka", "catalog"}
 
 
 class Mode(StrEnum):
-    """What a deleted key leaves in the table."""
+    """How a table represents deletions and older versions."""
 
     HARD_DELETE = "hard-delete"
+    """The row is deleted."""
     SOFT_DELETE = "soft-delete"
-    """The last row, with `_deleted_at`."""
+    """The row remains, with `_deleted_at`."""
     HISTORY = "history"
     """A row for every version, with `_valid_from` and `_valid_to`."""
 
 
-class Format(StrEnum):
+class RecordFormat(StrEnum):
     """Serialization format of keys or values."""
 
     TEXT = "text"
@@ -54,7 +55,7 @@ class MissedTombstones(StrEnum):
 
 
 class Ordering(StrEnum):
-    """What decides which record of a key is the newest; one kind per table."""
+    """How the newest record of a key is determined; the same for all records of a table."""
 
     SEQUENCE = "sequence"
     """By (source_sequence header, partition epoch, offset): topics of outbox-kit."""
@@ -63,15 +64,15 @@ class Ordering(StrEnum):
     """By (partition epoch, offset): topics whose records carry no source_sequence."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the classes that a job file is made of. Secrets and client settings are not in repr()."""
+class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the classes in a job file. repr() omits secrets and client settings."""
 
     def __repr__(self) -> str:
         names = [name for name in self.__struct_fields__ if name not in _NOT_IN_REPR]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-class Source(Settings, frozen=True):
+class SourceTable(JobSettings, frozen=True):
     """A source table: one row per aggregate, whose key as text is the aggregate_id."""
 
     host: str
@@ -86,7 +87,7 @@ class Source(Settings, frozen=True):
     sslrootcert: str | None = None
 
 
-class Registry(Settings, frozen=True):
+class RegistrySettings(JobSettings, frozen=True):
     """A schema registry with the Confluent REST API."""
 
     url: str
@@ -97,10 +98,10 @@ class Registry(Settings, frozen=True):
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    """PEM files, as the driver sees them."""
+    """Paths of PEM files on the driver."""
 
 
-class PostgresTarget(Settings, frozen=True, tag="postgres", tag_field="kind"):
+class PostgresTarget(JobSettings, frozen=True, tag="postgres", tag_field="kind"):
     """A PostgreSQL schema that contains the tables."""
 
     host: str
@@ -110,44 +111,44 @@ class PostgresTarget(Settings, frozen=True, tag="postgres", tag_field="kind"):
     password: str
     schema: str = "public"
     sslmode: str | None = None
-    """As in libpq and PostgreSQL's JDBC driver; None: their default."""
+    """As in libpq and the JDBC driver of PostgreSQL; None: their default."""
     sslrootcert: str | None = None
-    """CA certificate file, as driver and executors see it."""
+    """Path of the CA certificate file on driver and executors."""
 
 
-class DeltaTarget(Settings, frozen=True, tag="delta", tag_field="kind"):
+class DeltaTarget(JobSettings, frozen=True, tag="delta", tag_field="kind"):
     """A folder or object store prefix that contains the tables, one folder each."""
 
     path: str
 
 
-class IcebergTarget(Settings, frozen=True, tag="iceberg", tag_field="kind"):
+class IcebergTarget(JobSettings, frozen=True, tag="iceberg", tag_field="kind"):
     """A namespace of an Iceberg catalog that contains the tables."""
 
     namespace: str
     catalog: Mapping[str, str]
-    """Settings as Iceberg's Spark catalog takes them: type, warehouse, uri, ..."""
+    """Settings of Iceberg's Spark catalog: type, warehouse, uri, ..."""
 
 
 Target = PostgresTarget | DeltaTarget | IcebergTarget
 
 
-class Options(Settings, frozen=True):
+class MaterializeOptions(JobSettings, frozen=True):
     """How one table is materialized."""
 
     mode: Mode = Mode.HARD_DELETE
-    key_format: Format = Format.TEXT
-    value_format: Format = Format.AVRO
+    key_format: RecordFormat = RecordFormat.TEXT
+    value_format: RecordFormat = RecordFormat.AVRO
     schema_version: int | None = None
-    """Version of the subject that decides the columns; None: the latest."""
+    """Version of the subject that defines the columns; None: the latest."""
     tombstone_ttl: int = 30 * 24 * 3600
-    """In seconds."""
+    """Retention of deletions in the ledger, in seconds."""
     missed_tombstones: MissedTombstones = MissedTombstones.RECONCILE
     max_quarantined: int = 1000
-    """A batch with more unreadable records stops the run before anything is written."""
+    """Maximum number of unreadable records in a batch; a batch with more is not written and fails the run."""
 
 
-class MaterializeJob(Settings, frozen=True):
+class MaterializeJob(JobSettings, frozen=True):
     """Materialization of one topic as one table."""
 
     aggregate: str
@@ -155,10 +156,10 @@ class MaterializeJob(Settings, frozen=True):
     table: str
     kafka: Mapping[str, str]
     """librdkafka settings, among them `bootstrap.servers`."""
-    registry: Registry
+    registry: RegistrySettings
     target_name: str
     target: Target
-    options: Options = Options()
+    options: MaterializeOptions = MaterializeOptions()
 
     def __str__(self) -> str:
         return f"{self.topic} -> {self.target_name}.{self.table}"
@@ -170,13 +171,13 @@ class MaterializeJob(Settings, frozen=True):
 
 
 @dataclass(frozen=True)
-class Committed:
+class TableProgress:
     """Progress of a table: stored in the target, in the same commit as the rows that it covers."""
 
     topic: str
     topic_id: str
     partition_epoch: int
-    """0 at first; incremented each time that the topic has more partitions."""
+    """Number of times that partitions were added to the topic since the table was created."""
     ordering: Ordering | None
     """None until the first record has been read."""
     offsets: Mapping[int, int]
@@ -184,9 +185,9 @@ class Committed:
     run: int
     """Number of the commit, from 1."""
     committed_at: datetime | None = None
-    """Time from which on unread tombstones were written, see runs/retention.py; None: unknown."""
+    """All unread tombstones were written after this time, see runs/missed_tombstones.py; None: unknown."""
     ledger_since: datetime | None = None
-    """The ledger keeps no deletion with an older Kafka timestamp; None: it keeps all."""
+    """Deletions with an older Kafka timestamp were removed from the ledger; None: none were removed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored in the target."""
@@ -194,7 +195,7 @@ class Committed:
         return {"layout": LAYOUT_VERSION, **asdict(self), "offsets": offsets_json(self.offsets), **times}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any], location: str) -> Committed:
+    def from_json(cls, stored: Mapping[str, Any], location: str) -> TableProgress:
         """Parse the result of `to_json`. Raises RefusedError for the layout of another version."""
         layout = int(stored["layout"])
         if layout != LAYOUT_VERSION:
@@ -227,12 +228,12 @@ class ReadRange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no partition has offsets between start and end."""
+        """Whether there are no offsets between start and end."""
         return all(self.start[partition] == end for partition, end in self.end.items())
 
-    def committed(self, previous: Committed | None, ordering: Ordering | None) -> Committed:
+    def committed(self, previous: TableProgress | None, ordering: Ordering | None) -> TableProgress:
         """Return the progress of the table after this range has been applied."""
-        return Committed(
+        return TableProgress(
             topic=self.topic,
             topic_id=self.topic_id,
             partition_epoch=self.partition_epoch,
@@ -245,18 +246,18 @@ class ReadRange:
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteCounts:
     """Rows that one commit changed in the target."""
 
     upserts: int = 0
     deletes: int = 0
     tombstones: int = 0
-    """Ledger entries that were added or moved forward."""
+    """Ledger entries that were added or updated."""
     quarantined: int = 0
 
-    def plus(self, other: Written) -> Written:
+    def plus(self, other: WriteCounts) -> WriteCounts:
         """Return the sum of two commits."""
-        return Written(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return WriteCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Status(StrEnum):
@@ -291,10 +292,10 @@ class Outcome:
     transient: bool = True
     """Whether a failure is retryable."""
 
-    def then(self, rest: Outcome) -> Outcome:
-        """Return the sum of this run and the one after it."""
-        sums = {name: getattr(self, name) + getattr(rest, name) for name in _COUNTS}
-        return replace(self, **sums, seconds=round(self.seconds + rest.seconds, 3), offsets_to=rest.offsets_to)
+    def plus(self, later: Outcome) -> Outcome:
+        """Return the sum of this run and a later one of the same table."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _COUNTS}
+        return replace(self, **sums, seconds=round(self.seconds + later.seconds, 3), offsets_to=later.offsets_to)
 
 
 _COUNTS = ("records", "keys", "upserts", "deletes", "tombstones", "quarantined", "batches")

@@ -1,8 +1,7 @@
-"""Reader of outbox-spark.jar (spark_jobs/java) that leaves out superseded records of a range.
+"""Reader of outbox-spark.jar (spark_jobs/java) that omits superseded records of a range.
 
-Of a topic with ten records per key it returns a tenth, before Spark creates a row of any. It does not replace the
-aggregation, which decides, and does not change the result. With the setting below Spark's own reader returns every
-record instead.
+For a topic with ten records per key, Spark creates rows for a tenth of the records only. The aggregation per key is
+still necessary, so the result is the same as with Spark's reader, which the setting below selects.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.model import ReadRange
 from outbox_spark.kafka.ordering import sequence_kind, sequence_of
 from outbox_spark.kafka.range_reader import consumer_settings, read_records
-from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.session.expressions import cached_expressions
 
 SETTING = "spark.outbox.reader"
 VARIABLE = "OUTBOX_SPARK_READER"
 LIMIT_BYTES = 64 << 20
 """Maximum size in bytes of the records that one task buffers: on the heap, outside of Spark's memory management."""
 TIMEOUT_MILLIS = 120_000
-"""How long a task waits for the broker without progress: as long as Spark's reader."""
+"""Time that a task waits for the broker without progress; the same as in Spark's reader."""
 
-# This reader sends no other requests around a poll, so small polls are cheap; garbage collection copies the records of
-# a poll each time that it runs, which took a third of the time with large ones.
+# This reader sends no other requests around a poll, so small polls are cheap. With large polls a third of the time is
+# garbage collection, which copies the records of a poll each time that it runs.
 _CONSUMER = {"max.poll.records": "500"}
 
 COLUMNS = [
     "key", "value", "partition", "offset", "timestamp", "sequence", "id_header", "key_id_header", "_records", "_kinds",
 ]  # fmt: skip
-"""Columns of a record: three of its headers, the number of records that the row represents (`_records`), and their
-kinds of sequence (`_kinds`, the bits in ordering.py)."""
+"""Columns of a row: the record, three of its headers, the number of records that the row represents (`_records`), and
+their kinds of sequence (`_kinds`, the bits in ordering.py)."""
 
 
 class Reader(StrEnum):
@@ -53,21 +52,23 @@ class Reader(StrEnum):
 def read_newest(
     spark: SparkSession,
     kafka: Mapping[str, str],
-    read: ReadRange,
-    limit: int = LIMIT_BYTES,
-    timeout: int = TIMEOUT_MILLIS,
+    read_range: ReadRange,
+    limit_bytes: int = LIMIT_BYTES,
+    timeout_millis: int = TIMEOUT_MILLIS,
 ) -> DataFrame:
-    """Return COLUMNS of the records of `read`, if possible without superseded ones.
+    """Return COLUMNS of the records of a range, if possible without superseded records.
 
     Like read_records it fails if the log starts after the range's start, and accepts offsets that were compacted.
-    `limit` is in bytes per task, `timeout` in ms. Raises ConfigurationError for an invalid SETTING.
+    `limit_bytes` applies to each task. Raises ConfigurationError for an invalid SETTING.
     """
     if _configured_reader(spark) is Reader.SPARK:
-        return select_columns(read_records(spark, kafka, read))
+        return select_columns(read_records(spark, kafka, read_range))
     jvm: Any = spark.sparkContext._jvm
-    ranges = [[partition, read.start[partition], end] for partition, end in sorted(read.end.items())]
+    ranges = [[partition, read_range.start[partition], end] for partition, end in sorted(read_range.end.items())]
     settings = {**consumer_settings(kafka), **_CONSUMER}
-    frame = jvm.io.outboxkit.spark.NewestRecords.of(spark._jsparkSession, read.topic, ranges, settings, limit, timeout)
+    frame = jvm.io.outboxkit.spark.NewestRecords.of(
+        spark._jsparkSession, read_range.topic, ranges, settings, limit_bytes, timeout_millis
+    )
     return DataFrame(frame, spark)
 
 

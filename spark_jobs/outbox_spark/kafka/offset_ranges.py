@@ -16,7 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from outbox_spark.errors import ConfigurationError, RefusedError, UnreachableError
-from outbox_spark.jobs.model import Committed, Ordering, ReadRange
+from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
 
 REQUEST_SECONDS = 30.0
 T = TypeVar("T")
@@ -27,8 +27,8 @@ _MAX_DURATION = timedelta(days=36_500)  # Kafka accepts up to 2^63 ms, timedelta
 
 
 @dataclass(frozen=True)
-class TopicState:
-    """State of a topic at the broker."""
+class TopicDescription:
+    """Offsets and settings of a topic, from the broker."""
 
     name: str
     topic_id: str
@@ -43,8 +43,8 @@ class TopicState:
     """min.compaction.lag.ms: minimum age of a record that is compacted."""
 
 
-def describe(settings: Mapping[str, str], topic: str) -> TopicState:
-    """Request the state from the broker.
+def describe(settings: Mapping[str, str], topic: str) -> TopicDescription:
+    """Request the description of a topic from the broker.
 
     Raises ConfigurationError for an unknown topic or setting, UnreachableError without a response.
     """
@@ -59,37 +59,37 @@ def describe(settings: Mapping[str, str], topic: str) -> TopicState:
         if client_errors:
             raise UnreachableError(f"{error.message}; {client_errors[-1]}", error.hint) from error
         raise
-    numbers = [partition.id for partition in description.partitions]
-    return TopicState(
+    partitions = [partition.id for partition in description.partitions]
+    return TopicDescription(
         name=topic,
         topic_id=str(description.topic_id),
-        earliest=_offsets(admin, topic, numbers, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
-        latest=_offsets(admin, topic, numbers, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
+        earliest=_request_offsets(admin, topic, partitions, OffsetSpec.earliest(), servers),  # type: ignore[no-untyped-call]
+        latest=_request_offsets(admin, topic, partitions, OffsetSpec.latest(), servers),  # type: ignore[no-untyped-call]
         **_durations(admin, topic, servers),
     )
 
 
-def offsets_at(settings: Mapping[str, str], topic: TopicState, time: datetime) -> dict[int, int]:
-    """Return, by partition, the first offset with a Kafka timestamp not before `time`; the end if there is none."""
+def offsets_at(settings: Mapping[str, str], topic: TopicDescription, time: datetime) -> dict[int, int]:
+    """Return, by partition, the first offset with a Kafka timestamp at or after `time`; the end if there is none."""
     servers = settings.get("bootstrap.servers", "")
     spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-    offsets = _offsets(_admin(settings), topic.name, sorted(topic.latest), spec, servers)
+    offsets = _request_offsets(_admin(settings), topic.name, sorted(topic.latest), spec, servers)
     return {partition: topic.latest[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
 
-def resolve(topic: TopicState, committed: Committed | None) -> ReadRange:
-    """Return the range of one run. Pure. Raises RefusedError if the committed offsets do not fit the topic."""
+def resolve_range(topic: TopicDescription, committed: TableProgress | None) -> ReadRange:
+    """Return the range that a run reads. Raises RefusedError if the committed offsets do not fit the topic."""
     if committed is None:
         return ReadRange(topic.name, topic.topic_id, 0, start=dict(topic.earliest), end=dict(topic.latest))
     _check_identity(topic, committed)
     for partition, offset in sorted(committed.offsets.items()):
         _check_offset(topic, partition, offset)
-    # Partitions added since then are read from their beginning.
+    # Partitions that were added since the last commit are read from their beginning.
     start = {partition: committed.offsets.get(partition, first) for partition, first in topic.earliest.items()}
     return ReadRange(topic.name, topic.topic_id, _epoch(topic, committed), start=start, end=dict(topic.latest))
 
 
-def _check_identity(topic: TopicState, committed: Committed) -> None:
+def _check_identity(topic: TopicDescription, committed: TableProgress) -> None:
     if committed.topic != topic.name:
         message = f"the table was written from topic {committed.topic}, not from {topic.name}"
         raise RefusedError(message, _REBUILD)
@@ -108,7 +108,7 @@ def _check_identity(topic: TopicState, committed: Committed) -> None:
         raise RefusedError(message, f"check bootstrap_servers, as Kafka never removes partitions; {_REBUILD}")
 
 
-def _check_offset(topic: TopicState, partition: int, offset: int) -> None:
+def _check_offset(topic: TopicDescription, partition: int, offset: int) -> None:
     location = f"topic {topic.name} partition {partition}"
     if offset > topic.latest[partition]:
         message = f"{location} ends at offset {topic.latest[partition]}; the table has read up to {offset}"
@@ -122,7 +122,7 @@ def _check_offset(topic: TopicState, partition: int, offset: int) -> None:
         raise RefusedError(message, f"set cleanup.policy to compact only; {_REBUILD}")
 
 
-def _epoch(topic: TopicState, committed: Committed) -> int:
+def _epoch(topic: TopicDescription, committed: TableProgress) -> int:
     if not committed.offsets or len(topic.latest) == len(committed.offsets):
         return committed.partition_epoch
     if committed.ordering is Ordering.OFFSET:
@@ -138,7 +138,7 @@ def _epoch(topic: TopicState, committed: Committed) -> int:
 def _admin(settings: Mapping[str, str], client_errors: list[str] | None = None) -> AdminClient:
     """Return a client that appends authentication, TLS and name resolution errors to `client_errors`.
 
-    After such an error librdkafka keeps trying, and the request ends with a timeout that does not name the cause.
+    After such an error librdkafka retries until the request times out with an error that does not state the cause.
     """
 
     def on_error(error: KafkaError) -> None:
@@ -173,8 +173,10 @@ def _durations(admin: AdminClient, topic: str, servers: str) -> dict[str, timede
     }
 
 
-def _offsets(admin: AdminClient, topic: str, numbers: list[int], spec: OffsetSpec, servers: str) -> dict[int, int]:
-    requests = {TopicPartition(topic, number): spec for number in numbers}
+def _request_offsets(
+    admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec, servers: str
+) -> dict[int, int]:
+    requests = {TopicPartition(topic, partition): spec for partition in partitions}
     futures = admin.list_offsets(
         requests, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
     )

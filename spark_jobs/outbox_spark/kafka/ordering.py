@@ -1,7 +1,7 @@
-"""The ordering rule of all sinks: (source_sequence, partition_epoch, offset), the newest wins.
+"""The ordering rule of all sinks: the newest record has the greatest (source_sequence, partition_epoch, offset).
 
 source_sequence is a record header, `<4 hex source epoch>_<16 hex last commit LSN>-<16 hex event LSN>`.
-It begins with the source epoch and has a fixed width, so that text order is version order: epoch, commit, event.
+It begins with the source epoch and has a fixed width, so that comparing it as text compares epoch, commit and event.
 Records of other topics have none; they are ordered by (partition_epoch, offset). Spark, PostgreSQL (collation "C") and
 Delta compare both in the same way.
 """
@@ -20,7 +20,7 @@ VERSION_COLUMNS = ["_sequence", "_partition_epoch", "_offset"]
 """Columns that are the version of a row in every target. `_sequence` is '' if records have none, as comparisons with
 NULL are unknown."""
 
-# Kinds of sequence as bits: one aggregate determines which kinds occur.
+# Kinds of sequence as bits, so that a bitwise OR over the records shows which kinds occur.
 NO_SEQUENCE = 1
 VALID_SEQUENCE = 2
 MALFORMED_SEQUENCE = 4
@@ -41,6 +41,6 @@ def sequence_kind(sequence: Column) -> Column:
 
 
 def version_sql(alias: str) -> str:
-    """Return the version of a row of `alias` as a Spark SQL expression, which can be compared."""
+    """Return the version of a row of `alias` as a Spark SQL expression that can be compared."""
     columns = ", ".join(f"{alias}.`{name}`" for name in VERSION_COLUMNS)
     return f"struct({columns})"

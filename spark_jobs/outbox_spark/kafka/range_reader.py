@@ -12,16 +12,16 @@ from outbox_spark.kafka.settings import java_settings
 
 RECORD_COLUMNS = ["key", "value", "partition", "offset", "timestamp", "headers"]
 
-# Spark's reader requests offsets twice around every poll, which dominates with Kafka's default of 500 records per poll.
-# With 50,000 garbage collection does, because it copies the records of a poll each time that it runs.
+# Spark's reader requests offsets twice for every poll. With Kafka's default of 500 records per poll these requests take
+# most of the time; with 50,000 garbage collection does, which copies the records of a poll each time that it runs.
 _CONSUMER = {
     "isolation.level": "read_committed",
     "max.poll.records": "5000",
     "max.partition.fetch.bytes": str(8 << 20),
     "fetch.max.bytes": str(64 << 20),
     "receive.buffer.bytes": "-1",
-    # The consumer prefetches, and at the end of a topic the broker delays the response, and with it the response to the
-    # reader's request for offsets, by this time: by default half a second per task.
+    # The consumer prefetches. At the end of a topic the broker delays its response by this time, which also delays the
+    # response to the reader's request for offsets: by default half a second per task.
     "fetch.max.wait.ms": "5",
 }
 
@@ -31,8 +31,8 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, str]:
     return {**java_settings(kafka), **_CONSUMER}
 
 
-def read_records(spark: SparkSession, kafka: Mapping[str, str], read: ReadRange) -> DataFrame:
-    """Return the records of `read`: key, value (binary), partition, offset, timestamp, headers (array of key, value).
+def read_records(spark: SparkSession, kafka: Mapping[str, str], read_range: ReadRange) -> DataFrame:
+    """Return the records of a range: key, value (binary), partition, offset, timestamp, headers (array of key, value).
 
     `assign` names the partitions, so that partitions that are added meanwhile do not change the range. With
     `failOnDataLoss` the run fails if the log starts after the range's start; offsets that compaction removed within
@@ -40,9 +40,9 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], read: ReadRange)
     """
     options = {
         **{f"kafka.{name}": value for name, value in consumer_settings(kafka).items()},
-        "assign": json.dumps({read.topic: sorted(read.end)}),
-        "startingOffsets": _offsets(read.topic, read.start),
-        "endingOffsets": _offsets(read.topic, read.end),
+        "assign": json.dumps({read_range.topic: sorted(read_range.end)}),
+        "startingOffsets": _offsets(read_range.topic, read_range.start),
+        "endingOffsets": _offsets(read_range.topic, read_range.end),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }

@@ -1,4 +1,4 @@
-"""Replay: a range that starts before the committed offsets."""
+"""Replay of records: a range that starts before the committed offsets."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from outbox_spark.errors import ConfigurationError, RefusedError
-from outbox_spark.jobs.model import Committed, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.jobs.model import ReadRange, TableProgress
+from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.kafka.topic_access import Topic
 
 BEGINNING = "beginning"
 
 
 def replay(
-    topic: Topic, state: TopicState, read: ReadRange, committed: Committed | None, replay_from: str
+    topic: Topic, state: TopicDescription, read_range: ReadRange, committed: TableProgress | None, replay_from: str
 ) -> ReadRange:
-    """Return `read` with the start at a time (ISO 8601) or at the `beginning`.
+    """Return `read_range` with the start at a time (ISO 8601) or at the `beginning`.
 
     Raises ConfigurationError, RefusedError.
     """
     start = state.earliest if replay_from == BEGINNING else topic.offsets_at(state, parse_time(replay_from))
-    since = committed.ledger_since if committed else None
-    ledger_start = None if since is None else topic.offsets_at(state, since)
-    return replay_range(read, committed, start, ledger_start, replay_from)
+    ledger_since = committed.ledger_since if committed else None
+    ledger_start = None if ledger_since is None else topic.offsets_at(state, ledger_since)
+    return replay_range(read_range, committed, start, ledger_start, replay_from)
 
 
 def parse_time(text: str) -> datetime:
@@ -40,26 +40,26 @@ def parse_time(text: str) -> datetime:
 
 
 def replay_range(
-    read: ReadRange,
-    committed: Committed | None,
+    read_range: ReadRange,
+    committed: TableProgress | None,
     start: Mapping[int, int],
     ledger_start: Mapping[int, int] | None,
     replay_from: str,
 ) -> ReadRange:
-    """Return `read` with an earlier start. Pure.
+    """Return `read_range` with an earlier start.
 
     `ledger_start` are the offsets from which on the tombstone ledger contains every deletion; None: from the beginning.
     Raises RefusedError for a start before them, as deleted rows could be resurrected.
     """
     if committed is None:
-        return read
-    earlier = {partition: min(offset, start.get(partition, offset)) for partition, offset in read.start.items()}
+        return read_range
+    earlier = {partition: min(offset, start.get(partition, offset)) for partition, offset in read_range.start.items()}
     for partition, offset in sorted(earlier.items()):
-        if ledger_start is not None and offset < min(ledger_start[partition], read.start[partition]):
+        if ledger_start is not None and offset < min(ledger_start[partition], read_range.start[partition]):
             message = (
-                f"topic {read.topic}: a replay from {replay_from} reads partition {partition} from offset {offset}, "
-                f"but the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
+                f"topic {read_range.topic}: a replay from {replay_from} reads partition {partition} from offset "
+                f"{offset}, but the ledger has no deletions before {committed.ledger_since:%Y-%m-%dT%H:%M:%SZ} "
                 f"(offset {ledger_start[partition]}): deleted rows could be resurrected"
             )
             raise RefusedError(message, "replay from a later time, or run outbox-rebuild")
-    return replace(read, start=earlier)
+    return replace(read_range, start=earlier)

@@ -1,4 +1,4 @@
-"""Access of a run to its topic; tests substitute the functions."""
+"""Functions by which a run reads its topic; tests replace them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.jobs.model import MaterializeJob, ReadRange
 from outbox_spark.kafka.newest_reader import read_newest
-from outbox_spark.kafka.offset_ranges import TopicState, describe, offsets_at
+from outbox_spark.kafka.offset_ranges import TopicDescription, describe, offsets_at
 from outbox_spark.kafka.range_reader import read_records
 
 
@@ -20,14 +20,14 @@ from outbox_spark.kafka.range_reader import read_records
 class Topic:
     """The topic of one job."""
 
-    describe: Callable[[], TopicState]
-    """Request the current state from the broker."""
+    describe: Callable[[], TopicDescription]
+    """Request the description of the topic from the broker."""
     records: Callable[[ReadRange], DataFrame]
     """Read the records of a range, with range_reader.RECORD_COLUMNS."""
     newest: Callable[[ReadRange], DataFrame]
-    """Read a range with newest_reader.COLUMNS; may leave out records that a newer one of the same key supersedes."""
-    offsets_at: Callable[[TopicState, datetime], Mapping[int, int]]
-    """Return, by partition, the first offset whose record is not older than the time."""
+    """Read a range with newest_reader.COLUMNS; may omit records that a newer record of the same key supersedes."""
+    offsets_at: Callable[[TopicDescription, datetime], Mapping[int, int]]
+    """Return, by partition, the first offset with a Kafka timestamp at or after the time."""
     registry: Callable[[], AbstractContextManager[SchemaRegistry]]
     """Open the registry with the schemas of the topic's values."""
 
@@ -36,8 +36,8 @@ def topic_of(spark: SparkSession, job: MaterializeJob) -> Topic:
     """Return the job's topic in Kafka."""
     return Topic(
         describe=lambda: describe(job.kafka, job.topic),
-        records=lambda read: read_records(spark, job.kafka, read),
-        newest=lambda read: read_newest(spark, job.kafka, read),
+        records=lambda read_range: read_records(spark, job.kafka, read_range),
+        newest=lambda read_range: read_newest(spark, job.kafka, read_range),
         offsets_at=lambda state, time: offsets_at(job.kafka, state, time),
         registry=lambda: SchemaRegistry(job.registry),
     )

@@ -1,4 +1,4 @@
-"""Decoding of a batch: the reader schema that decides the columns, and the writer schemas that its records have."""
+"""Decoding of a batch: the reader schema, which defines the columns, and the writer schemas of the records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from outbox_spark.decoding.compatibility import check_writer
 from outbox_spark.decoding.rows import decode, types_of
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.jobs.model import Format, MaterializeJob
-from outbox_spark.runs.newest_per_key import Schemas, are_expected
+from outbox_spark.jobs.model import MaterializeJob, RecordFormat
+from outbox_spark.runs.newest_per_key import SchemaReferences, are_expected
 from outbox_spark.sinks import TargetTable
 
 _MAX_LISTED = 5
@@ -27,7 +27,7 @@ class BatchDecoder:
     def __init__(self, job: MaterializeJob, table: TargetTable, registry: SchemaRegistry) -> None:
         self._subject = f"{job.topic}-value"
         self._job, self._table, self._registry = job, table, registry
-        self._is_avro = job.options.value_format is Format.AVRO
+        self._is_avro = job.options.value_format is RecordFormat.AVRO
         pinned = job.options.schema_version
         self.reader = registry.latest(self._subject) if pinned is None else registry.version(self._subject, pinned)
         self.columns = columns_of(self.reader, self._subject)
@@ -39,7 +39,7 @@ class BatchDecoder:
     def likely_writers(self) -> Writers:
         """Return the schemas that records usually have, requested before any record is read.
 
-        Schemas that are incompatible with the reader's are left out: they are an error only if a record has them.
+        Schemas that are incompatible with the reader's are omitted: they are an error only if a record has one.
         """
         if not self._is_avro:
             return {}
@@ -50,7 +50,7 @@ class BatchDecoder:
         """Return whether no record has a schema other than those given to newest_per_key.summary_metrics."""
         return not self._is_avro or are_expected(metrics)
 
-    def writers(self, schemas: Schemas, *, complete: bool = True) -> Writers:
+    def writers(self, schemas: SchemaReferences, *, complete: bool = True) -> Writers:
         """Return the schemas of these ids and GUIDs, without those that the registry does not know.
 
         Unless `complete` is false (a few keys only), at least one must be known. Raises RefusedError, SchemaError.
@@ -74,10 +74,10 @@ class BatchDecoder:
             check_writer(schema, self.reader, f"schema {key} of topic {self._job.topic}")
         return known
 
-    def rows(self, latest: DataFrame, writers: Writers, carried: Sequence[str] = ()) -> DataFrame:
-        """Decode the result of newest_per_key, see decode(). `carried` columns of `latest` are passed on."""
+    def rows(self, latest: DataFrame, writers: Writers, extra_columns: Sequence[str] = ()) -> DataFrame:
+        """Decode the result of newest_per_key, see decode(). `extra_columns` of `latest` are added to the rows."""
         value_format, unsupported = self._job.options.value_format, self._table.is_unsupported
-        return decode(latest, self.columns, self.reader, writers, unsupported, value_format, tuple(carried))
+        return decode(latest, self.columns, self.reader, writers, unsupported, value_format, tuple(extra_columns))
 
     def _is_compatible(self, writer: str) -> bool:
         try:
@@ -87,7 +87,7 @@ class BatchDecoder:
         return True
 
     def _wrong_registry(self, unknown: Sequence[int | str]) -> RefusedError:
-        """A few unknown ids are bad records; if all are unknown, it is the wrong registry or an old backup of it."""
+        """Return the error for ids that are all unknown: it is the wrong registry, or restored from an old backup."""
         ids = ", ".join(map(str, unknown[:_MAX_LISTED])) + (", ..." if len(unknown) > _MAX_LISTED else "")
         message = f"topic {self._job.topic}: the registry knows none of the schema ids of its records: {ids}"
         return RefusedError(message, "check registry.url, and whether the registry was restored from a backup")

@@ -1,4 +1,4 @@
-"""Splits a range into batches of a given number of records. Pure: no Spark, no network.
+"""Divides a range into batches of a given number of records.
 
 The number of records in a range of offsets is unknown before it is read: compaction, transaction markers and aborted
 transactions leave gaps. The first batch therefore spans as many offsets as the maximum number of records; the size of
@@ -12,28 +12,28 @@ from dataclasses import replace
 from outbox_spark.jobs.model import ReadRange
 
 _GROWTH = 4
-"""Maximum ratio of the offsets of a batch to those of the one before: density can change along a topic."""
+"""Maximum ratio of the number of offsets of a batch to that of the previous one: the density of records varies."""
 
 
 class Batches:
-    """Batches of one range, in order: call `next_batch()` until it returns None, and `held()` after each."""
+    """Batches of one range, in order: call `next_batch()` until it returns None, and `adapt()` after each batch."""
 
-    def __init__(self, read: ReadRange, max_records: int) -> None:
-        self._read = read
+    def __init__(self, read_range: ReadRange, max_records: int) -> None:
+        self._range = read_range
         self._max_records = max_records
-        self._next = dict(read.start)
+        self._next = dict(read_range.start)
         self._span = max_records
         self._last_span = 0
 
     @property
     def remaining(self) -> int:
         """Number of offsets that are not yet in a batch."""
-        return sum(end - self._next[partition] for partition, end in self._read.end.items())
+        return sum(end - self._next[partition] for partition, end in self._range.end.items())
 
     @property
     def share_done(self) -> float:
         """Share of the offsets that are in a batch, from 0 to 1."""
-        total = sum(end - self._read.start[partition] for partition, end in self._read.end.items())
+        total = sum(end - self._range.start[partition] for partition, end in self._range.end.items())
         return 1.0 if total == 0 else 1 - self.remaining / total
 
     def next_batch(self) -> ReadRange | None:
@@ -43,15 +43,15 @@ class Batches:
             return None
         span = min(self._span, remaining)
         start = dict(self._next)
-        for partition, end in self._read.end.items():
-            # Every partition advances by its share, so that all end together. Rounded up, so that each batch advances.
-            left = end - start[partition]
-            self._next[partition] = start[partition] + min(left, -(-left * span // remaining))
+        for partition, end in self._range.end.items():
+            # Each partition advances in proportion, so that all end in the same batch; rounded up, so that all advance.
+            available = end - start[partition]
+            self._next[partition] = start[partition] + min(available, -(-available * span // remaining))
         self._last_span = remaining - self.remaining
-        return replace(self._read, start=start, end=dict(self._next))
+        return replace(self._range, start=start, end=dict(self._next))
 
-    def held(self, records: int) -> None:
-        """Set the number of records of the last batch."""
+    def adapt(self, records: int) -> None:
+        """Adapt the size of the next batch to the number of records in the last one."""
         density = max(records, 1) / max(self._last_span, 1)
         span = int(self._max_records / density)
         self._span = max(self._max_records, min(span, self._last_span * _GROWTH))

@@ -1,12 +1,12 @@
 """Compares the keys of a table with the source table of its aggregates, while both change.
 
-The comparison has no false differences. It takes two snapshots, each of the table first and the source second.
-Between them it waits until the connector has confirmed a WAL position after the first snapshot, and brings the table to
-the end of its topic. The second snapshot therefore contains everything that was committed before the first.
+The comparison reports no false differences. It takes two snapshots, each of the table first and then of the source.
+Between them it waits until the connector has confirmed a WAL position after the first snapshot, and then materializes
+the topic to its end. The second snapshot of the table therefore contains all changes committed before the first.
 - missing: no row in the table in the second snapshot, and the source row is in both, unchanged (same xmin). It was
   inserted before the first snapshot and not deleted since.
 - extra: the same version of the row in both snapshots, and no source row in either. It was deleted before the first.
-What changed between the snapshots is left to the next comparison.
+Keys that changed between the snapshots are compared by the next run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.jobs.model import MaterializeJob, Progress, Source
+from outbox_spark.jobs.model import MaterializeJob, Reporter, SourceTable
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.session.error_redaction import postgres_message
@@ -36,12 +36,12 @@ _POLL_SECONDS = 1.0
 _CONNECT_SECONDS = 10
 _FETCHED_ROWS = 10_000
 
-Sources = Mapping[str, Source]
+Sources = Mapping[str, SourceTable]
 
 
 @dataclass(frozen=True)
 class SourceDifferences:
-    """Keys that differ between table and source table in both snapshots."""
+    """Keys that differ between table and source in both snapshots."""
 
     missing: int
     """In the source, not in the table."""
@@ -49,36 +49,36 @@ class SourceDifferences:
     """In the table, not in the source."""
     examples: Mapping[str, Sequence[str]]
     candidates: int
-    """Number of keys that differed in the first snapshot; the others were in transit."""
+    """Number of keys that differed in the first snapshot, including changes in transit."""
 
 
 def compare_with_source(
     spark: SparkSession,
     job: MaterializeJob,
-    source: Source,
-    progress: Progress,
+    source: SourceTable,
+    report: Reporter,
     examples: int,
     catch_up: Callable[[], None] | None = None,
 ) -> SourceDifferences:
-    """Compare keys. `catch_up` returns when the table has everything that the source had committed before."""
-    first = _snapshot(spark, job, source, progress)
+    """Compare keys. `catch_up` returns when the table has all changes that were committed before its call."""
+    first = _snapshot(spark, job, source, report)
     candidates = first.count()
     if not candidates:
         return SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
-    progress(f"{job}: {candidates} keys differ from {source.table}, some may be in transit; comparing again")
-    (catch_up or (lambda: _catch_up(spark, job, source, progress)))()
-    second = _snapshot(spark, job, source, progress)
+    report(f"{job}: {candidates} keys differ from {source.table}, some may be in transit; comparing again")
+    (catch_up or (lambda: _catch_up(spark, job, source, report)))()
+    second = _snapshot(spark, job, source, report)
     # Null-safe: a missing row has no version, an extra one no xmin.
     same = [first[name].eqNullSafe(second[name]) for name in (KEY_COLUMN, "kind", "xmin", "version")]
     return _result(first.join(second, on=same, how="left_semi"), candidates, examples)
 
 
-def _snapshot(spark: SparkSession, job: MaterializeJob, source: Source, progress: Progress) -> DataFrame:
+def _snapshot(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> DataFrame:
     """Return the keys that differ: aggregate_id, kind, xmin (source), version (table)."""
-    with open_table(spark, job, progress) as table:
+    with open_table(spark, job, report) as table:
         rows = table.current_versions().select(KEY_COLUMN, F.struct(*VERSION_COLUMNS).alias("version"))
-        # Evaluated now, because the table is read first. Not persisted: Spark would reuse it for the second snapshot,
-        # which has the same plan.
+        # Evaluated now, so that the table is read before the source. Not persisted, because Spark would reuse the rows
+        # for the second snapshot, which has the same plan.
         rows = rows.localCheckpoint()
     keys = source_keys(spark, source).withColumnRenamed(KEY_COLUMN, "source_key")
     both = rows.join(keys, F.col(KEY_COLUMN) == F.col("source_key"), how="full_outer")
@@ -89,7 +89,7 @@ def _snapshot(spark: SparkSession, job: MaterializeJob, source: Source, progress
     return differing.where(F.col("kind").isNotNull()).localCheckpoint()
 
 
-def source_keys(spark: SparkSession, source: Source) -> DataFrame:
+def source_keys(spark: SparkSession, source: SourceTable) -> DataFrame:
     """Return key (as text) and xmin of every source row, read by one read-only query in chunks."""
     schema, _, name = source.table.rpartition(".")
     table = Identifier(schema, name) if schema else Identifier(name)
@@ -111,13 +111,13 @@ def source_keys(spark: SparkSession, source: Source) -> DataFrame:
     )
 
 
-def _catch_up(spark: SparkSession, job: MaterializeJob, source: Source, progress: Progress) -> None:
+def _catch_up(spark: SparkSession, job: MaterializeJob, source: SourceTable, report: Reporter) -> None:
     wait_confirmed(source)
-    materialize(spark, job, progress)
+    materialize(spark, job, report)
 
 
-def wait_confirmed(source: Source) -> None:
-    """Wait until the connector has sent what is committed now. Raises UnreachableError after CONFIRM_SECONDS."""
+def wait_confirmed(source: SourceTable) -> None:
+    """Wait until the connector confirms the current WAL position. Raises UnreachableError after CONFIRM_SECONDS."""
     deadline = time.monotonic() + CONFIRM_SECONDS
     try:
         with psycopg.connect(
@@ -144,7 +144,7 @@ def wait_confirmed(source: Source) -> None:
         raise UnreachableError(message, "check `source` in the environment file") from error
 
 
-def _confirmed(connection: psycopg.Connection[TupleRow], source: Source, lsn: str) -> bool:
+def _confirmed(connection: psycopg.Connection[TupleRow], source: SourceTable, lsn: str) -> bool:
     query = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = %s"
     row = connection.execute(query, (lsn, source.slot)).fetchone()
     if row is None:

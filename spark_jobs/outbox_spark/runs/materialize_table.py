@@ -1,4 +1,4 @@
-"""Brings one table to the end of its topic, batch by batch."""
+"""Materializes one topic up to its end, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, Progress, ReadRange, Status, Written
-from outbox_spark.kafka.offset_ranges import resolve
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, Outcome, ReadRange, Reporter, Status, WriteCounts
+from outbox_spark.kafka.offset_ranges import resolve_range
 from outbox_spark.kafka.replay import replay
 from outbox_spark.kafka.topic_access import Topic, topic_of
-from outbox_spark.runs.apply_batch import Applied, apply
+from outbox_spark.runs.apply_batch import AppliedBatch, apply
 from outbox_spark.runs.batches import Batches
-from outbox_spark.runs.compare_topic import Kind, compare
-from outbox_spark.runs.missed_tombstones import Retention, now
+from outbox_spark.runs.compare_topic import DifferenceKind, compare_with_topic
+from outbox_spark.runs.missed_tombstones import TombstoneRetention, now
 from outbox_spark.runs.repair import repair_table
 from outbox_spark.sinks import TargetTable, open_table
 
@@ -25,47 +25,47 @@ BATCH_RECORDS = 5_000_000
 """Approximate number of records of one batch: the launchers' memory settings were measured with it."""
 NOTHING_NEW = "nothing new"
 
-OnBatch = Callable[[MaterializeJob, Applied, ReadRange, int], None]
+OnBatch = Callable[[MaterializeJob, AppliedBatch, ReadRange, int], None]
 """Called after each commit with the batch's range and the number of remaining offsets. May raise, to end the run."""
 
 
 def materialize(
     spark: SparkSession,
     job: MaterializeJob,
-    progress: Progress,
+    report: Reporter,
     max_records: int = BATCH_RECORDS,
     *,
     topic: Topic | None = None,
     replay_from: str | None = None,
     on_batch: OnBatch | None = None,
 ) -> Outcome:
-    """Bring one table to the end of its topic. Raises OutboxKitError; batches before the error are committed.
+    """Materialize the topic up to its end. Raises OutboxKitError; batches before the error are committed.
 
     `replay_from` is a time (ISO 8601) or `beginning`: records since then are read again.
     """
     started = time.monotonic()
     topic = topic or topic_of(spark, job)
-    with open_table(spark, job, progress) as table:
+    with open_table(spark, job, report) as table:
         committed = table.committed()
         requested_at = now()  # before the end offsets are read: records beyond them are newer
-        retention = Retention(job, topic.describe(), committed, requested_at)
-        read = resolve(retention.topic, committed)
+        retention = TombstoneRetention(job, topic.describe(), committed, requested_at)
+        read_range = resolve_range(retention.topic, committed)
         if replay_from is not None:
-            read = replay(topic, retention.topic, read, committed, replay_from)
-        if committed is not None and read.is_empty and not retention.commit_is_due:
-            progress(f"{job}: {NOTHING_NEW}")
-            return outcome_of(job, read, Status.UNCHANGED, started, Totals())
-        retention.check(read)
-        totals = _apply_all(job, table, topic, retention, read, progress, max_records, on_batch)
-        if retention.missed(read):
-            totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, progress))
+            read_range = replay(topic, retention.topic, read_range, committed, replay_from)
+        if committed is not None and read_range.is_empty and not retention.commit_is_due:
+            report(f"{job}: {NOTHING_NEW}")
+            return outcome_of(job, read_range, Status.UNCHANGED, started, Totals())
+        retention.check(read_range)
+        totals = _apply_all(job, table, topic, retention, read_range, report, max_records, on_batch)
+        if retention.missed(read_range):
+            totals.written = totals.written.plus(_remove_zombies(job, table, topic, retention, report))
         if retention.expire_before is not None:
             table.expire_ledger(retention.expire_before)
-    changed = committed is None or not read.is_empty or totals.written != Written()
-    outcome = outcome_of(job, read, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
-    progress(_summary(job, outcome))
+    changed = committed is None or not read_range.is_empty or totals.written != WriteCounts()
+    outcome = outcome_of(job, read_range, Status.CHANGED if changed else Status.UNCHANGED, started, totals)
+    report(_summary(job, outcome))
     if outcome.quarantined:
-        progress(_quarantine_warning(outcome))
+        report(_quarantine_warning(outcome))
     return outcome
 
 
@@ -87,21 +87,21 @@ def _quarantine_warning(outcome: Outcome) -> str:
 
 
 def _remove_zombies(
-    job: MaterializeJob, table: TargetTable, topic: Topic, retention: Retention, progress: Progress
-) -> Written:
+    job: MaterializeJob, table: TargetTable, topic: Topic, retention: TombstoneRetention, report: Reporter
+) -> WriteCounts:
     """Compare the table with the topic and delete the rows whose tombstones were missed."""
     if job.options.missed_tombstones is MissedTombstones.REFUSE:
-        # The run itself took longer than the retention; what it has read is committed.
+        # The run took longer than the retention; its batches are committed.
         retention.refuse()
-    progress(f"warning: {retention.warning()}; comparing the table with the topic")
+    report(f"warning: {retention.warning()}; comparing the table with the topic")
     with ExitStack() as stack:
         registry = stack.enter_context(topic.registry())
-        comparison = compare(job, table, topic, registry, stack)
-        written = repair_table(table, comparison, (Kind.ZOMBIE,), current_at=retention.requested_at)
-    zombies = comparison.counts[Kind.ZOMBIE]
-    progress(f"{job}: {zombies} rows whose tombstones were missed, {written.deletes} of them removed")
-    if comparison.counts[Kind.UNPROVEN]:
-        progress(f"warning: {job}: {comparison.scan}; the next run compares again")
+        comparison = compare_with_topic(job, table, topic, registry, stack)
+        written = repair_table(table, comparison, (DifferenceKind.ZOMBIE,), current_at=retention.requested_at)
+    zombies = comparison.counts[DifferenceKind.ZOMBIE]
+    report(f"{job}: {zombies} rows whose tombstones were missed, {written.deletes} of them removed")
+    if comparison.counts[DifferenceKind.UNPROVEN]:
+        report(f"warning: {job}: {comparison.scan}; the next run compares again")
     return written
 
 
@@ -112,9 +112,9 @@ class Totals:
     batches: int = 0
     records: int = 0
     keys: int = 0
-    written: Written = field(default_factory=Written)
+    written: WriteCounts = field(default_factory=WriteCounts)
 
-    def add(self, applied: Applied) -> None:
+    def add(self, applied: AppliedBatch) -> None:
         """Add one batch. Keys that occur in two batches count twice."""
         self.batches += 1
         self.records += applied.records
@@ -126,42 +126,42 @@ def _apply_all(
     job: MaterializeJob,
     table: TargetTable,
     topic: Topic,
-    retention: Retention,
-    read: ReadRange,
-    progress: Progress,
+    retention: TombstoneRetention,
+    read_range: ReadRange,
+    report: Reporter,
     max_records: int,
     on_batch: OnBatch | None,
 ) -> Totals:
-    committed, totals, batches = retention.previous, Totals(), Batches(read, max_records)
+    committed, totals, batches = retention.previous, Totals(), Batches(read_range, max_records)
     started = time.monotonic()
     with topic.registry() as registry:
         # An empty batch creates the table of an empty topic.
-        batch: ReadRange | None = batches.next_batch() or read
+        batch: ReadRange | None = batches.next_batch() or read_range
         while batch is not None:
-            advance = partial(retention.advance, read=read, last=not batches.remaining)
+            advance = partial(retention.advance, read_range=read_range, last=not batches.remaining)
             applied = apply(job, table, committed, batch, topic, registry, advance)
             committed = applied.committed
             totals.add(applied)
-            batches.held(applied.records)
+            batches.adapt(applied.records)
             if on_batch is not None:
                 on_batch(job, applied, batch, batches.remaining)
             if batches.remaining:
-                progress(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
+                report(_batch_message(job, totals, batches.share_done, time.monotonic() - started))
             batch = batches.next_batch()
     return totals
 
 
 def _batch_message(job: MaterializeJob, totals: Totals, share: float, seconds: float) -> str:
     rate = totals.records / max(seconds, 0.001)
-    left = seconds / share - seconds if share > 0 else 0.0
+    seconds_left = seconds / share - seconds if share > 0 else 0.0
     return (
         f"{job}: batch {totals.batches}: {totals.records} records, {totals.written.upserts} upserts so far, "
-        f"{rate:,.0f} records/s, {share:.0%} of the offsets, about {left:.0f} s left"
+        f"{rate:,.0f} records/s, {share:.0%} of the offsets, about {seconds_left:.0f} s left"
     )
 
 
-def outcome_of(job: MaterializeJob, read: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
-    """Return the outcome of a run that did not fail; `started` is a time.monotonic()."""
+def outcome_of(job: MaterializeJob, read_range: ReadRange, status: Status, started: float, totals: Totals) -> Outcome:
+    """Return the outcome of a successful run; `started` is its time.monotonic()."""
     return Outcome(
         **job.names,
         status=status,
@@ -170,6 +170,6 @@ def outcome_of(job: MaterializeJob, read: ReadRange, status: Status, started: fl
         **asdict(totals.written),
         batches=totals.batches,
         seconds=round(time.monotonic() - started, 3),
-        offsets_from=read.start,
-        offsets_to=read.end,
+        offsets_from=read_range.start,
+        offsets_to=read_range.end,
     )

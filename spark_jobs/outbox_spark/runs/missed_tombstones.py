@@ -1,11 +1,11 @@
 """Retention of deletions: missed tombstones of the topic, and expired entries of the ledger.
 
-Compaction removes a tombstone `delete.retention.ms` after it was written. A table that has the row and reads later than
-that never reads the tombstone and keeps the row; offsets do not show this. The progress therefore contains
-`committed_at`: every unread tombstone was written after it. It is the time at which a run requested the end offsets
-that it has reached. Batches before that end do not change it, because unread records may be older than the run. A run
-that reads, or ends, later than `committed_at` plus the retention commits no time with its last batch, compares the
-table with the topic, and commits the time after that: after a crash in between the next run compares.
+Compaction may remove a tombstone `delete.retention.ms` after it was written. A run that reads later never reads the
+tombstone, and the row remains; offsets do not show this. The progress therefore contains `committed_at`: every unread
+tombstone was written after this time. It is the time at which a run requested the end offsets that it has reached.
+Batches before that end do not change it, because unread records may be older than the run. A run that reads, or ends,
+later than `committed_at` plus the retention commits no time with its last batch. It then compares the table with the
+topic and commits the time. After a crash in between, the next run compares.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import Committed, MaterializeJob, MissedTombstones, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.jobs.model import MaterializeJob, MissedTombstones, ReadRange, TableProgress
+from outbox_spark.kafka.offset_ranges import TopicDescription
 
 EXPIRE_EVERY = timedelta(hours=1)
 _MAX_HOURS = 72
@@ -33,15 +33,15 @@ def now() -> datetime:
 
 
 @dataclass
-class Retention:
-    """The state of one run, created when the end offsets of the topic are read."""
+class TombstoneRetention:
+    """Retention of deletions in one run; created before the end offsets of the topic are requested."""
 
     job: MaterializeJob
-    topic: TopicState
-    previous: Committed | None
+    topic: TopicDescription
+    previous: TableProgress | None
     requested_at: datetime = field(default_factory=now)
     expire_before: datetime | None = None
-    """Set when the progress has a new `ledger_since`, and the ledger may have older entries."""
+    """Time before which ledger entries must be removed; set together with a new `ledger_since`."""
 
     @property
     def since(self) -> datetime | None:
@@ -50,18 +50,18 @@ class Retention:
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether a run without records must still commit its time, or make a pending comparison.
+        """Whether a run without new records must still commit its time, or make a pending comparison.
 
-        Otherwise the next record of a topic without records for longer than the retention would count as missed.
+        Otherwise tombstones would count as missed when a topic had no new records for longer than the retention.
         """
         half = self.topic.delete_retention / 2
         return self.since is None or (half > timedelta(0) and self.requested_at - self.since > half)
 
-    def missed(self, read: ReadRange) -> bool:
+    def missed(self, read_range: ReadRange) -> bool:
         """Whether tombstones may have been removed before `read` is read."""
         if self.since is None:
             return True
-        return not read.is_empty and now() - self.since > self.topic.delete_retention
+        return not read_range.is_empty and now() - self.since > self.topic.delete_retention
 
     def warning(self) -> str:
         """Return the warning that tombstones may have been missed."""
@@ -71,30 +71,30 @@ class Retention:
         past = _duration(now() - self.since)
         return f"{self.job}: the table was last up to date {past} ago and {retention}: some may be missed"
 
-    def check(self, read: ReadRange) -> None:
+    def check(self, read_range: ReadRange) -> None:
         """Raise RefusedError if tombstones may be missed and the job does not reconcile."""
-        if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.missed(read):
+        if self.job.options.missed_tombstones is MissedTombstones.REFUSE and self.missed(read_range):
             self.refuse()
 
     def refuse(self) -> NoReturn:
         """Raise the RefusedError of jobs with `missed_tombstones: refuse`."""
         raise RefusedError(self.warning(), _HINT)
 
-    def advance(self, reached: Committed, *, read: ReadRange, last: bool) -> Committed:
+    def advance(self, after_batch: TableProgress, *, read_range: ReadRange, last: bool) -> TableProgress:
         """Return the progress to commit with a batch of `read`; `last` if it ends at the end offsets of the topic."""
         time = self.since
         if last:
-            time = None if self.missed(read) else self.requested_at
-        progress = replace(reached, committed_at=time)
+            time = None if self.missed(read_range) else self.requested_at
+        progress = replace(after_batch, committed_at=time)
         if self.previous is not None:
-            # A replay starts before the committed offsets and may be stopped there.
-            offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in reached.offsets.items()}
+            # A replay starts before the committed offsets and may stop before them.
+            offsets = {p: max(self.previous.offsets.get(p, 0), offset) for p, offset in after_batch.offsets.items()}
             progress = replace(progress, offsets=offsets)
         if not last:
             return progress
         before = self.requested_at - timedelta(seconds=self.job.options.tombstone_ttl)
         if self.previous is None:
-            # Entries that are old already expire with the first later ones: the ledger is not queried for them.
+            # Old entries are removed later, with the first entries that expire, which saves a query of the ledger.
             return replace(progress, ledger_since=before)
         if progress.ledger_since is None or before - progress.ledger_since >= EXPIRE_EVERY:
             self.expire_before = before

@@ -1,4 +1,4 @@
-"""Writes the differences of a comparison through the guarded write of every batch. Does not change offsets."""
+"""Repairs the differences of a comparison by the guarded write of batches. Offsets do not change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from outbox_spark.decoding.columns import KEY_COLUMN
-from outbox_spark.jobs.model import Written
-from outbox_spark.runs.compare_topic import DIFFERENCES, Comparison, Kind
+from outbox_spark.jobs.model import WriteCounts
+from outbox_spark.runs.compare_topic import DIFFERENCES, Comparison, DifferenceKind
 from outbox_spark.session.persisted import count_rows
 from outbox_spark.sinks import Batch, TargetTable
 
@@ -19,19 +19,19 @@ from outbox_spark.sinks import Batch, TargetTable
 def repair_table(
     table: TargetTable,
     comparison: Comparison,
-    kinds: Collection[Kind] = DIFFERENCES,
+    kinds: Collection[DifferenceKind] = DIFFERENCES,
     current_at: datetime | None = None,
-) -> Written:
+) -> WriteCounts:
     """Write the newest records of missing and stale keys, and delete the zombies.
 
-    `current_at` is committed as the time after which unread tombstones were written, unless keys are unproven; without
-    it that time does not change. Without rows and without such a time there is no commit.
+    `current_at` is the `committed_at` to commit; it is ignored if keys are unproven. Without rows and without
+    `current_at` there is no commit.
     """
     selected = F.col("_kind").isin(*[kind.value for kind in kinds])
-    written, committed = Written(), comparison.committed
+    written, committed = WriteCounts(), comparison.committed
     newest = comparison.newest.where(selected & F.col("_reason").isNull()).drop("_kind")
     deletions = _tombstones(comparison.absent.where(selected), comparison.newest.drop("_kind"))
-    proven = current_at is not None and not comparison.counts[Kind.UNPROVEN]
+    proven = current_at is not None and not comparison.counts[DifferenceKind.UNPROVEN]
     # Two batches: a synthetic tombstone may have the partition and offset of another key's record.
     for rows, last in ((newest, False), (deletions, True)):
         counts = count_rows(rows)
@@ -48,20 +48,21 @@ def repair_table(
     return written
 
 
-def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
-    """Return deletions that the topic has no record of any more, as decode() would return them.
+def _tombstones(absent: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return tombstones for rows without a record in the topic, in the form of decode().
 
-    The version is that of the row with the next offset: (its `_sequence`, its epoch, its offset + 1).
+    A tombstone has the version of its row, with the next offset: (`_sequence`, `_partition_epoch`, `_offset` + 1).
     - It is newer than the row, so the row is deleted.
     - It is not newer than any unread record. With a sequence, a later event has a greater one. Without a sequence,
       offsets decide: compare() has found no record of the key after the row's offset, so its next record is at the end
-      offset or later. That end is at least the row's offset + 2, because the record that replaced the row's was in
-      between.
+      offset or later. That end is at least the row's offset + 2, because the record that superseded the row's is
+      before it.
     - Unlike the end offset of the topic, which would be correct too, each key has its own offset, and PostgreSQL
       detects incomplete staging by counting offsets.
-    The time is now: the time of the deletion is unknown, and the ledger must retain the entry for its whole TTL.
+    The timestamp is the current time: that of the deletion is unknown, and the ledger must retain the entry for its
+    whole TTL.
     """
-    known: dict[str, Column] = {
+    values: dict[str, Column] = {
         KEY_COLUMN: F.col(KEY_COLUMN),
         "_sequence": F.col("_sequence"),
         "_partition_epoch": F.col("_partition_epoch"),
@@ -71,17 +72,17 @@ def _tombstones(absent: DataFrame, like: DataFrame) -> DataFrame:
         "_deleted": F.lit(True),
     }
     return absent.select(
-        *[known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in like.schema.fields]
+        *[values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in rows.schema.fields]
     )
 
 
-def count_unrepaired(table: TargetTable, comparison: Comparison) -> dict[Kind, int]:
-    """Return the number of keys of each kind that repair_table() left as they are, because the table was newer."""
+def count_unrepaired(table: TargetTable, comparison: Comparison) -> dict[DifferenceKind, int]:
+    """Return the number of keys of each kind that repair_table() did not change, because the table was newer."""
     current = table.current_versions().select(KEY_COLUMN)
     newest, absent = (frame.select(KEY_COLUMN, "_kind") for frame in (comparison.newest, comparison.absent))
-    missing = newest.where(F.col("_kind") == Kind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")
-    zombies = newest.unionByName(absent).where(F.col("_kind") == Kind.ZOMBIE.value)
+    missing = newest.where(F.col("_kind") == DifferenceKind.MISSING.value).join(current, on=KEY_COLUMN, how="left_anti")
+    zombies = newest.unionByName(absent).where(F.col("_kind") == DifferenceKind.ZOMBIE.value)
     return {
-        Kind.MISSING: missing.count(),
-        Kind.ZOMBIE: zombies.join(current, on=KEY_COLUMN, how="left_semi").count(),
+        DifferenceKind.MISSING: missing.count(),
+        DifferenceKind.ZOMBIE: zombies.join(current, on=KEY_COLUMN, how="left_semi").count(),
     }

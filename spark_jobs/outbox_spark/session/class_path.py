@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the driver has a class. False without a JVM in this process, as with Spark Connect."""
+    """Whether the driver can load a class. False without a JVM in this process, as with Spark Connect."""
     jvm = spark.sparkContext._jvm
     return jvm is not None and _loads(jvm, name)
 

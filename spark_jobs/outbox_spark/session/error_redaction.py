@@ -1,4 +1,4 @@
-"""Unexpected errors, as messages without record values, which messages of Spark and PostgreSQL may contain."""
+"""Messages for unexpected errors, without the record values that messages of Spark and PostgreSQL may contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RETRY_HINT = "run the command again: it reads the uncommitted records again"
 
 
 def redacted(error: Exception) -> OutboxKitError:
-    """Return an error with the class of the original one and the part of its message that has no values."""
+    """Return an error that names the class of `error` and the part of its message that contains no values."""
     if isinstance(error, OutboxKitError):
         return error
     if _is_lost_rows(error):
@@ -34,7 +34,7 @@ def redacted(error: Exception) -> OutboxKitError:
 
 
 def _is_lost_rows(error: Exception) -> bool:
-    with suppress(Exception):  # str() of some Spark errors raises
+    with suppress(Exception):  # str() raises for some Spark errors
         return isinstance(error, (PySparkException, Py4JError)) and _LOST_CLASS in str(error)
     return False
 
@@ -57,7 +57,7 @@ def _detail(error: Exception) -> str:
         reason = error.args[0] if error.args else ""
         return _first_line(reason.str() if hasattr(reason, "str") else str(reason))
     if isinstance(error, AnalysisException):  # names and types only: nothing has run yet
-        with suppress(Exception):  # Spark raises for the messages of Delta's errors, which it does not have
+        with suppress(Exception):  # raises for Delta's errors: PySpark lacks their message templates
             return _first_line(str(error))
     if isinstance(error, (PySparkException, Py4JError)):
         condition = error.getCondition() if isinstance(error, PySparkException) else None

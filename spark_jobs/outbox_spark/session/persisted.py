@@ -12,22 +12,22 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.session.expressions import cached_expressions
 
 PERSISTED_ONLY = "outbox.persisted.only"
-"""Local property of Spark (PersistedRows.PROPERTY of our jar): jobs that have it may not read topics."""
+"""Local property of Spark (PersistedRows.PROPERTY in outbox-spark.jar): jobs that have it must not read topics."""
 
 _COUNTS = ("decoded_rows", "decoded_quarantined", "decoded_tombstones")
 
 
 @dataclass(frozen=True)
-class Counts:
+class DecodedCounts:
     """Numbers of decoded rows."""
 
     rows: int
     quarantined: int
     tombstones: int
-    """Readable ones."""
+    """Readable tombstones."""
 
 
 def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
@@ -43,15 +43,15 @@ def persist(stack: ExitStack, frame: DataFrame) -> DataFrame:
 def forbid_topic_reads(stack: ExitStack, spark: SparkSession) -> None:
     """Make jobs of this thread fail if they read a topic outside `allow_topic_reads`, until `stack` is closed.
 
-    An executor that is lost takes its persisted rows along. Spark would recompute them from a log that may have been
-    compacted since: of two records of a key the counted one can be gone, and the newer one be beyond the batch.
-    Requires our jar on the class path.
+    If an executor is lost, its persisted rows are lost too. Spark would recompute them from a log that may have been
+    compacted since: the record that was counted may have been removed, and its successor may be after the batch.
+    Requires outbox-spark.jar on the class path.
     """
     stack.enter_context(_persisted_only(spark, "true"))
 
 
 def allow_topic_reads(spark: SparkSession) -> AbstractContextManager[None]:
-    """Allow the action that persists what a topic contains."""
+    """Allow topic reads inside `with`, for the action that persists the records."""
     return _persisted_only(spark, None)
 
 
@@ -69,8 +69,8 @@ def _persisted_only(spark: SparkSession, value: str | None) -> Iterator[None]:
             context.setLocalProperty(PERSISTED_ONLY, previous)  # type: ignore[arg-type]  # str or None
 
 
-def count_rows(rows: DataFrame) -> Counts:
-    """Count rows of decode(). Reads all of them: the action that persists a frame."""
+def count_rows(rows: DataFrame) -> DecodedCounts:
+    """Count rows of decode(). Reads all rows, so it is the action that persists a frame."""
     return counts_from(rows.agg(*count_expressions()).collect()[0])
 
 
@@ -82,6 +82,6 @@ def count_expressions() -> list[Column]:
     return [count.alias(name) for count, name in zip(counts, _COUNTS, strict=True)]
 
 
-def counts_from(row: Row | Mapping[str, Any]) -> Counts:
+def counts_from(row: Row | Mapping[str, Any]) -> DecodedCounts:
     """Return the counts from the values of count_expressions."""
-    return Counts(*(row[name] for name in _COUNTS))
+    return DecodedCounts(*(row[name] for name in _COUNTS))

@@ -32,11 +32,11 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     # Without kafka in this list the Kafka source uses DSv2, where headers cost a tenth as much.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # A small persisted batch has few partitions: each one is a task for every use.
+    # Coalesces the partitions of small persisted batches: each partition is a task for every use.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     # Persisted rows are read once or twice: choosing a compression of the columns takes longer than writing them.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Number of tasks that read the log at every commit: the default of 50 is for tables of many thousands of files.
+    # Number of tasks that read the log at every commit. The default of 50 suits tables of many thousands of files.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 _STATIC_SETTINGS: Mapping[str, str] = {
@@ -50,21 +50,21 @@ _STATIC_SETTINGS: Mapping[str, str] = {
     # with more entries the second and later tables of a session take a third less time.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # Spark keeps the consumers of a query, and the records of their last polls, for five minutes for the same query.
-    # Every batch is another query: each would keep its hundreds of MB.
+    # Every batch is a new query, and each would retain hundreds of MB.
     **{
         f"spark.kafka.consumer.{pool}.{name}": "1s"
         for pool in ("cache", "fetchedData.cache")
         for name in ("timeout", "evictorThreadRunInterval")
     },
 }
-# Only for Spark in this process: a cluster has its own values.
+# Only for Spark in this process; a cluster has different values.
 _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     # The reader's tables and Kafka's buffers are outside of the memory that Spark manages.
     "spark.memory.fraction": "0.4",
-    # Adaptive execution merges small partitions; this is the number of partitions before.
+    # The number of partitions before adaptive execution merges small ones.
     "spark.sql.shuffle.partitions": "16",
 }
 
@@ -91,8 +91,8 @@ def start_session(name: str = "outbox-materialize") -> SparkSession:
     builder = SparkSession.builder.appName(name)
     settings = {**_STATIC_SETTINGS, **RUNTIME_SETTINGS}
     if not submitted:
-        settings |= _own_settings()
-        builder = builder.master(_own_master())
+        settings |= _in_process_settings()
+        builder = builder.master(_in_process_master())
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -115,7 +115,7 @@ def _redirect_java_stdout(session: SparkSession) -> None:
     jvm.java.lang.System.setOut(jvm.java.lang.System.err)
 
 
-def _own_master() -> str:
+def _in_process_master() -> str:
     master = os.environ.get("SPARK_MASTER", _DEFAULT_MASTER)
     # The jars are on the class path of this process only, and the driver listens on the loopback address.
     if not master.startswith("local"):
@@ -124,7 +124,7 @@ def _own_master() -> str:
     return master
 
 
-def _own_settings() -> dict[str, str]:
+def _in_process_settings() -> dict[str, str]:
     """Return the settings that spark-submit would receive as options."""
     # Executors are in this process and need the same Python packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -146,16 +146,16 @@ def _own_settings() -> dict[str, str]:
 
 def _sets_collector() -> bool:
     """Whether the environment chooses a garbage collector: Java does not start with two."""
-    given = " ".join(
+    options = " ".join(
         os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
     )
-    return re.search(r"-XX:\+Use\w*GC\b", given) is not None
+    return re.search(r"-XX:\+Use\w*GC\b", options) is not None
 
 
 def _jars_folder() -> Path:
-    named = os.environ.get(JARS_VARIABLE)
+    configured = os.environ.get(JARS_VARIABLE)
     project = Path(__file__).resolve().parents[3]
-    candidates = [Path(named)] if named else [_DEFAULT_JARS, project / _DEFAULT_JARS]
+    candidates = [Path(configured)] if configured else [_DEFAULT_JARS, project / _DEFAULT_JARS]
     for folder in candidates:
         if any(folder.glob("*.jar")):
             return folder.resolve()

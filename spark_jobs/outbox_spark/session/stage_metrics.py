@@ -1,7 +1,7 @@
 """Job descriptions for Spark's UI, and the figures of the stages that have run.
 
-The figures come from Spark's status store, the source of its UI and REST API. It exists without a UI, and needs no
-callback from the JVM.
+The figures come from Spark's status store, the source of its UI and REST API. The store exists without a UI and
+requires no callback from the JVM.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from outbox_spark.jobs.model import MaterializeJob
 
 OBSERVATION = "outbox_materialize"
-"""Name of the observed metrics with a batch's records and keys (`observedMetrics` of query listeners)."""
+"""Name of the observed metrics with the records and keys of a batch (`observedMetrics` of query listeners)."""
 GROUP_PREFIX = "outbox-materialize "
 
 _LISTENER_MILLIS = 5_000
-"""Time limit for Spark's listeners to process the events of finished stages; they are milliseconds behind."""
+"""Time limit for Spark's listeners to process the events of finished stages, which usually takes milliseconds."""
 
 
 FIGURES = {
@@ -34,8 +34,8 @@ FIGURES = {
 """Methods of org.apache.spark.status.api.v1.StageData by figure."""
 
 
-def label(spark: SparkSession, job: MaterializeJob, step: str) -> None:
-    """Set table and step as job group and description of the next jobs, for UI, history server and listeners."""
+def label_spark_jobs(spark: SparkSession, job: MaterializeJob, step: str) -> None:
+    """Set table and step as group and description of the next Spark jobs, for UI, history server and listeners."""
     # Interruptible, as queries without a group are: if one task fails, the others are cancelled.
     spark.sparkContext.setJobGroup(f"{GROUP_PREFIX}{job}", f"{job}: {step}", interruptOnCancel=True)
 
@@ -51,7 +51,7 @@ class StageMetrics:
         self.since_last()
 
     def since_last(self) -> dict[str, int]:
-        """Return the figures of new stages. Batches run one at a time, so all stages belong to the last one.
+        """Return the figures of new stages. Batches run one at a time, so all new stages belong to the last batch.
 
         Figures are sums; `peak_execution_memory_bytes` is the sum over the tasks of the largest stage.
         """

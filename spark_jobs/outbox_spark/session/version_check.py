@@ -1,4 +1,4 @@
-"""Checks the versions of Spark, Java and jars when a session starts; others fail later with misleading errors."""
+"""Checks the versions of Spark, Java and jars at the start. Unsupported versions fail later with misleading errors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SPARK = "4.1"
 JAVA = (17, 21)
 SCALA = "2.13"
 SUPPORTED = f"Spark and PySpark {SPARK}.x, Java {' or '.join(map(str, JAVA))}, jars for Scala {SCALA}"
-_SEE = f"supported: {SUPPORTED}"
+_HINT = f"supported: {SUPPORTED}"
 
-# Names of Maven: spark-avro_2.13-4.1.1.jar, delta-spark_4.1_2.13-4.3.1.jar; Ivy adds the group in front.
+# File names as in Maven: spark-avro_2.13-4.1.1.jar, delta-spark_4.1_2.13-4.3.1.jar; Ivy adds the group in front.
 _SPARK_JAR = re.compile(r"(?P<name>spark-[a-z0-9-]+?)_(?P<scala>\d+\.\d+)-(?P<spark>\d+\.\d+)[^/]*\.jar$")
 _BUILT_FOR = re.compile(r"(?P<name>[a-z]+-spark)_(?P<spark>\d+\.\d+)_(?P<scala>\d+\.\d+)-[^/]*\.jar$")
 _JAVA_SECONDS = 20
@@ -27,14 +27,14 @@ _JAVA_SECONDS = 20
 
 def check_pyspark(version: str = pyspark.__version__) -> None:
     """Raise ConfigurationError when the version of PySpark is not supported. Needs no JVM."""
-    if not _is(version, SPARK):
-        raise ConfigurationError(f"PySpark is {version}", _SEE)
+    if not _matches(version, SPARK):
+        raise ConfigurationError(f"PySpark is {version}", _HINT)
 
 
 def check_session(session: SparkSession, classes: Iterable[str]) -> None:
     """Raise ConfigurationError when Java, Spark, or a jar with one of `classes` has an unsupported version."""
     jvm = session.sparkContext._jvm
-    if jvm is None:  # for the type checker: a session has one
+    if jvm is None:  # only for the type checker
         return
     check_java(str(jvm.java.lang.System.getProperty("java.version")))
     check_spark(session.version, str(jvm.scala.util.Properties.versionNumberString()))
@@ -49,15 +49,15 @@ def check_java(version: str) -> None:
     """Check a version as in `java.version`: 17.0.12, 21."""
     major = version.partition(".")[0]
     if major not in map(str, JAVA):
-        raise ConfigurationError(f"Java is {version}", f"{_SEE}; set JAVA_HOME to the Java that Spark starts")
+        raise ConfigurationError(f"Java is {version}", f"{_HINT}; set JAVA_HOME to the Java that Spark starts")
 
 
 def check_spark(version: str, scala: str) -> None:
     """Check the Spark of the JVM: with spark-submit it may differ from the PySpark that Python imports."""
-    if not _is(version, SPARK):
-        raise ConfigurationError(f"Spark is {version}", _SEE)
-    if not _is(scala, SCALA):
-        raise ConfigurationError(f"Spark is built with Scala {scala}", _SEE)
+    if not _matches(version, SPARK):
+        raise ConfigurationError(f"Spark is {version}", _HINT)
+    if not _matches(scala, SCALA):
+        raise ConfigurationError(f"Spark is built with Scala {scala}", _HINT)
 
 
 def check_jar(location: str) -> None:
@@ -65,7 +65,7 @@ def check_jar(location: str) -> None:
     built = _BUILT_FOR.search(location) or _SPARK_JAR.search(location)
     if built and (built["scala"] != SCALA or built["spark"] != SPARK):
         message = f"jar {Path(location).name} is built for Spark {built['spark']} and Scala {built['scala']}"
-        raise ConfigurationError(message, _SEE)
+        raise ConfigurationError(message, _HINT)
 
 
 def not_started() -> ConfigurationError:
@@ -77,13 +77,13 @@ def not_started() -> ConfigurationError:
         command = [java, "-version"]
         output = subprocess.run(command, capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
-        return ConfigurationError(f"Spark's JVM did not start: no java in {location}", _SEE)
+        return ConfigurationError(f"Spark's JVM did not start: no java in {location}", _HINT)
     version = re.search(r'version "([^"]+)"', output)
     actual = version.group(1) if version else "of an unknown version"
     return ConfigurationError(
-        f"Spark's JVM did not start: java in {location} is {actual}", f"{_SEE}; the output of Spark is above"
+        f"Spark's JVM did not start: java in {location} is {actual}", f"{_HINT}; the output of Spark is above"
     )
 
 
-def _is(version: str, expected: str) -> bool:
+def _matches(version: str, expected: str) -> bool:
     return version == expected or version.startswith(f"{expected}.")

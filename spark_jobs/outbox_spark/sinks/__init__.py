@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob, Progress
+from outbox_spark.jobs.model import DeltaTarget, IcebergTarget, MaterializeJob, Reporter
 from outbox_spark.sinks.delta.table import DeltaTable
 from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.postgres.table import PostgresTable
@@ -13,11 +13,11 @@ from outbox_spark.sinks.target_table import Batch, StagedRows, TargetTable
 __all__ = ["Batch", "DeltaTable", "IcebergTable", "PostgresTable", "StagedRows", "TargetTable", "open_table"]
 
 
-def open_table(spark: SparkSession, job: MaterializeJob, progress: Progress = lambda _: None) -> TargetTable:
+def open_table(spark: SparkSession, job: MaterializeJob, report: Reporter = lambda _: None) -> TargetTable:
     """Return the table of a job, a context manager that locks the table for one run."""
     target, mode = job.target, job.options.mode
     if isinstance(target, DeltaTarget):
-        return DeltaTable(spark, target, job.table, mode, progress)
+        return DeltaTable(spark, target, job.table, mode, report)
     if isinstance(target, IcebergTarget):
-        return IcebergTable(spark, target, job.table, mode, progress)
+        return IcebergTable(spark, target, job.table, mode, report)
     return PostgresTable(target, job.table, mode)

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from outbox_spark.decoding.columns import Column
-from outbox_spark.jobs.model import Committed, Written
-from outbox_spark.session.persisted import Counts
+from outbox_spark.jobs.model import TableProgress, WriteCounts
+from outbox_spark.session.persisted import DecodedCounts
 
 TOMBSTONES_SUFFIX = "__tombstones"
 QUARANTINE_SUFFIX = "__quarantine"
@@ -39,13 +39,13 @@ class Batch:
     """As decode() returns them; evaluated more than once, so their source is persisted. Not evaluated with `staged`.
     At most one row of a key has no `_reason` (in history mode: one of each version). Rows with a `_reason` go to the
     quarantine and flag an older row of their `aggregate_id` as stale."""
-    counts: Counts
+    counts: DecodedCounts
     """Of `rows`, including records without a key and quarantined records."""
     columns: Sequence[Column]
     reader: str
     """The Avro schema that `columns` were derived from, as JSON."""
-    previous: Committed | None
-    committed: Committed
+    previous: TableProgress | None
+    committed: TableProgress
     staged: StagedRows | None = None
     """The same rows, as `stage_early` returned them."""
 
@@ -60,7 +60,7 @@ class TargetTable(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def committed(self) -> Committed | None:
+    def committed(self) -> TableProgress | None:
         """Return the progress of the table; None when the table does not exist."""
 
     def check(self, columns: Sequence[Column], schema: StructType) -> None:
@@ -85,7 +85,7 @@ class TargetTable(Protocol):
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
         """Remove staged rows. `disable`: `stage_early` returns None for the rest of the run."""
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch: rows, deletions, tombstones, quarantine and progress become visible together or not at all.
 
         Idempotent: only newer versions change a row. The next batch's `previous` is this one's `committed`. Raises

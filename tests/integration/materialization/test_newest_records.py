@@ -17,9 +17,9 @@ from pyspark.sql import Row, SparkSession
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.errors import ConfigurationError, UnreachableError
-from outbox_spark.jobs.model import Format, ReadRange
+from outbox_spark.jobs.model import ReadRange, RecordFormat
 from outbox_spark.kafka.newest_reader import COLUMNS, SETTING, read_newest, select_columns
-from outbox_spark.kafka.offset_ranges import describe, resolve
+from outbox_spark.kafka.offset_ranges import describe, resolve_range
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.runs.newest_per_key import newest_per_key
 from outbox_spark.session.error_redaction import redacted
@@ -56,7 +56,7 @@ class Topic:
 
     def range(self) -> ReadRange:
         assert self._producer.flush(30) == 0
-        return resolve(describe(self.kafka, self.name), None)
+        return resolve_range(describe(self.kafka, self.name), None)
 
     def newest(self, limit: int = UNLIMITED) -> list[Row]:
         return list(read_newest(self.spark, self.kafka, self.range(), limit).collect())
@@ -147,7 +147,7 @@ def test_result_equals_reading_every_record(topic: Topic, limit: int, headers: b
     assert every.count() == 600
     fewer = read_newest(topic.spark, topic.kafka, read, limit)
     assert fewer.count() < 600
-    results = [newest_per_key(frame, 0, key_format=Format.TEXT).collect() for frame in (every, fewer)]
+    results = [newest_per_key(frame, 0, key_format=RecordFormat.TEXT).collect() for frame in (every, fewer)]
     assert sorted(map(repr, results[0])) == sorted(map(repr, results[1]))
 
 
@@ -175,7 +175,7 @@ def test_times_out_when_the_broker_sends_nothing(topic: Topic) -> None:
     read = topic.range()
     beyond = ReadRange(read.topic, read.topic_id, 0, dict(read.start), {**read.end, 0: 5})
     with pytest.raises(Exception, match="no records after offset 1 within 1 s; the range ends at 5"):
-        read_newest(topic.spark, topic.kafka, beyond, timeout=1_000).collect()
+        read_newest(topic.spark, topic.kafka, beyond, timeout_millis=1_000).collect()
 
 
 def test_setting_selects_the_reader(topic: Topic) -> None:
@@ -206,7 +206,7 @@ def test_cancelled_task_ends(topic: Topic, spark: SparkSession) -> None:
     def work() -> None:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
         try:
-            read_newest(spark, topic.kafka, beyond, timeout=10**7).collect()
+            read_newest(spark, topic.kafka, beyond, timeout_millis=10**7).collect()
         except Exception as error:  # whichever it is: the job did not end by itself
             ended.append(error)
 

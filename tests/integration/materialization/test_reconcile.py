@@ -29,9 +29,9 @@ from pyspark.sql import SparkSession
 from outbox_kit.stack import StackState
 from outbox_kit.waiting import Observation, wait_for
 from outbox_spark.commands.reconcile import reconcile
-from outbox_spark.commands.reconcile_report import Result
+from outbox_spark.commands.reconcile_report import ComparisonResult
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, Registry
+from outbox_spark.jobs.model import MaterializeJob, PostgresTarget, RegistrySettings
 from outbox_spark.kafka.offset_ranges import describe, offsets_at
 from outbox_spark.runs.materialize_table import materialize
 from outbox_spark.runs.missed_tombstones import now
@@ -77,7 +77,13 @@ def job(state: StackState) -> MaterializeJob:
         password=state.materializer_password,
     )
     return MaterializeJob(
-        "thing", TOPIC, "zombie", {"bootstrap.servers": state.kafka}, Registry(state.registry), "warehouse", target
+        "thing",
+        TOPIC,
+        "zombie",
+        {"bootstrap.servers": state.kafka},
+        RegistrySettings(state.registry),
+        "warehouse",
+        target,
     )
 
 
@@ -163,14 +169,14 @@ def test_detects_and_repairs_a_missed_tombstone(
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
     actual = reconcile(spark, job, print)
-    assert (actual.result, {k: v for k, v in actual.counts.items() if v}) == (Result.DIFFERENT, {"zombie": 1})
+    assert (actual.result, {k: v for k, v in actual.counts.items() if v}) == (ComparisonResult.DIFFERENT, {"zombie": 1})
     assert list(actual.examples["zombie"]) == ["removed"]  # type: ignore[index]
     repaired = reconcile(spark, job, print, repair=True)
-    assert (repaired.result, repaired.repaired) == (Result.MENDED, 1)
+    assert (repaired.result, repaired.repaired) == (ComparisonResult.REPAIRED, 1)
     assert set(rows(state)) == {"kept", "changed"}
     materialize(spark, job, print)
     assert rows(state) == {"kept": 0, "changed": 2, "filler": 0}
-    assert reconcile(spark, job, print).result is Result.SAME
+    assert reconcile(spark, job, print).result is ComparisonResult.SAME
 
 
 def make(admin: AdminClient, topic: str) -> Observation[bool]:
@@ -240,4 +246,4 @@ def test_continues_in_a_new_epoch_after_partitions_are_added(
         assert connection.execute(query).fetchall() == [(4, 1, 1, 0)]
         progress = "select (progress->>'partition_epoch')::int from outbox_offsets where table_name = %s"
         assert connection.execute(progress, (plain.table,)).fetchone() == (1,)
-    assert reconcile(spark, plain, print).result is Result.SAME
+    assert reconcile(spark, plain, print).result is ComparisonResult.SAME

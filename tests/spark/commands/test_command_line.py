@@ -15,7 +15,7 @@ from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.commands.materialize import main
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import MaterializeJob, Outcome, Progress, Status
+from outbox_spark.jobs.model import MaterializeJob, Outcome, Reporter, Status
 
 __all__ = ["pipeline"]  # the fixture
 
@@ -24,7 +24,7 @@ OUTCOME = Outcome(
 )
 
 
-Attempt = Callable[[MaterializeJob, Progress], Outcome]
+Attempt = Callable[[MaterializeJob, Reporter], Outcome]
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
     """Run the command with a fake run of a table."""
 
     def use(attempt: Attempt) -> None:
-        def materialize(_: SparkSession, job: MaterializeJob, tell: Progress, *__: object, **___: object) -> Outcome:
-            return attempt(job, tell)
+        def materialize(_: SparkSession, job: MaterializeJob, report: Reporter, *__: object, **___: object) -> Outcome:
+            return attempt(job, report)
 
         monkeypatch.setattr(jobs, "materialize", materialize)
         monkeypatch.setattr(run_each, "start_session", lambda _: spark)
@@ -45,8 +45,8 @@ def attempting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
 def test_json_on_stdout_and_messages_on_stderr(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def attempt(job: MaterializeJob, tell: Progress) -> Outcome:
-        tell(f"at {job}")
+    def attempt(job: MaterializeJob, report: Reporter) -> Outcome:
+        report(f"at {job}")
         return OUTCOME
 
     attempting(attempt)
@@ -89,7 +89,7 @@ def test_continues_after_a_failed_job(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def attempt(job: MaterializeJob, _: Progress) -> Outcome:
+    def attempt(job: MaterializeJob, _: Reporter) -> Outcome:
         if job.aggregate == "author":
             raise RefusedError("offsets do not fit", "look at the topic")
         return OUTCOME
@@ -110,7 +110,7 @@ def test_continues_after_a_failed_job(
 def test_continues_after_an_unexpected_error(
     pipeline: Path, attempting: Callable[[Attempt], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def attempt(job: MaterializeJob, _: Progress) -> Outcome:
+    def attempt(job: MaterializeJob, _: Reporter) -> Outcome:
         if job.aggregate == "author":
             json.loads("<html>")  # as a proxy in front of the registry responds
         return OUTCOME

@@ -22,21 +22,21 @@ from outbox_spark.commands.dry_run import Preview, as_json, as_text, dry_run, ex
 from outbox_spark.commands.exit_codes import Exit
 from outbox_spark.errors import OutboxKitError, RefusedError, SchemaError, UnreachableError
 from outbox_spark.jobs.model import (
-    Committed,
     DeltaTarget,
     MaterializeJob,
+    MaterializeOptions,
     MissedTombstones,
-    Options,
     Ordering,
     PostgresTarget,
+    TableProgress,
 )
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.runs import materialize_table
 from outbox_spark.sinks import open_table
 
 NOW = datetime.now(UTC)
-COMMITTED = Committed("test.thing", "id-1", 0, Ordering.SEQUENCE, {0: 5, 1: 7}, 3, NOW - timedelta(hours=1))
-STATE = TopicState("test.thing", "id-1", {0: 0, 1: 0}, {0: 9, 1: 7})
+COMMITTED = TableProgress("test.thing", "id-1", 0, Ordering.SEQUENCE, {0: 5, 1: 7}, 3, NOW - timedelta(hours=1))
+STATE = TopicDescription("test.thing", "id-1", {0: 0, 1: 0}, {0: 9, 1: 7})
 
 
 def no_spark() -> SparkSession:
@@ -64,7 +64,7 @@ def warehouse(postgres: psycopg.conninfo.ConninfoDict) -> Iterator[MaterializeJo
         connection.execute("drop schema dry cascade")
 
 
-def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: Committed | None) -> None:
+def committed(postgres: psycopg.conninfo.ConninfoDict, table: str, progress: TableProgress | None) -> None:
     with psycopg.connect(**postgres, autocommit=True) as connection:
         connection.execute(f"create table dry.{table} ()")
         if progress is not None:
@@ -78,7 +78,7 @@ def test_checks_a_postgres_table_without_spark_or_lock(
     committed(postgres, "thing", COMMITTED)
     with open_table(spark, warehouse):  # a run is under way
         actual = dry_run([warehouse], no_spark, pytest.fail)
-    assert exit_of(actual) == Exit.FOUND
+    assert exit_of(actual) == Exit.FINDINGS
     assert actual[0].committed == COMMITTED
     assert as_text(actual) == (
         f"test.thing -> target.thing: run 3 of {COMMITTED.committed_at:%Y-%m-%d %H:%M:%S} UTC; 4 offsets to read\n"
@@ -159,13 +159,15 @@ def test_starts_spark_once_for_lake_tables(spark: SparkSession, tmp_path: Path, 
 
 def seen(
     monkeypatch: pytest.MonkeyPatch,
-    committed: Committed | None,
-    state: TopicState = STATE,
+    committed: TableProgress | None,
+    state: TopicDescription = STATE,
     missed: MissedTombstones = MissedTombstones.RECONCILE,
 ) -> Preview:
     monkeypatch.setattr(module, "_committed", lambda *_: committed)
     monkeypatch.setattr(module, "describe", lambda *_: state)
-    return preview(structs.replace(job_for(DeltaTarget("/lake")), options=Options(missed_tombstones=missed)), no_spark)
+    return preview(
+        structs.replace(job_for(DeltaTarget("/lake")), options=MaterializeOptions(missed_tombstones=missed)), no_spark
+    )
 
 
 def test_reports_new_partitions(topic: pytest.MonkeyPatch) -> None:
@@ -181,8 +183,8 @@ def test_reports_a_pause_beyond_the_tombstone_retention(topic: pytest.MonkeyPatc
         "  the table was last up to date 30.0 h ago and the topic retains tombstones for 24.0 h (delete.retention.ms): "
         "some may be missed; the run would compare the table with the topic"
     )
-    assert seen(topic, COMMITTED).missed is None
-    assert seen(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed is None
+    assert seen(topic, COMMITTED).missed_warning is None
+    assert seen(topic, old, replace(STATE, delete_retention=timedelta(days=2))).missed_warning is None
     with pytest.raises(RefusedError, match=r"last up to date 30\.0 h ago"):
         seen(topic, old, missed=MissedTombstones.REFUSE)
 
@@ -192,7 +194,7 @@ def test_reports_data_for_a_table_without_a_timestamp(topic: pytest.MonkeyPatch)
     unknown = replace(COMMITTED, committed_at=None)
     actual = seen(topic, unknown, replace(STATE, latest=COMMITTED.offsets))
     assert actual.offsets == 0
-    assert exit_of([actual]) == Exit.FOUND
+    assert exit_of([actual]) == Exit.FINDINGS
     assert "the time of the table's last update is unknown" in as_text([actual])
 
 
@@ -204,7 +206,7 @@ def test_rejects_what_a_run_rejects(topic: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("errors", "code"),
     [
-        ([None], Exit.FOUND),
+        ([None], Exit.FINDINGS),
         ([UnreachableError("x"), None], Exit.FAILED),
         ([UnreachableError("x"), SchemaError("y")], Exit.REFUSED),
     ],

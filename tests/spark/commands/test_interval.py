@@ -12,18 +12,25 @@ from tables import job_for
 
 from outbox_spark.commands import materialize as command
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.interval import Rounds, Rules, Stop, Stopped, stopping_on_signals, without_repeats
+from outbox_spark.commands.interval import (
+    RoundRules,
+    Rounds,
+    Stopped,
+    StopRequest,
+    stopping_on_signals,
+    without_repeats,
+)
 from outbox_spark.commands.materialize import Runner
 from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.errors import ConfigurationError, OutboxKitError, SchemaError, UnreachableError
-from outbox_spark.jobs.model import Committed, DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, Written
-from outbox_spark.runs.apply_batch import Applied
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, ReadRange, Status, TableProgress, WriteCounts
+from outbox_spark.runs.apply_batch import AppliedBatch
 
 A = structs.replace(job_for(DeltaTarget("/lake")), aggregate="a", table="a", topic="t.a")
 B = structs.replace(A, aggregate="b", table="b", topic="t.b")
 DOWN = UnreachableError("the broker is down")
 WRONG = SchemaError("a column is wrong")
-FAST = Rules(interval=0.001)
+FAST = RoundRules(interval=0.001)
 
 
 def outcome(job: MaterializeJob, error: OutboxKitError | None = None) -> Outcome:
@@ -36,7 +43,7 @@ class Script:
     """Return scripted outcomes; request a stop when the script is exhausted."""
 
     def __init__(self, **errors: list[OutboxKitError | None]) -> None:
-        self.stop = Stop()
+        self.stop = StopRequest()
         self.messages: list[str] = []
         self.ran: list[str] = []
         self._left: dict[str, Iterator[OutboxKitError | None]] = {name: iter(item) for name, item in errors.items()}
@@ -50,7 +57,7 @@ class Script:
         self.ran.append(job.aggregate)
         return outcome(job, error)
 
-    def rounds(self, rules: Rules = FAST, alive: Callable[[], bool] = lambda: True) -> Rounds:
+    def rounds(self, rules: RoundRules = FAST, alive: Callable[[], bool] = lambda: True) -> Rounds:
         jobs = [job for job in (A, B) if job.aggregate in self._left]
         return Rounds(jobs, self.attempt, rules, self.stop, self.messages.append, alive)
 
@@ -75,14 +82,14 @@ def test_retries_a_failed_table() -> None:
 
 def test_exits_after_repeated_failures_of_a_table() -> None:
     script = Script(a=[DOWN] * 9, b=[None] * 9)
-    assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.FAILED
+    assert script.rounds(RoundRules(0.001, max_failures=3)).run() == Exit.FAILED
     assert script.ran == ["a", "b", "a", "b", "a"]
     assert script.messages[-1] == "ending: t.a -> target.a failed 3 times in a row"
 
 
 def test_counts_only_consecutive_failures() -> None:
     script = Script(a=[DOWN, DOWN, None, DOWN, DOWN, None])
-    assert script.rounds(Rules(0.001, max_failures=3)).run() == Exit.DONE
+    assert script.rounds(RoundRules(0.001, max_failures=3)).run() == Exit.DONE
     assert len(script.ran) == 6
 
 
@@ -136,7 +143,7 @@ def test_does_not_start_the_next_table_after_a_stop_request() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_wait_for_the_next_round(number: signal.Signals) -> None:
     script = Script(a=[None])
-    rounds = script.rounds(Rules(interval=600))
+    rounds = script.rounds(RoundRules(interval=600))
     run = rounds.attempt
 
     def attempt(job: MaterializeJob) -> Outcome:
@@ -161,7 +168,7 @@ def heeded() -> Iterator[None]:
 
 @pytest.mark.usefixtures("heeded")
 def test_second_signal_exits_immediately() -> None:
-    stop = Stop()
+    stop = StopRequest()
     with stopping_on_signals(stop, lambda _: None):
         # To this thread: the system may choose any thread of a process, and kill() does not wait.
         signal.raise_signal(signal.SIGINT)
@@ -188,14 +195,14 @@ def test_reports_no_new_records_once() -> None:
 # --- the runner: between two batches
 
 
-def batch(left: int) -> tuple[MaterializeJob, Applied, ReadRange, int]:
-    committed = Committed("t.a", "id", 0, None, {0: 1}, 1)
-    return A, Applied(committed, 1, 1, Written(1)), ReadRange("t.a", "id", 0, {0: 0}, {0: 1}), left
+def batch(left: int) -> tuple[MaterializeJob, AppliedBatch, ReadRange, int]:
+    committed = TableProgress("t.a", "id", 0, None, {0: 1}, 1)
+    return A, AppliedBatch(committed, 1, 1, WriteCounts(1)), ReadRange("t.a", "id", 0, {0: 0}, {0: 1}), left
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, left: int) -> Runner:
     """Receives a stop request while the batch of its table runs; `left` offsets remain."""
-    stop = Stop()
+    stop = StopRequest()
 
     def materialize(
         _: object, job: MaterializeJob, *__: object, on_batch: Callable[..., None], **___: object

@@ -18,7 +18,7 @@ from things import SCHEMAS, delete, put
 from outbox_spark.commands import maintain as maintain_command
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.maintain import Maintained, failed_maintenance, main, maintain
+from outbox_spark.commands.maintain import MaintainedTable, failed_maintenance, main, maintain
 from outbox_spark.commands.run_each import for_each
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError
 from outbox_spark.jobs.from_pipeline import load_jobs
@@ -107,7 +107,7 @@ def test_maintains_remaining_tables_after_a_failure(
     messages: list[str] = []
     jobs = [job_at(delta_target, name) for name in ("bad", "good")]
 
-    def work(_: SparkSession, job: MaterializeJob) -> Maintained:
+    def work(_: SparkSession, job: MaterializeJob) -> MaintainedTable:
         return maintain(spark, job, messages.append)
 
     first, second = for_each(jobs, messages.append, work, failed_maintenance, debug=True)
@@ -141,10 +141,10 @@ def test_the_command(
     error: OutboxKitError | None,
     code: Exit,
 ) -> None:
-    def result(_: object, job: MaterializeJob, __: object) -> Maintained:
+    def result(_: object, job: MaterializeJob, __: object) -> MaintainedTable:
         if error is not None:
             raise error
-        return Maintained(job.aggregate, job.target_name, job.table, "compacted")
+        return MaintainedTable(job.aggregate, job.target_name, job.table, "compacted")
 
     session = Session()
     monkeypatch.setattr(maintain_command, "maintain", result)

@@ -24,12 +24,12 @@ from tables import job_for
 
 from outbox_spark.commands import metrics as module
 from outbox_spark.commands.materialize import main
-from outbox_spark.commands.metrics import Metrics, opened
+from outbox_spark.commands.metrics import Metrics, open_metrics
 from outbox_spark.commands.run_report import failed_outcome
 from outbox_spark.errors import UnreachableError
 from outbox_spark.jobs.job_file import as_text
 from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Outcome, PostgresTarget, Status
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.runs import materialize_table
 from outbox_spark.session.stage_metrics import GROUP_PREFIX, OBSERVATION, StageMetrics
 
@@ -174,14 +174,14 @@ def test_writes_metrics_of_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_reports_the_lag_of_a_run_without_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = TopicState("t", "id", {0: 0, 1: 0}, {0: 9, 1: 4})
+    state = TopicDescription("t", "id", {0: 0, 1: 0}, {0: 9, 1: 4})
     monkeypatch.setattr(module, "describe", lambda *_: state)
     unchanged = Outcome("thing", "t", "target", "thing", Status.UNCHANGED, offsets_from={0: 9}, offsets_to={0: 9})
     assert metrics_of(unchanged)["lag"] == 4, "partition 1 is new"
 
 
 def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def down(*_: object) -> TopicState:
+    def down(*_: object) -> TopicDescription:
         raise UnreachableError("gone")
 
     monkeypatch.setattr(module, "describe", down)
@@ -192,7 +192,7 @@ def test_lag_is_null_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def line_to(name: str, messages: list[str]) -> None:
-    with opened(name, messages.append) as metrics:
+    with open_metrics(name, messages.append) as metrics:
         assert metrics is not None
         metrics.begin()
         metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
@@ -207,7 +207,7 @@ def test_appends_to_a_file(tmp_path: Path) -> None:
 
 def test_flushes_every_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    with opened(str(path), lambda _: None) as metrics:
+    with open_metrics(str(path), lambda _: None) as metrics:
         assert metrics is not None
         metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))
         assert path.read_text().endswith("\n")
@@ -222,7 +222,7 @@ def test_dash_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_writes_no_metrics_by_default() -> None:
-    with opened(None, lambda _: None) as metrics:
+    with open_metrics(None, lambda _: None) as metrics:
         assert metrics is None
 
 
@@ -234,7 +234,7 @@ def test_exits_when_the_metrics_file_cannot_be_opened(tmp_path: Path, capsys: py
 
 def test_reports_a_full_disk_once_and_continues() -> None:
     messages: list[str] = []
-    with opened("/dev/full", messages.append) as metrics:
+    with open_metrics("/dev/full", messages.append) as metrics:
         assert metrics is not None
         for _ in range(2):
             metrics.run(JOB, failed_outcome(JOB, UnreachableError("down")))

@@ -303,7 +303,7 @@ def test_combines_the_outcomes_of_two_runs() -> None:
     first = Outcome("a", "t", "w", "a", Status.CHANGED, 10, 9, 8, 7, 6, 5, 4, 0.1, {0: 1}, {0: 11})
     rest = Outcome("a", "t", "w", "a", Status.UNCHANGED, 1, 2, 3, 4, 5, 6, 7, 0.2, {0: 11}, {0: 12})
     both = Outcome("a", "t", "w", "a", Status.CHANGED, 11, 11, 11, 11, 11, 11, 11, 0.3, {0: 1}, {0: 12})
-    assert first.then(rest) == both
+    assert first.plus(rest) == both
 
 
 def test_long_table_names_fit_the_staging_table(postgres_target: Target) -> None:

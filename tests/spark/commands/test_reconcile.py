@@ -20,12 +20,12 @@ from tables import Target, job_for
 from outbox_spark.commands import reconcile as reconcile_module
 from outbox_spark.commands import run_each
 from outbox_spark.commands.exit_codes import Exit
-from outbox_spark.commands.reconcile_report import Reconciled, Result, as_json, as_table, exit_of
+from outbox_spark.commands.reconcile_report import ComparisonResult, ReconciledTable, as_json, as_table, exit_of
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, Written
+from outbox_spark.jobs.model import DeltaTarget, MaterializeJob, WriteCounts
 from outbox_spark.runs import compare_topic as compare_module
 from outbox_spark.runs.compare_source import SourceDifferences
-from outbox_spark.runs.compare_topic import Comparison, Kind, compare
+from outbox_spark.runs.compare_topic import Comparison, DifferenceKind, compare_with_topic
 from outbox_spark.runs.repair import count_unrepaired, repair_table
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -43,13 +43,13 @@ def delete(log: Log, key: str, commit: int) -> None:
 
 def compared(target: Target, live: LiveTopic) -> Comparison:
     with target.open() as table, ExitStack() as stack:
-        return compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        return compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
 
 
-def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], Written, dict[Kind, int]]:
+def repaired(target: Target, live: LiveTopic) -> tuple[dict[str, list[str]], WriteCounts, dict[DifferenceKind, int]]:
     """Differences, written rows, and unchanged rows."""
     with target.open() as table, ExitStack() as stack:
-        actual = compare(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
+        actual = compare_with_topic(target.job, table, live.topic(), SCHEMAS, stack, examples=9)  # type: ignore[arg-type]
         return keys(actual), repair_table(table, actual), count_unrepaired(table, actual)
 
 
@@ -140,18 +140,18 @@ def test_moving_key_is_not_a_zombie(spark: SparkSession, postgres_target: Target
     moves = {"a": [1, 2, 3], "b": [1]}
 
     def move(_: object) -> None:
-        hop = len(live.reads)
-        for key, hops in moves.items():
-            if hop in hops:
-                put(live.log, key, 100 + hop)
+        pass_number = len(live.reads)
+        for key, passes in moves.items():
+            if pass_number in passes:
+                put(live.log, key, 100 + pass_number)
                 newest = live.log.records[-1]
                 live.log.records = [r for r in live.log.records if r.key != key.encode() or r is newest]
 
     live.before_read = move
     actual = compared(postgres_target, live)
     assert keys(actual) == {}
-    # The first hop passes `b`, the third passes `a`, which was moved twice more; then no candidate is left.
-    assert actual.hops == 3
+    # The first pass reads `b`, the third reads `a`, which was moved twice more; no candidate remains.
+    assert actual.passes == 3
     assert [read.start for read in live.reads[1:]] == [read.end for read in live.reads[:-1]]
 
 
@@ -167,12 +167,12 @@ def test_no_result_for_a_topic_that_keeps_changing(
     actual = compared(postgres_target, live)
     assert keys(actual) == {"unproven": ["a"]}
     assert actual.scan.startswith("pass 2 still had ")
-    # The cleaner does not touch records younger than the lag, so the first hop proves it.
+    # The cleaner does not touch records younger than the lag, so the first pass completes the scan.
     live.min_compaction_lag = timedelta(hours=1)
     monkeypatch.setattr(kafka_log, "START", datetime.now(UTC) - timedelta(minutes=5))
     actual = compared(postgres_target, live)
     assert keys(actual) == {"zombie": ["a"]}
-    assert (actual.hops, actual.scan) == (1, "all records of pass 1 are younger than min.compaction.lag.ms")
+    assert (actual.passes, actual.scan) == (1, "all records of pass 1 are younger than min.compaction.lag.ms")
 
 
 def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postgres_target: Target) -> None:
@@ -180,7 +180,7 @@ def test_records_below_the_log_start_are_not_evidence(spark: SparkSession, postg
     live = filled(spark, postgres_target)
     live.start = 2
     live.log.records = [record for record in live.log.records if record.offset >= 2]
-    assert repaired(postgres_target, live)[:2] == ({"unproven": ["a", "b"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unproven": ["a", "b"]}, WriteCounts())
 
 
 def test_unread_records_are_not_differences(spark: SparkSession, postgres_target: Target) -> None:
@@ -199,7 +199,7 @@ def test_reports_and_keeps_unreadable_records(spark: SparkSession, postgres_targ
     live.log.append(None, b"no key", sequence(10))
     put(live.log, "e", 11)
     postgres_target.run(live.log, SCHEMAS)
-    assert repaired(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unreadable": ["a", "new"]}, WriteCounts())
 
 
 def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSession, postgres_target: Target) -> None:
@@ -219,7 +219,7 @@ def test_missing_row_may_be_deleted_after_partitions_were_added(spark: SparkSess
     live.compact("a")
     put(log, "a", 1)  # what the old partition still has
     log.records[-1] = replace(log.records[-1], partition=0, offset=0)
-    assert repaired(postgres_target, live)[:2] == ({"unsure": ["a"]}, Written())
+    assert repaired(postgres_target, live)[:2] == ({"unsure": ["a"]}, WriteCounts())
 
 
 def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
@@ -228,26 +228,28 @@ def test_requires_a_table(spark: SparkSession, postgres_target: Target) -> None:
         compared(postgres_target, live)
 
 
-def result(kind: Result, **changes: object) -> Reconciled:
-    counts = {Kind.MISSING: 2} if kind is Result.DIFFERENT else {}
-    examples = {Kind.MISSING: ["k1", "k2"]} if counts else {}
-    return replace(Reconciled("thing", "t", "lake", "thing", kind, counts, examples), **changes)  # type: ignore[arg-type]
+def result(kind: ComparisonResult, **changes: object) -> ReconciledTable:
+    counts = {DifferenceKind.MISSING: 2} if kind is ComparisonResult.DIFFERENT else {}
+    examples = {DifferenceKind.MISSING: ["k1", "k2"]} if counts else {}
+    return replace(ReconciledTable("thing", "t", "lake", "thing", kind, counts, examples), **changes)  # type: ignore[arg-type]
 
 
-SAME, DIFFERENT, MENDED = (result(kind) for kind in (Result.SAME, Result.DIFFERENT, Result.MENDED))
-BROKEN = result(Result.FAILED, error="no", hint="why", transient=True)
+SAME, DIFFERENT, REPAIRED = (
+    result(kind) for kind in (ComparisonResult.SAME, ComparisonResult.DIFFERENT, ComparisonResult.REPAIRED)
+)
+BROKEN = result(ComparisonResult.FAILED, error="no", hint="why", transient=True)
 
 
 @pytest.mark.parametrize(
     ("results", "code"),
     [
-        ([SAME, MENDED], Exit.DONE),
-        ([SAME, DIFFERENT], Exit.FOUND),
+        ([SAME, REPAIRED], Exit.DONE),
+        ([SAME, DIFFERENT], Exit.FINDINGS),
         ([DIFFERENT, BROKEN], Exit.FAILED),
         ([BROKEN, replace(BROKEN, transient=False)], Exit.REFUSED),
     ],
 )
-def test_exit_codes(results: list[Reconciled], code: Exit) -> None:
+def test_exit_codes(results: list[ReconciledTable], code: Exit) -> None:
     assert exit_of(results) is code
 
 
@@ -276,11 +278,11 @@ def test_the_command_reports_each_table(
     monkeypatch.setattr(run_each, "start_session", lambda _: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
-    def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, examples: int) -> Reconciled:
+    def reconciled(_: SparkSession, job: MaterializeJob, *__: object, repair: bool, examples: int) -> ReconciledTable:
         if job.aggregate == "bad":
             raise RefusedError("offsets do not fit", "look")
         assert (repair, examples) == (True, 3)
-        return MENDED
+        return REPAIRED
 
     monkeypatch.setattr(reconcile_module, "reconcile", reconciled)
     assert reconcile_module.main(["--repair", "--examples", "3", "--output", "json"]) == Exit.REFUSED

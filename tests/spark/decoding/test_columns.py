@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.commands.export import ExportFormat, export
-from outbox_spark.decoding.columns import Kind, columns_of
+from outbox_spark.decoding.columns import ColumnType, columns_of
 from outbox_spark.errors import SchemaError
 from outbox_spark.jobs.model import PostgresTarget
 
@@ -179,7 +179,7 @@ def test_rejects_a_changed_type_before_any_write(target: Target) -> None:
     ("fields", "message"),
     [
         ([{"name": "Aggregate_Id", "type": "string"}], "name of the key column"),
-        ([{"name": "_offset", "type": "long"}], "name of a column of the job"),
+        ([{"name": "_offset", "type": "long"}], "name of a metadata column"),
         ([{"name": "a", "type": "int"}, {"name": "A", "type": "int"}], "differing in case only"),
         (
             [{"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 39}}],
@@ -200,17 +200,17 @@ def test_rejects_a_schema_that_is_not_a_record() -> None:
 @pytest.mark.parametrize(
     ("avro", "kind"),
     [
-        (["null", "int", "long"], Kind.BIGINT),
-        (["float", "double", "null"], Kind.DOUBLE),
-        (["null", "string", "int"], Kind.JSON),
-        ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, Kind.UUID),
-        ({"type": "long", "logicalType": "timestamp-nanos"}, Kind.BIGINT),
-        ({"type": "fixed", "name": "F", "size": 3}, Kind.BYTES),
-        ("Known", Kind.TEXT),
-        ("other.Named", Kind.TEXT),
+        (["null", "int", "long"], ColumnType.BIGINT),
+        (["float", "double", "null"], ColumnType.DOUBLE),
+        (["null", "string", "int"], ColumnType.JSON),
+        ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, ColumnType.UUID),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, ColumnType.BIGINT),
+        ({"type": "fixed", "name": "F", "size": 3}, ColumnType.BYTES),
+        ("Known", ColumnType.TEXT),
+        ("other.Named", ColumnType.TEXT),
     ],
 )
-def test_kinds(avro: object, kind: Kind) -> None:
+def test_kinds(avro: object, kind: ColumnType) -> None:
     known = {"type": "enum", "name": "Known", "symbols": ["A"]}
     named = {"type": "enum", "name": "Named", "namespace": "other", "symbols": ["A"]}
     fields = [

@@ -15,7 +15,7 @@ from memory_table import MemoryTable, run
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import Format, Options
+from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": "string"}]}
 OLD = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}, {"name": "gone", "type": "int"}]}
@@ -94,7 +94,7 @@ def test_rejects_too_many_unknown_ids(spark: SparkSession) -> None:
         append(log, f"bad-{number}", framed(THING, 50 + number, {"n": 1, "s": ""}))
     table = MemoryTable()
     with pytest.raises(RefusedError, match=r"3 records of one batch cannot be read.*unknown-schema-id \(3\)"):
-        run(spark, table, log, Schemas({1: THING}, newest=1), Options(max_quarantined=2))
+        run(spark, table, log, Schemas({1: THING}, newest=1), MaterializeOptions(max_quarantined=2))
     assert table.progress is None
 
 
@@ -126,20 +126,20 @@ JSON_KEYS = [
 NO_KEYS = [b"abc", b'"abc', b"1.5", b"1e3", b"true", b"null", b"{}", b'["a"]', b"", b'"\xff"', b'"a" "b"']
 
 
-@pytest.mark.parametrize("key_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
-def test_decodes_keys_of_the_json_converter(spark: SparkSession, key_format: Format) -> None:
+@pytest.mark.parametrize("key_format", [RecordFormat.JSON, RecordFormat.JSON_WITH_SCHEMA])
+def test_decodes_keys_of_the_json_converter(spark: SparkSession, key_format: RecordFormat) -> None:
     def written(key: bytes) -> bytes:
-        return key if key_format is Format.JSON else b'{"schema":{"type":"string"},"payload":' + key + b"}"
+        return key if key_format is RecordFormat.JSON else b'{"schema":{"type":"string"},"payload":' + key + b"}"
 
     log = Log("test.thing", partitions=1)
     bad = [written(key) for key in NO_KEYS]
-    if key_format is Format.JSON_WITH_SCHEMA:
+    if key_format is RecordFormat.JSON_WITH_SCHEMA:
         bad += [b'"abc"', b'{"payload":"abc"}', b'{"schema":null}']
     for number, key in enumerate([*(written(key) for key, _ in JSON_KEYS), *bad]):
         append(log, key, framed(THING, 1, {"n": number, "s": ""}))
     log.append(None, framed(THING, 1, {"n": 0, "s": ""}), sequence(99))
     table = MemoryTable()
-    run(spark, table, log, Schemas({1: THING}, newest=1), Options(key_format=key_format))
+    run(spark, table, log, Schemas({1: THING}, newest=1), MaterializeOptions(key_format=key_format))
     assert table.state("n") == {text: number for number, (_, text) in enumerate(JSON_KEYS)}
     actual = [(row["_key"] and bytes(row["_key"]), row["_reason"], row["aggregate_id"]) for row in table.quarantine]
     assert sorted(actual, key=str) == sorted(
@@ -155,9 +155,9 @@ def envelope(payload: object) -> bytes:
     return as_json({"schema": {"type": "string", "optional": True}, "payload": payload})
 
 
-@pytest.mark.parametrize("value_format", [Format.JSON, Format.JSON_WITH_SCHEMA])
-def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format: Format) -> None:
-    written = as_json if value_format is Format.JSON else envelope
+@pytest.mark.parametrize("value_format", [RecordFormat.JSON, RecordFormat.JSON_WITH_SCHEMA])
+def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format: RecordFormat) -> None:
+    written = as_json if value_format is RecordFormat.JSON else envelope
     log = Log("test.thing", partitions=1)
     state = {"n": 1, "s": "x"}
     append(log, "object", written(state))
@@ -182,13 +182,13 @@ def test_decodes_values_of_the_json_converter(spark: SparkSession, value_format:
         "empty": (b"", "undecodable"),
         "avro": (framed(NEWER, 2, state), "undecodable"),
     }
-    if value_format is Format.JSON_WITH_SCHEMA:
+    if value_format is RecordFormat.JSON_WITH_SCHEMA:
         bad["bare"] = (as_json(state), "undecodable")
         bad["no-payload"] = (b'{"schema":{}}', "undecodable")
     for name, (value, _) in bad.items():
         append(log, name, value)
     table = MemoryTable()
-    run(spark, table, log, Schemas({1: OLD, 2: NEWER}, newest=2), Options(value_format=value_format))
+    run(spark, table, log, Schemas({1: OLD, 2: NEWER}, newest=2), MaterializeOptions(value_format=value_format))
     valid = {"object": (1, "x"), "text": (1, "x"), "more": (1, "x"), "default": (1, "new")}
     assert table.state("n", "s") == valid
     assert set(table.deleted) == {"null", "text-null", "tombstone"}
@@ -228,5 +228,5 @@ def test_pinned_version_sets_the_columns(spark: SparkSession) -> None:
     older = {**OLD, "fields": [OLD["fields"][0], {"name": "gone", "type": "int", "default": -1}]}
     append(log, "new", framed(NEWER, 2, {"n": 2, "s": "x"}))
     table = MemoryTable()
-    run(spark, table, log, Schemas({1: older, 2: NEWER}, newest=2), Options(schema_version=1))
+    run(spark, table, log, Schemas({1: older, 2: NEWER}, newest=2), MaterializeOptions(schema_version=1))
     assert table.state("n", "gone") == {"old": (1, 5), "new": (2, -1)}

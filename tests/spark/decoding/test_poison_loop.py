@@ -12,9 +12,9 @@ from memory_table import JOB, MemoryTable, run
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.jobs.model import Mode, Options, ReadRange
+from outbox_spark.jobs.model import MaterializeOptions, Mode, ReadRange
 from outbox_spark.runs.apply_batch import apply
-from outbox_spark.session.persisted import Counts
+from outbox_spark.session.persisted import DecodedCounts
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -110,7 +110,7 @@ def test_replay_of_the_same_range_changes_nothing(spark: SparkSession) -> None:
 
 def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> None:
     log = log_of({"a": [1, "bad", 2, "bad"], "b": [5, "bad"], "c": [7]})
-    read = log.range_from(None)
+    read_range = log.range_from(None)
     # Newer records came after the range, and compaction removed the last three of it.
     less = replace(log, records=log.records[:4])
     live, table = LiveTopic(spark, log, SCHEMAS), MemoryTable()
@@ -119,8 +119,8 @@ def test_keeps_records_compacted_before_the_second_read(spark: SparkSession) -> 
         live.log = log if len(live.reads) == 1 else less
 
     live.before_read = compact
-    apply(JOB, table, None, read, live.topic(), SCHEMAS)  # type: ignore[arg-type]
-    assert live.reads == [read, read]
+    apply(JOB, table, None, read_range, live.topic(), SCHEMAS)  # type: ignore[arg-type]
+    assert live.reads == [read_range, read_range]
     # The poison of the first read is retained and marks the remaining row as stale; newer records clear the flag.
     assert sorted(row["_offset"] for row in table.quarantine) == [3, 4, 6]
     assert (table.state("n"), table.stale()) == ({"a": 1, "b": 5, "c": 7}, {"a", "b"})
@@ -132,10 +132,10 @@ def test_stops_without_writes_above_the_quarantine_limit(spark: SparkSession) ->
     with pytest.raises(
         RefusedError, match=r"3 records of one batch .* max_quarantined is 2: undecodable \(3\)"
     ) as error:
-        run(spark, table, log, SCHEMAS, Options(max_quarantined=2))
+        run(spark, table, log, SCHEMAS, MaterializeOptions(max_quarantined=2))
     assert "max_quarantined" in error.value.hint
     assert (table.progress, table.rows, table.quarantine) == (None, {}, [])
-    run(spark, table, log, SCHEMAS, Options(max_quarantined=3))
+    run(spark, table, log, SCHEMAS, MaterializeOptions(max_quarantined=3))
     assert table.state("n") == {"a": 1, "b": 1}
 
 
@@ -162,8 +162,8 @@ def test_history_contains_every_version_and_quarantined_record(spark: SparkSessi
         def write(self, batch):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             self.seen = [(row["n"], row["_reason"]) for row in sorted(batch.rows.collect(), key=lambda r: r["_offset"])]
             self.progress = batch.committed
-            return super().write(replace(batch, rows=batch.rows.where("false"), counts=Counts(0, 0, 0)))
+            return super().write(replace(batch, rows=batch.rows.where("false"), counts=DecodedCounts(0, 0, 0)))
 
     table = History()
-    run(spark, table, log, SCHEMAS, Options(mode=Mode.HISTORY))
+    run(spark, table, log, SCHEMAS, MaterializeOptions(mode=Mode.HISTORY))
     assert table.seen == [(1, None), (None, "undecodable"), (2, None), (None, "undecodable")]

@@ -12,7 +12,7 @@ from msgspec import structs
 from tables import Target
 
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.jobs.model import Format, Options
+from outbox_spark.jobs.model import MaterializeOptions, RecordFormat
 
 THING = {
     "type": "record",
@@ -140,7 +140,7 @@ def test_rejects_an_older_version_that_the_latest_cannot_read(postgres_target: T
 
 def test_unreadable_key_makes_no_row_stale(target: Target) -> None:
     """Its bytes may be the text of another key."""
-    target = replace(target, job=structs.replace(target.job, options=Options(key_format=Format.JSON)))
+    target = replace(target, job=structs.replace(target.job, options=MaterializeOptions(key_format=RecordFormat.JSON)))
     log = Log("test.thing")
     log.append(b'"abc"', value("good"), sequence(1))
     log.append(b"abc", value("its key is no JSON"), sequence(2))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tables import Target
 
 from outbox_spark.decoding.record_keys import key_text
-from outbox_spark.jobs.model import Format, Ordering
+from outbox_spark.jobs.model import Ordering, RecordFormat
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
 SCHEMAS = Schemas({1: THING}, newest=1)
@@ -34,7 +34,7 @@ def unframed(spark: SparkSession) -> dict[bytes | None, bytes | None]:
     keys += [None, *NOT_FRAMED]
     no_header = F.lit(None).cast("binary")
     frame = spark.createDataFrame([(key,) for key in keys], "key binary")
-    frame = frame.select("key", key_text(F.col("key"), no_header, Format.TEXT))
+    frame = frame.select("key", key_text(F.col("key"), no_header, RecordFormat.TEXT))
     return {bytes_of(before): bytes_of(after) for before, after in frame.collect()}
 
 

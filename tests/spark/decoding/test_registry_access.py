@@ -19,7 +19,7 @@ from outbox_kit.pipeline import HttpService
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import ConfigurationError, RejectedError, SchemaError, UnreachableError
 from outbox_spark.jobs.from_pipeline import to_struct
-from outbox_spark.jobs.model import Registry
+from outbox_spark.jobs.model import RegistrySettings
 
 GUID = "89791762-2336-186f-9674-299b90a8e2ad"
 ANSWERS: dict[str, object] = {
@@ -78,30 +78,33 @@ class Answering(BaseHTTPRequestHandler):
 
 
 def test_sends_a_bearer_token() -> None:
-    with Server(wanted="Bearer t0ken").running() as url, SchemaRegistry(Registry(url, token="t0ken")) as registry:
+    with (
+        Server(wanted="Bearer t0ken").running() as url,
+        SchemaRegistry(RegistrySettings(url, token="t0ken")) as registry,
+    ):
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
 
 def test_sends_basic_authentication() -> None:
-    with Server(wanted="Basic dTpw").running() as url, SchemaRegistry(Registry(url, "u", "p")) as registry:
+    with Server(wanted="Basic dTpw").running() as url, SchemaRegistry(RegistrySettings(url, "u", "p")) as registry:
         assert registry.version("t-value", 3) == '{"type":"int"}'
 
 
 @pytest.mark.parametrize(
     ("status", "registry", "words"),
     [
-        (401, Registry("", token="s3cret"), ["a bearer token: rejected", "registry.token"]),
+        (401, RegistrySettings("", token="s3cret"), ["a bearer token: rejected", "registry.token"]),
         (
             403,
-            Registry("", "u", "s3cret"),
+            RegistrySettings("", "u", "s3cret"),
             ["basic authentication as 'u': authenticated, but not authorized", "registry.password"],
         ),
-        (401, Registry(""), ["no credentials: rejected", "registry.username"]),
+        (401, RegistrySettings(""), ["no credentials: rejected", "registry.username"]),
     ],
 )
-def test_rejection_names_the_credentials_sent(status: int, registry: Registry, words: list[str]) -> None:
+def test_rejection_names_the_credentials_sent(status: int, registry: RegistrySettings, words: list[str]) -> None:
     with Server(wanted="other", status=status).running() as url:
-        service = Registry(url, registry.username, registry.password, registry.token)
+        service = RegistrySettings(url, registry.username, registry.password, registry.token)
         with SchemaRegistry(service) as client, pytest.raises(RejectedError, match=f"HTTP {status}") as caught:
             client.latest("t-value")
     assert all(word in caught.value.hint for word in words)
@@ -109,7 +112,7 @@ def test_rejection_names_the_credentials_sent(status: int, registry: Registry, w
 
 
 def test_reports_a_missing_version_with_the_existing_ones() -> None:
-    with Server().running() as url, SchemaRegistry(Registry(url)) as registry:
+    with Server().running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
         with pytest.raises(SchemaError, match="subject t-value has no version 2; it has: 1, 3") as caught:
             registry.version("t-value", 2)
         with pytest.raises(SchemaError, match="subject other-value has no version 1; it has: none"):
@@ -121,7 +124,7 @@ def test_reports_a_missing_version_with_the_existing_ones() -> None:
 def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
     server = Server(missing=missing)
     other = GUID.replace("8", "9")
-    with server.running() as url, SchemaRegistry(Registry(url)) as registry:
+    with server.running() as url, SchemaRegistry(RegistrySettings(url)) as registry:
         assert [registry.by_guid(guid) for guid in (GUID, GUID, other, other)] == ['{"type":"long"}'] * 2 + [None] * 2
     assert server.asked == [f"/schemas/guids/{GUID}", f"/schemas/guids/{other}"]
 
@@ -129,7 +132,7 @@ def test_reads_guids_where_the_registry_supports_them(missing: int) -> None:
 def test_reports_a_response_that_is_not_json() -> None:
     with (
         Server(text="<html>").running() as url,
-        SchemaRegistry(Registry(url)) as registry,
+        SchemaRegistry(RegistrySettings(url)) as registry,
         pytest.raises(UnreachableError, match="subject t-value version 3: the response is not JSON"),
     ):
         registry.version("t-value", 3)
@@ -144,10 +147,10 @@ def test_uses_ca_and_client_certificate_of_the_environment(tmp_path: Path) -> No
     context.verify_mode = ssl.CERT_REQUIRED
     with Server().running(context) as url:
         files = {"certificate_file": str(client), "key_file": str(client.with_suffix(".key"))}
-        with SchemaRegistry(Registry(url, ca_file=str(authority.file), **files)) as registry:
+        with SchemaRegistry(RegistrySettings(url, ca_file=str(authority.file), **files)) as registry:
             assert registry.version("t-value", 3) == '{"type":"int"}'
         with (
-            SchemaRegistry(Registry(url)) as registry,
+            SchemaRegistry(RegistrySettings(url)) as registry,
             pytest.raises(UnreachableError, match="TLS: the server's certificate is not trusted") as caught,
         ):
             registry.version("t-value", 3)
@@ -157,13 +160,19 @@ def test_uses_ca_and_client_certificate_of_the_environment(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("registry", "message"),
     [
-        (Registry("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: no file /nowhere"),
-        (Registry("http://r", password="p", token="t"), "registry.token and registry.password are mutually exclusive"),
-        (Registry("http://r", key_file=__file__), r"registry\.key_file is set without registry\.certificate_file"),
-        (Registry("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
+        (RegistrySettings("http://r", ca_file="/nowhere/ca.pem"), r"registry\.ca_file: no file /nowhere"),
+        (
+            RegistrySettings("http://r", password="p", token="t"),
+            "registry.token and registry.password are mutually exclusive",
+        ),
+        (
+            RegistrySettings("http://r", key_file=__file__),
+            r"registry\.key_file is set without registry\.certificate_file",
+        ),
+        (RegistrySettings("http://r", ca_file=__file__), r"registry\.ca_file: invalid PEM"),
     ],
 )
-def test_rejects_unusable_credentials(registry: Registry, message: str) -> None:
+def test_rejects_unusable_credentials(registry: RegistrySettings, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         SchemaRegistry(registry)
     assert caught.value.hint
@@ -179,5 +188,7 @@ def test_passes_all_registry_settings_to_the_job() -> None:
         certificate_file=Path("/c.pem"),
         key_file=Path("/k.pem"),
     )
-    assert to_struct(dict(service), Registry) == Registry("https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem")
-    assert to_struct(dict(HttpService(url="http://r")), Registry) == Registry("http://r")
+    assert to_struct(dict(service), RegistrySettings) == RegistrySettings(
+        "https://r", "u", "p", "t", "/ca.pem", "/c.pem", "/k.pem"
+    )
+    assert to_struct(dict(HttpService(url="http://r")), RegistrySettings) == RegistrySettings("http://r")

@@ -11,7 +11,7 @@ import pytest
 
 from outbox_spark.decoding.schema_cache import SchemaRegistry
 from outbox_spark.errors import RejectedError, SchemaError, UnreachableError
-from outbox_spark.jobs.model import Registry
+from outbox_spark.jobs.model import RegistrySettings
 
 SCHEMA = '{"type":"string"}'
 ANSWERS = {
@@ -69,7 +69,7 @@ def registry(asked: list[str]) -> Iterator[SchemaRegistry]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    with SchemaRegistry(Registry(f"http://127.0.0.1:{server.server_port}/api/")) as client:
+    with SchemaRegistry(RegistrySettings(f"http://127.0.0.1:{server.server_port}/api/")) as client:
         yield client
     server.shutdown()
     thread.join()
@@ -131,7 +131,7 @@ def test_reports_an_error_of_the_registry(registry: SchemaRegistry) -> None:
 
 def test_reports_an_unreachable_registry() -> None:
     with (
-        SchemaRegistry(Registry("http://127.0.0.1:1", "u", "s3cret")) as client,
+        SchemaRegistry(RegistrySettings("http://127.0.0.1:1", "u", "s3cret")) as client,
         pytest.raises(UnreachableError, match="connection refused") as caught,
     ):
         client.latest("t-value")

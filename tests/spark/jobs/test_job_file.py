@@ -18,12 +18,12 @@ from outbox_spark.jobs.from_pipeline import jobs_without_secrets, load_jobs
 from outbox_spark.jobs.job_file import VERSION, as_text, read_jobs, variables
 from outbox_spark.jobs.model import (
     DeltaTarget,
-    Format,
     IcebergTarget,
+    MaterializeOptions,
     Mode,
-    Options,
     PostgresTarget,
-    Registry,
+    RecordFormat,
+    RegistrySettings,
     Target,
 )
 
@@ -32,7 +32,7 @@ __all__ = ["pipeline"]  # the fixture
 SECRETS = ("r3gistry", "t4rget", "k4fka")
 
 
-OPTIONS = Options(Mode.HISTORY, Format.JSON, Format.JSON_WITH_SCHEMA, 3, 7200, max_quarantined=0)
+OPTIONS = MaterializeOptions(Mode.HISTORY, RecordFormat.JSON, RecordFormat.JSON_WITH_SCHEMA, 3, 7200, max_quarantined=0)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_selects_jobs(tmp_path: Path) -> None:
 
 def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> None:
     kafka = {"bootstrap.servers": "${env:HOST}:9092", "sasl.password": "${env:SASL}"}
-    referring = job(kafka=kafka, registry=Registry("http://r", "u", "${env:REGISTRY}"))
+    referring = job(kafka=kafka, registry=RegistrySettings("http://r", "u", "${env:REGISTRY}"))
     path = written(tmp_path, as_text([referring]))
     actual = read_jobs(path, {"HOST": "b", "SASL": "$x{}", "REGISTRY": "${env:HOST}"})[0]
     assert actual.kafka == {"bootstrap.servers": "b:9092", "sasl.password": "$x{}"}
@@ -70,8 +70,18 @@ def test_resolves_references_and_reports_every_missing_one(tmp_path: Path) -> No
 
 
 def test_does_not_require_variables_of_unselected_jobs(tmp_path: Path) -> None:
-    other = job(aggregate="author", registry=Registry("http://r", "u", "${env:ABSENT}"))
+    other = job(aggregate="author", registry=RegistrySettings("http://r", "u", "${env:ABSENT}"))
     assert read_jobs(written(tmp_path, as_text([job(), other])), {}, aggregates=["book"]) == [job()]
+
+
+def test_accepts_invalid_jobs_that_are_not_selected(tmp_path: Path) -> None:
+    data = json.loads(as_text([job(), job(aggregate="author")]))
+    data["jobs"][1]["table"] = 5
+    path = written(tmp_path, data)
+    assert read_jobs(path, {}, aggregates=["book"]) == [job()]
+    with pytest.raises(ConfigurationError) as caught:
+        read_jobs(path, {}, aggregates=["author"])
+    assert "`$.jobs[1].table`" in caught.value.message
 
 
 def changed(location: tuple[Any, ...], value: object) -> dict[str, Any]:

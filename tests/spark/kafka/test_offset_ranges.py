@@ -5,36 +5,36 @@ from __future__ import annotations
 import pytest
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import Committed, Ordering, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicState, resolve
+from outbox_spark.jobs.model import Ordering, ReadRange, TableProgress
+from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 
 
-def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-1") -> TopicState:
-    return TopicState("lib.book", topic_id, earliest, latest)
+def topic(earliest: dict[int, int], latest: dict[int, int], topic_id: str = "id-1") -> TopicDescription:
+    return TopicDescription("lib.book", topic_id, earliest, latest)
 
 
-def committed(offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQUENCE, epoch: int = 0) -> Committed:
-    return Committed("lib.book", "id-1", epoch, ordering, offsets, run=3)
+def committed(offsets: dict[int, int], ordering: Ordering | None = Ordering.SEQUENCE, epoch: int = 0) -> TableProgress:
+    return TableProgress("lib.book", "id-1", epoch, ordering, offsets, run=3)
 
 
 def test_first_run_reads_everything() -> None:
-    read = resolve(topic({0: 5, 1: 0}, {0: 9, 1: 0}), None)
-    assert read == ReadRange("lib.book", "id-1", 0, {0: 5, 1: 0}, {0: 9, 1: 0})
-    assert not read.is_empty
+    read_range = resolve_range(topic({0: 5, 1: 0}, {0: 9, 1: 0}), None)
+    assert read_range == ReadRange("lib.book", "id-1", 0, {0: 5, 1: 0}, {0: 9, 1: 0})
+    assert not read_range.is_empty
 
 
 def test_next_run_starts_at_the_progress_of_the_table() -> None:
-    read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 4}), committed({0: 7, 1: 4}, epoch=2))
-    assert (read.start, read.end, read.partition_epoch) == ({0: 7, 1: 4}, {0: 9, 1: 4}, 2)
+    read_range = resolve_range(topic({0: 0, 1: 0}, {0: 9, 1: 4}), committed({0: 7, 1: 4}, epoch=2))
+    assert (read_range.start, read_range.end, read_range.partition_epoch) == ({0: 7, 1: 4}, {0: 9, 1: 4}, 2)
 
 
 def test_reads_nothing_without_new_records() -> None:
-    assert resolve(topic({0: 0}, {0: 9}), committed({0: 9})).is_empty
+    assert resolve_range(topic({0: 0}, {0: 9}), committed({0: 9})).is_empty
 
 
 def test_reads_new_partitions_from_the_start_in_a_new_epoch() -> None:
-    read = resolve(topic({0: 0, 1: 0}, {0: 9, 1: 2}), committed({0: 9}))
-    assert (read.start, read.partition_epoch) == ({0: 9, 1: 0}, 1)
+    read_range = resolve_range(topic({0: 0, 1: 0}, {0: 9, 1: 2}), committed({0: 9}))
+    assert (read_range.start, read_range.partition_epoch) == ({0: 9, 1: 0}, 1)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,22 @@ def test_reads_new_partitions_from_the_start_in_a_new_epoch() -> None:
         ),
     ],
 )
-def test_rejects_offsets_that_do_not_match_the_topic(now: TopicState, before: Committed, message: str) -> None:
+def test_rejects_offsets_that_do_not_match_the_topic(
+    now: TopicDescription, before: TableProgress, message: str
+) -> None:
     with pytest.raises(RefusedError, match=message) as caught:
-        resolve(now, before)
+        resolve_range(now, before)
     assert caught.value.hint
 
 
 def test_rejects_another_topic() -> None:
-    other = TopicState("lib.author", "id-1", {0: 0}, {0: 1})
+    other = TopicDescription("lib.author", "id-1", {0: 0}, {0: 1})
     with pytest.raises(RefusedError, match=r"written from topic lib\.book, not from lib\.author"):
-        resolve(other, committed({0: 0}))
+        resolve_range(other, committed({0: 0}))
 
 
 def test_progress_round_trip() -> None:
     progress = committed({1: 2, 0: 2**40}, Ordering.OFFSET, epoch=1)
-    assert Committed.from_json(progress.to_json(), "here") == progress
+    assert TableProgress.from_json(progress.to_json(), "here") == progress
     unread = committed({0: 0}, None)
-    assert Committed.from_json(unread.to_json(), "here") == unread
+    assert TableProgress.from_json(unread.to_json(), "here") == unread

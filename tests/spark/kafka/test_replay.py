@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tables import Target
 
 from outbox_spark.errors import ConfigurationError, RefusedError
-from outbox_spark.jobs.model import Committed, Options, Ordering, Outcome, ReadRange
+from outbox_spark.jobs.model import MaterializeOptions, Ordering, Outcome, ReadRange, TableProgress
 from outbox_spark.kafka.replay import parse_time, replay_range
 from outbox_spark.runs import materialize_table, missed_tombstones
 
@@ -26,7 +26,7 @@ def put(log: Log, key: str, commit: int) -> None:
 
 
 def replay(target: Target, live: LiveTopic, asked: str, ttl: timedelta = timedelta(days=30)) -> Outcome:
-    job = structs.replace(target.job, options=Options(tombstone_ttl=int(ttl.total_seconds())))
+    job = structs.replace(target.job, options=MaterializeOptions(tombstone_ttl=int(ttl.total_seconds())))
     return materialize_table.materialize(target.spark, job, lambda _: None, 2, topic=live.topic(), replay_from=asked)
 
 
@@ -70,7 +70,7 @@ def test_accepts_a_replay_within_the_ledger_retention_only(
 # Pure: no Spark.
 
 READ = ReadRange("t", "id", 0, {0: 7, 1: 4}, {0: 9, 1: 4})
-COMMITTED = Committed("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
+COMMITTED = TableProgress("t", "id", 0, Ordering.SEQUENCE, {0: 7, 1: 4}, 3, START, START)
 
 
 def test_replay_starts_earlier_only() -> None:

@@ -25,9 +25,9 @@ def spans(batch: ReadRange) -> int:
     st.lists(st.floats(0, 1), min_size=1, max_size=10),
 )
 def test_batches_are_consecutive_and_cover_the_range(ends: list[int], most: int, densities: list[float]) -> None:
-    read = range_of(ends)
-    batches = Batches(read, most)
-    position = dict(read.start)
+    read_range = range_of(ends)
+    batches = Batches(read_range, most)
+    position = dict(read_range.start)
     for number in range(10_000):
         batch = batches.next_batch()
         if batch is None:
@@ -35,8 +35,8 @@ def test_batches_are_consecutive_and_cover_the_range(ends: list[int], most: int,
         assert batch.start == position
         assert spans(batch) > 0
         position = dict(batch.end)
-        batches.held(int(spans(batch) * densities[number % len(densities)]))
-    assert position == read.end
+        batches.adapt(int(spans(batch) * densities[number % len(densities)]))
+    assert position == read_range.end
     assert batches.share_done == 1
 
 
@@ -45,7 +45,7 @@ def test_batches_without_gaps_respect_the_limit() -> None:
     while (batch := batches.next_batch()) is not None:
         # Rounded up for each partition, so that every one of them advances.
         assert spans(batch) <= 100 + 2
-        batches.held(spans(batch))
+        batches.adapt(spans(batch))
 
 
 def test_uses_larger_batches_for_a_compacted_topic() -> None:
@@ -54,7 +54,7 @@ def test_uses_larger_batches_for_a_compacted_topic() -> None:
     held = []
     while (batch := batches.next_batch()) is not None:
         held.append(spans(batch) // 50)
-        batches.held(held[-1])
+        batches.adapt(held[-1])
     assert held[0] == 20
     assert max(held) == 1000
     assert len(held) < 30
@@ -64,12 +64,12 @@ def test_uses_smaller_batches_after_a_sparse_range() -> None:
     batches = Batches(range_of([10_000_000]), 100)
     for _ in range(5):
         sparse = batches.next_batch()
-        batches.held(1)
+        batches.adapt(1)
     assert sparse is not None
     assert spans(sparse) > 10_000
     dense = batches.next_batch()
     assert dense is not None
-    batches.held(spans(dense))
+    batches.adapt(spans(dense))
     after = batches.next_batch()
     assert after is not None
     assert spans(after) == 100

@@ -13,7 +13,7 @@ from tables import Target
 
 from outbox_spark.errors import ConfigurationError
 from outbox_spark.jobs.from_pipeline import load_sources
-from outbox_spark.jobs.model import Source
+from outbox_spark.jobs.model import SourceTable
 from outbox_spark.runs.compare_source import SourceDifferences, compare_with_source, wait_confirmed
 
 THING = {"type": "record", "name": "Thing", "fields": [{"name": "n", "type": "int"}]}
@@ -22,11 +22,11 @@ PIPELINE = Path(__file__).resolve().parents[3] / "connectors" / "library.yaml"
 
 
 @pytest.fixture
-def source(postgres: psycopg.conninfo.ConninfoDict) -> Source:
+def source(postgres: psycopg.conninfo.ConninfoDict) -> SourceTable:
     with psycopg.connect(**postgres) as connection:
         connection.execute("drop table if exists public.thing")
         connection.execute("create table public.thing (id int primary key, n int)")
-    return Source(
+    return SourceTable(
         host=str(postgres["host"]),
         port=int(str(postgres["port"])),
         database=str(postgres["dbname"]),
@@ -63,7 +63,7 @@ class Pipeline:
         self.target.run(self.log, SCHEMAS)
 
 
-def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) -> SourceDifferences:
+def compared(pipeline: Pipeline, source: SourceTable, meanwhile: Callable[[], None]) -> SourceDifferences:
     def catch_up() -> None:
         pipeline.run()
         meanwhile()
@@ -72,7 +72,7 @@ def compared(pipeline: Pipeline, source: Source, meanwhile: Callable[[], None]) 
 
 
 def test_pending_changes_are_not_differences(
-    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
     for key in (1, 2, 3, 4, 5):
@@ -97,7 +97,7 @@ def test_pending_changes_are_not_differences(
 
 
 def test_does_not_recheck_equal_keys(
-    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: Source
+    delta_target: Target, postgres: psycopg.conninfo.ConninfoDict, source: SourceTable
 ) -> None:
     pipeline = Pipeline(delta_target, postgres)
     pipeline.insert(1)
@@ -109,7 +109,7 @@ def test_does_not_recheck_equal_keys(
     assert compared(pipeline, source, unexpected) == SourceDifferences(0, 0, {"missing": [], "extra": []}, 0)
 
 
-def test_reports_unknown_connector_state_without_a_slot(source: Source) -> None:
+def test_reports_unknown_connector_state_without_a_slot(source: SourceTable) -> None:
     with pytest.raises(ConfigurationError, match="slot thing does not exist"):
         wait_confirmed(source)
 
@@ -123,7 +123,7 @@ def test_source_is_read_from_the_files(tmp_path: Path) -> None:
     environment = re.sub(r'"\{\{ stack\.(\w+) \}\}"', lambda name: values.get(name[1], name[1]), environment)
     (connectors / "environments" / "local.yaml").write_text(environment)
     sources = load_sources(connectors / "library.yaml", "local", {"book"})
-    book = Source(
+    book = SourceTable(
         "postgres_host", 5433, "source_database", "admin_user", "admin_password", "library.book", "id", "library_outbox"
     )
     assert sources == {"book": book}

@@ -14,11 +14,19 @@ from tables import Target
 from things import SCHEMAS, delete, put
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import Committed, MissedTombstones, Options, Ordering, Outcome, ReadRange, Status
-from outbox_spark.kafka.offset_ranges import TopicState
+from outbox_spark.jobs.model import (
+    MaterializeOptions,
+    MissedTombstones,
+    Ordering,
+    Outcome,
+    ReadRange,
+    Status,
+    TableProgress,
+)
+from outbox_spark.kafka.offset_ranges import TopicDescription
 from outbox_spark.runs import materialize_table, missed_tombstones
 from outbox_spark.runs.materialize_table import materialize
-from outbox_spark.runs.missed_tombstones import Retention
+from outbox_spark.runs.missed_tombstones import TombstoneRetention
 
 DAY = timedelta(days=1)
 DAY_SECONDS = 86400
@@ -49,7 +57,7 @@ def two_rows(spark: SparkSession) -> LiveTopic:
 def run(
     target: Target, live: LiveTopic, said: list[str] | None = None, max_records: int = 100, **options: object
 ) -> Outcome:
-    job = structs.replace(target.job, options=Options(**options))  # type: ignore[arg-type]
+    job = structs.replace(target.job, options=MaterializeOptions(**options))  # type: ignore[arg-type]
     message = said if said is not None else []
     return materialize(target.spark, job, message.append, max_records, topic=live.topic())
 
@@ -90,7 +98,7 @@ def test_next_run_compares_after_a_crash(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(materialize_table, "compare", crash)
+        patch.setattr(materialize_table, "compare_with_topic", crash)
         with pytest.raises(ZeroDivisionError):
             run(delta_target, live)
     assert set(delta_target.state()) == {"a", "b", "c"}
@@ -129,16 +137,18 @@ def test_expires_ledger_entries_and_records_the_time(spark: SparkSession, target
 
 # Decision logic: pure, no Spark.
 
-STATE = TopicState("test.thing", "id", {0: 0}, {0: 9})
+STATE = TopicDescription("test.thing", "id", {0: 0}, {0: 9})
 NOTHING, SOME = (ReadRange("test.thing", "id", 0, {0: start}, {0: 9}) for start in (9, 5))
 
 
-def progress(at: datetime | None, since: datetime | None = None, offset: int = 5) -> Committed:
-    return Committed("test.thing", "id", 0, Ordering.SEQUENCE, {0: offset}, 3, at, since)
+def progress(at: datetime | None, since: datetime | None = None, offset: int = 5) -> TableProgress:
+    return TableProgress("test.thing", "id", 0, Ordering.SEQUENCE, {0: offset}, 3, at, since)
 
 
-def owed(target: Target, previous: Committed | None, **options: object) -> Retention:
-    return Retention(structs.replace(target.job, options=Options(**options)), STATE, previous, missed_tombstones.now())  # type: ignore[arg-type]
+def owed(target: Target, previous: TableProgress | None, **options: object) -> TombstoneRetention:
+    return TombstoneRetention(
+        structs.replace(target.job, options=MaterializeOptions(**options)), STATE, previous, missed_tombstones.now()
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -150,12 +160,12 @@ def noon(later: Clock) -> datetime:
 def test_only_the_last_batch_advances_the_time(delta_target: Target, noon: datetime) -> None:
     at = noon - DAY / 2
     due = owed(delta_target, progress(at))
-    assert due.advance(progress(noon), read=SOME, last=False).committed_at == at
-    assert due.advance(progress(noon), read=SOME, last=True).committed_at == noon
+    assert due.advance(progress(noon), read_range=SOME, last=False).committed_at == at
+    assert due.advance(progress(noon), read_range=SOME, last=True).committed_at == noon
     late = owed(delta_target, progress(noon - 2 * DAY))
-    assert late.advance(progress(noon), read=SOME, last=True).committed_at is None
+    assert late.advance(progress(noon), read_range=SOME, last=True).committed_at is None
     unknown = owed(delta_target, progress(None))
-    assert unknown.advance(progress(noon), read=NOTHING, last=True).committed_at is None
+    assert unknown.advance(progress(noon), read_range=NOTHING, last=True).committed_at is None
     assert unknown.missed(NOTHING)
     assert unknown.commit_is_due
 
@@ -167,9 +177,9 @@ def test_compares_after_a_first_run_longer_than_the_retention(
     assert not first.missed(SOME)
     later(2 * DAY)
     assert first.missed(SOME)
-    assert first.advance(progress(noon), read=SOME, last=True).committed_at is None
+    assert first.advance(progress(noon), read_range=SOME, last=True).committed_at is None
     # Stopped half-way it counts from its beginning.
-    assert first.advance(progress(None), read=SOME, last=False).committed_at == noon
+    assert first.advance(progress(None), read_range=SOME, last=False).committed_at == noon
 
 
 @pytest.mark.parametrize(("age", "due"), [(DAY / 4, False), (DAY * 3 / 4, True), (DAY * 9, True)])
@@ -177,22 +187,22 @@ def test_records_the_check_of_an_idle_topic(delta_target: Target, noon: datetime
     quiet = owed(delta_target, progress(noon - age))
     assert quiet.commit_is_due is due
     assert not quiet.missed(NOTHING)
-    assert quiet.advance(progress(noon), read=NOTHING, last=True).committed_at == noon
+    assert quiet.advance(progress(noon), read_range=NOTHING, last=True).committed_at == noon
 
 
 def test_expires_the_ledger_at_most_hourly(delta_target: Target, noon: datetime) -> None:
     first = owed(delta_target, None, tombstone_ttl=30 * DAY_SECONDS)
-    assert first.advance(progress(noon), read=SOME, last=True).ledger_since == noon - 30 * DAY
+    assert first.advance(progress(noon), read_range=SOME, last=True).ledger_since == noon - 30 * DAY
     assert first.expire_before is None
     recent = owed(delta_target, progress(noon), tombstone_ttl=30 * DAY_SECONDS)
     fresh = progress(noon, noon - 30 * DAY - timedelta(minutes=59))
-    assert recent.advance(fresh, read=SOME, last=True).ledger_since == fresh.ledger_since
+    assert recent.advance(fresh, read_range=SOME, last=True).ledger_since == fresh.ledger_since
     assert recent.expire_before is None
     old = progress(noon, noon - 30 * DAY - timedelta(minutes=61))
-    assert recent.advance(old, read=SOME, last=False).ledger_since == old.ledger_since
-    assert recent.advance(old, read=SOME, last=True).ledger_since == noon - 30 * DAY == recent.expire_before
+    assert recent.advance(old, read_range=SOME, last=False).ledger_since == old.ledger_since
+    assert recent.advance(old, read_range=SOME, last=True).ledger_since == noon - 30 * DAY == recent.expire_before
 
 
 def test_stores_times_with_their_zone(noon: datetime) -> None:
     stored = progress(noon, noon - DAY).to_json()
-    assert Committed.from_json(stored, "here").committed_at == noon.astimezone(UTC)
+    assert TableProgress.from_json(stored, "here").committed_at == noon.astimezone(UTC)

@@ -28,8 +28,8 @@ from kafka_log import POISON, Log, Record, Schemas, framed, sequence
 from pyspark.sql import SparkSession
 from tables import Target, job_for
 
-from outbox_spark.jobs.model import Committed, DeltaTarget, PostgresTarget, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicState, resolve
+from outbox_spark.jobs.model import DeltaTarget, PostgresTarget, ReadRange, TableProgress
+from outbox_spark.kafka.offset_ranges import TopicDescription, resolve_range
 from outbox_spark.sinks import DeltaTable, PostgresTable
 from outbox_spark.sinks.delta.storage import DeltaStorage
 from outbox_spark.sinks.lake.quarantine import Quarantine
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         """The rest of a replay. A connector that restarts ends it before it sends anything new."""
         self.schemas = Schemas({1: {"type": "record", "name": "Thing", "fields": [{"name": "f0", "type": "int"}]}}, 1)
         self.commits = count(1)
-        self.committed: Committed | None = None
+        self.committed: TableProgress | None = None
         self.reads: list[oracle.Read] = []
         self.ahead: list[oracle.Read] = []
         """What runs have read that crashed: a sink may have entered it into ledger and quarantine."""
@@ -204,8 +204,8 @@ class Machine(RuleBasedStateMachine):
     def cut(self, upto: list[float]) -> ReadRange:
         """A range from where the table is; at least to where the last run died."""
         ends = self.log.end()
-        topic = TopicState(self.log.topic, self.log.topic_id, earliest=dict.fromkeys(ends, 0), latest=ends)
-        read = resolve(topic, self.committed)
+        topic = TopicDescription(self.log.topic, self.log.topic_id, earliest=dict.fromkeys(ends, 0), latest=ends)
+        read = resolve_range(topic, self.committed)
         cut = {p: read.start[p] + round((end - read.start[p]) * upto[p]) for p, end in read.end.items()}
         return replace(read, end={p: max(end, self.least_end.get(p, 0)) for p, end in cut.items()})
 

@@ -12,23 +12,23 @@ from outbox_spark.session import spark_session
 
 def test_requires_spark_submit_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_MASTER", "local[2]")
-    assert spark_session._own_master() == "local[2]"
+    assert spark_session._in_process_master() == "local[2]"
     monkeypatch.setenv("SPARK_MASTER", "spark://cluster:7077")
     with pytest.raises(ConfigurationError, match="SPARK_MASTER is spark://cluster:7077") as caught:
-        spark_session._own_master()
+        spark_session._in_process_master()
     assert "spark-submit" in caught.value.hint
 
 
 def test_reports_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(spark_session.JARS_VARIABLE, str(tmp_path))
     with pytest.raises(ConfigurationError, match="no jars for Spark in"):
-        spark_session._own_settings()
+        spark_session._in_process_settings()
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
 def test_keeps_a_configured_collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """Java does not start with two."""
     monkeypatch.setenv(variable, "-XX:+UseStringDeduplication")
-    assert "-XX:+UseParallelGC" in spark_session._own_settings()["spark.driver.extraJavaOptions"]
+    assert "-XX:+UseParallelGC" in spark_session._in_process_settings()["spark.driver.extraJavaOptions"]
     monkeypatch.setenv(variable, "-Xlog:gc -XX:+UseG1GC")
-    assert "GC" not in spark_session._own_settings()["spark.driver.extraJavaOptions"]
+    assert "GC" not in spark_session._in_process_settings()["spark.driver.extraJavaOptions"]

@@ -26,7 +26,7 @@ from outbox_spark.sinks import DeltaTable
 from outbox_spark.sinks.iceberg.catalog import table_name, use_catalog
 from outbox_spark.sinks.iceberg.table import IcebergTable
 from outbox_spark.sinks.lake.lease import Lease
-from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
+from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
 
 
 def iceberg(target: Target) -> IcebergTable:
@@ -230,7 +230,7 @@ def test_doc_of_a_field() -> None:
 def test_quotes_names_and_texts_in_sql() -> None:
     assert quoted("a`b") == "`a``b`"
     assert literal("it's a \\ and ${x}") == "'it\\'s a \\\\ and \\u0024{x}'"
-    sql = Merge(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], removed=["old"]).sql("t_1", "s_1")
+    sql = MergeStatement(Mode.HARD_DELETE, ["aggregate_id", "gr`een"], removed=["old"]).sql("t_1", "s_1")
     assert "`gr``een` = s.`gr``een`, `old` = null" in sql
     assert "_quarantined" not in sql
     assert "BY SOURCE" not in sql

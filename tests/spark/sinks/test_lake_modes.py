@@ -15,7 +15,7 @@ from tables import Target
 from things import SCHEMAS, delete, poison, put
 
 from outbox_spark.errors import SchemaError
-from outbox_spark.jobs.model import Mode, Options
+from outbox_spark.jobs.model import MaterializeOptions, Mode
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -25,7 +25,7 @@ def lake(request: pytest.FixtureRequest) -> Target:
 
 
 def in_mode(target: Target, mode: Mode) -> Target:
-    return replace(target, job=structs.replace(target.job, options=Options(mode=mode)))
+    return replace(target, job=structs.replace(target.job, options=MaterializeOptions(mode=mode)))
 
 
 def shown(target: Target) -> dict[str, tuple[int, bool]]:

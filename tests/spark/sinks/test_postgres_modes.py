@@ -10,7 +10,7 @@ import pytest
 from kafka_log import sequence
 from postgres_batches import GOOD, POISON, TOMBSTONE, Change, Table, fresh_schema
 
-from outbox_spark.jobs.model import Mode, Written
+from outbox_spark.jobs.model import Mode, WriteCounts
 
 MakeTable = Callable[[Mode], Table]
 
@@ -137,23 +137,23 @@ def version_of(row: dict[str, object]) -> tuple[str, object]:
 
 def test_soft_delete_counts(make: MakeTable) -> None:
     table = make(Mode.SOFT_DELETE)
-    assert table.apply([good("a", 1), delete("never", 2)]) == Written(upserts=1, tombstones=1)
-    assert table.apply([delete("a", 3), good("never", 1, 9)]) == Written(deletes=1)
+    assert table.apply([good("a", 1), delete("never", 2)]) == WriteCounts(upserts=1, tombstones=1)
+    assert table.apply([delete("a", 3), good("never", 1, 9)]) == WriteCounts(deletes=1)
     assert table.state("n", "_sequence", "_deleted_at") == {"a": (1, sequence(3), delete("a", 3).at)}
-    assert table.apply([good("a", 2, 10)]) == Written()
-    assert table.apply([good("a", 4), good("never", 5)]) == Written(upserts=2)
+    assert table.apply([good("a", 2, 10)]) == WriteCounts()
+    assert table.apply([good("a", 4), good("never", 5)]) == WriteCounts(upserts=2)
     assert table.state("n", "_deleted_at") == {"a": (4, None), "never": (5, None)}
     assert table.rows("__tombstones") == []
 
 
 def test_history_counts(make: MakeTable) -> None:
     table = make(Mode.HISTORY)
-    assert table.apply([good("a", 1), good("a", 5), delete("b", 3)]) == Written(upserts=2, tombstones=1)
+    assert table.apply([good("a", 1), good("a", 5), delete("b", 3)]) == WriteCounts(upserts=2, tombstones=1)
     # A deletion that is older than the current version ends an older one.
-    assert table.apply([delete("a", 3), good("a", 1, 20)]) == Written(tombstones=1)
-    assert table.apply([delete("a", 7)]) == Written(deletes=1, tombstones=1)
-    assert table.apply([good("a", 6)]) == Written(upserts=1)
-    assert table.apply([delete("a", 7, 21), good("a", 5, 22)]) == Written()
+    assert table.apply([delete("a", 3), good("a", 1, 20)]) == WriteCounts(tombstones=1)
+    assert table.apply([delete("a", 7)]) == WriteCounts(deletes=1, tombstones=1)
+    assert table.apply([good("a", 6)]) == WriteCounts(upserts=1)
+    assert table.apply([delete("a", 7, 21), good("a", 5, 22)]) == WriteCounts()
     ends = [(row["n"], row["_valid_to"]) for row in table.rows()]
     assert ends == [(1, delete("a", 3).at), (5, good("a", 6).at), (6, delete("a", 7).at)]
 
@@ -171,10 +171,10 @@ def test_history_has_at_most_one_current_version(make: MakeTable) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_empty_batch_creates_the_table(make: MakeTable, mode: Mode) -> None:
     table = make(mode)
-    assert table.apply([]) == Written()
-    assert table.apply([good("a", 1), poison("a", 2), poison("b", 3)]) == Written(upserts=1, quarantined=2)
+    assert table.apply([]) == WriteCounts()
+    assert table.apply([good("a", 1), poison("a", 2), poison("b", 3)]) == WriteCounts(upserts=1, quarantined=2)
     before = table.rows()
-    assert table.apply([]) == Written()
+    assert table.apply([]) == WriteCounts()
     assert table.rows() == before
 
 

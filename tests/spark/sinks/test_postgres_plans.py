@@ -11,8 +11,8 @@ from psycopg.sql import SQL, Composed
 
 from outbox_spark.jobs.model import Mode
 from outbox_spark.sinks.postgres.connection import prepare_merge
-from outbox_spark.sinks.postgres.history_sql import HistoryMerge
-from outbox_spark.sinks.postgres.merge_sql import Merge
+from outbox_spark.sinks.postgres.history_sql import HistoryMergeStatements
+from outbox_spark.sinks.postgres.merge_sql import MergeStatements
 from outbox_spark.sinks.postgres.staging import analyze, count_staged, create_staging
 
 ROWS, BATCH = 60_000, 1000
@@ -26,10 +26,10 @@ from generate_series(1, {}) i
 
 
 def statements(mode: Mode, table: Table) -> dict[str, Composed]:
-    kind = HistoryMerge if mode is Mode.HISTORY else Merge
+    kind = HistoryMergeStatements if mode is Mode.HISTORY else MergeStatements
     merge = kind(table.statements, table.staging, TOPIC_ID, is_new_table=False, has_ledger=True, has_quarantine=True)
     common = {"tombstones": merge.merge_tombstones(), "rows": merge.merge_rows(), "flag": merge.flag_stale()}
-    if isinstance(merge, HistoryMerge):
+    if isinstance(merge, HistoryMergeStatements):
         known = {f"known {number}": statement for number, statement in enumerate(merge.remove_known())}
         return {**common, **known, "close": merge.close_rows()}
     return {**common, "deletes": merge.delete_rows(), "revived": merge.remove_superseded_tombstones()}

@@ -18,7 +18,7 @@ from tables import Target
 from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.sinks.postgres.staging import Staging, copy_rows, count_staged
+from outbox_spark.sinks.postgres.staging import StagingTable, copy_rows, count_staged
 
 THING = {
     "type": "record",
@@ -92,7 +92,7 @@ def test_ignores_rows_of_unreported_tasks(postgres: psycopg.conninfo.ConninfoDic
         assert reported is not None
         other.commit()
         with connection.transaction():
-            staged = count_staged(connection, Staging(table.staging, {reported[0]: 2}))
+            staged = count_staged(connection, StagingTable(table.staging, {reported[0]: 2}))
         assert (staged.rows, staged.tombstones, staged.quarantined) == (1, 1, 0)
         transactions = connection.execute(SQL("select distinct xmin::text::bigint from {}").format(table.staging))
         assert transactions.fetchall() == [reported]
@@ -106,7 +106,7 @@ def test_waits_for_a_task_that_is_writing(postgres: psycopg.conninfo.ConninfoDic
         connection.execute("set lock_timeout = '50ms'")
         connection.execute("begin")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            count_staged(connection, Staging(table.staging, {}))
+            count_staged(connection, StagingTable(table.staging, {}))
         connection.execute("rollback")
         late.rollback()
 

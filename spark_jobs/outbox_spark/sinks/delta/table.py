@@ -15,13 +15,13 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import DeltaTarget, Mode, Progress
+from outbox_spark.jobs.model import DeltaTarget, Mode, Reporter
 from outbox_spark.sinks.delta.commits import progress_in
 from outbox_spark.sinks.delta.maintenance import compact
 from outbox_spark.sinks.delta.storage import TABLE_PROPERTIES, DeltaStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.lake.merge_sql import Merge
-from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.lake.merge_sql import MergeStatement
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangedRows, LakeTable
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
 TRANSACTION_ID = "outbox-materialize"
@@ -33,9 +33,9 @@ class DeltaTable(LakeTable):
 
     _storage: DeltaStorage
 
-    def __init__(self, spark: SparkSession, target: DeltaTarget, table: str, mode: Mode, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, target: DeltaTarget, table: str, mode: Mode, report: Reporter) -> None:
         path = f"{target.path.rstrip('/')}/{table}"
-        super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, progress))
+        super().__init__(DeltaStorage(spark, path), path, mode, Lease(spark, path + LEASE_SUFFIX, report))
 
     def replace_by(self, shadow: Self) -> None:
         """Replace the content by the shadow's in one commit, then drop the shadow."""
@@ -95,11 +95,11 @@ class DeltaTable(LakeTable):
                 return progress
         raise self._not_ours()
 
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
+    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
         self._append(rows, progress, TABLE_PROPERTIES)
-        return Changes(int(self._own_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
+        return ChangedRows(int(self._own_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
 
-    def _commit_merge(self, merge: Merge, source: str, progress: dict[str, Any]) -> Changes:
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
         with self._session_settings(progress):
             rows = self._storage.spark.sql(merge.sql(self._storage.sql_name(), source)).collect()
         if not rows:  # skipped, because the run number is taken
@@ -108,7 +108,7 @@ class DeltaTable(LakeTable):
             # A MERGE of only stale rows makes no commit, but the progress needs one.
             self._commit_progress(progress)
         self._own_commit(progress)
-        return Changes(*(rows[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
+        return ChangedRows(*(rows[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
         storage = self._storage

@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 
 from outbox_spark.decoding.columns import Column
 from outbox_spark.errors import RefusedError, SchemaError
-from outbox_spark.jobs.model import IcebergTarget, Mode, Progress
+from outbox_spark.jobs.model import IcebergTarget, Mode, Reporter
 from outbox_spark.sinks.iceberg.maintenance import compact
 from outbox_spark.sinks.iceberg.snapshots import latest_with_progress, progress_in, was_rolled_back
 from outbox_spark.sinks.iceberg.storage import STORED_NAMES, IcebergStorage
 from outbox_spark.sinks.lake.lease import LEASE_SUFFIX, Lease
-from outbox_spark.sinks.lake.merge_sql import Merge, literal, quoted
-from outbox_spark.sinks.lake.table import PROGRESS_KEY, Changes, LakeTable
+from outbox_spark.sinks.lake.merge_sql import MergeStatement, literal, quoted
+from outbox_spark.sinks.lake.table import PROGRESS_KEY, ChangedRows, LakeTable
 from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID
 from outbox_spark.sinks.target_table import QUARANTINE_SUFFIX, REBUILD_HINT, TOMBSTONES_SUFFIX
 
@@ -39,11 +39,11 @@ class IcebergTable(LakeTable):
 
     _storage: IcebergStorage
 
-    def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, target: IcebergTarget, table: str, mode: Mode, report: Reporter) -> None:
         warehouse, lease = target.catalog.get("warehouse"), None
         if target.catalog.get("type") == "hadoop" and warehouse:
             folder = "/".join([warehouse.rstrip("/"), *target.namespace.split(".")])
-            lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", progress)
+            lease = Lease(spark, f"{folder}/{table}{LEASE_SUFFIX}", report)
         super().__init__(IcebergStorage(spark, target, table), f"{target.namespace}.{table}", mode, lease)
         self._token_at_entry: str | None = None
         """Without a lease: the token of the latest progress when this table was entered."""
@@ -107,15 +107,15 @@ class IcebergTable(LakeTable):
             raise RefusedError(f"{self._label} was rolled back to an older snapshot", REBUILD_HINT)
         return progress_in(snapshot)
 
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
+    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
         with self._snapshot_property(progress):
-            return Changes(self._storage.create("", rows), 0, 0)
+            return ChangedRows(self._storage.create("", rows), 0, 0)
 
-    def _commit_merge(self, merge: Merge, source: str, progress: dict[str, Any]) -> Changes:
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
         with self._branch(progress) as branch:
             self._storage.execute(merge.sql(branch, source))
         summary = dict(self._storage.load().currentSnapshot().summary())
-        return Changes(
+        return ChangedRows(
             *(int(summary.get(_MERGE_COUNT + kind, 0)) for kind in ("inserted", "matched-updated", "deleted"))
         )
 

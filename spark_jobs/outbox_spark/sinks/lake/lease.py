@@ -24,7 +24,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.jobs.model import Progress
+from outbox_spark.jobs.model import Reporter
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
@@ -32,7 +32,7 @@ LEASE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseHolder:
     """Content of the lease file. `until` is in seconds since 1970, by the holder's clock."""
 
     token: str
@@ -69,7 +69,7 @@ class Lease:
         self,
         spark: SparkSession,
         path: str,
-        progress: Progress,
+        report: Reporter,
         *,
         seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.time,
@@ -77,7 +77,7 @@ class Lease:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._configuration: Any = spark._jsc.hadoopConfiguration()
-        self.path, self._progress, self._seconds, self._clock = path, progress, seconds, clock
+        self.path, self._report, self._seconds, self._clock = path, report, seconds, clock
         self._file: Any = jvm.org.apache.hadoop.fs.Path(path)
         self._token = secrets.token_hex(8)
         self._lost_to: str | None = None
@@ -150,11 +150,11 @@ class Lease:
             raise self._held_by(holder)
         if holder is not None:
             self._remove_dead(holder)
-            self._progress(f"took over {self.path} from a run that has ended: {holder}")
+            self._report(f"took over {self.path} from a run that has ended: {holder}")
         if not self._create():
             raise self._held_by(self._read(self._file))
 
-    def _remove_dead(self, dead: Holder) -> None:
+    def _remove_dead(self, dead: LeaseHolder) -> None:
         """Rename the file before checking it: of two runs that take over, one must not delete the other's new lease."""
         files, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
         if not files.rename(self._file, renamed):
@@ -165,19 +165,21 @@ class Lease:
             raise self._held_by(holder)
         files.delete(renamed, False)
 
-    def _held_by(self, holder: Holder | None) -> OverlapError:
+    def _held_by(self, holder: LeaseHolder | None) -> OverlapError:
         message = f"another run holds {self.path}: {holder or 'it has just started'}"
         return OverlapError(message, "wait for it; the lease of a run that was killed expires by itself")
 
     def _write(self, *, overwrite: bool) -> None:
-        holder = Holder(self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace())
+        holder = LeaseHolder(
+            self._token, socket.gethostname(), os.getpid(), self._clock() + self._seconds, _pid_namespace()
+        )
         stream = self._file_system().create(self._file, overwrite)
         try:
             stream.write(bytearray(json.dumps(asdict(holder)).encode()))
         finally:
             stream.close()
 
-    def _read(self, file: Any) -> Holder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
+    def _read(self, file: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
         """Return the holder, or None without a file. A half-written file counts from its modification time."""
         files = self._file_system()
         try:
@@ -187,11 +189,11 @@ class Lease:
         try:
             stream = files.open(file)
             try:
-                return Holder(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
+                return LeaseHolder(**json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")))
             finally:
                 stream.close()
         except (Py4JJavaError, ValueError, TypeError):
-            return Holder("", "an unknown host", 0, status.getModificationTime() / 1000 + self._seconds)
+            return LeaseHolder("", "an unknown host", 0, status.getModificationTime() / 1000 + self._seconds)
 
     def _file_system(self) -> Any:  # noqa: ANN401 - org.apache.hadoop.fs.FileSystem
         return self._file.getFileSystem(self._configuration)

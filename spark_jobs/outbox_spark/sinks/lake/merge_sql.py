@@ -48,7 +48,7 @@ def table_columns(columns: Sequence[Column], mode: Mode) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergeStatement:
     """One MERGE."""
 
     mode: Mode

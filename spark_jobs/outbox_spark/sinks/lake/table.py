@@ -32,7 +32,7 @@ from outbox_spark.decoding.columns import (
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
 from outbox_spark.errors import OverlapError, RefusedError, SchemaError
-from outbox_spark.jobs.model import Committed, Mode, Written
+from outbox_spark.jobs.model import Mode, TableProgress, WriteCounts
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
 from outbox_spark.sinks.lake import history
 from outbox_spark.sinks.lake.lease import Lease
@@ -40,7 +40,7 @@ from outbox_spark.sinks.lake.merge_sql import (
     QUARANTINED,
     READABLE,
     STATE_TYPES,
-    Merge,
+    MergeStatement,
     default_sql,
     quoted,
     state_columns,
@@ -56,7 +56,7 @@ PROGRESS_KEY = "outbox"
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangedRows:
     """Rows that a commit changed, as the format counts them. `updated` includes rows that were only flagged."""
 
     inserted: int
@@ -88,14 +88,14 @@ class LakeTable(NoEarlyStaging, ABC):
         if self._lease is not None:
             self._lease.release()
 
-    def committed(self) -> Committed | None:
+    def committed(self) -> TableProgress | None:
         """Return the latest progress among the table's commits; other jobs (compaction, ...) commit too."""
         if not self._storage.exists():
             return None
         progress = self._read_progress()
         if progress is None:
             raise self._not_ours()
-        committed = Committed.from_json(progress, f"the progress of {self._label}")  # checks the layout first
+        committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # checks the layout first
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
         return committed
 
@@ -129,7 +129,7 @@ class LakeTable(NoEarlyStaging, ABC):
         """Remove older ledger entries, and return their number."""
         return self._ledger.expire(before)
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteCounts:
         """Write ledger and quarantine, then rows and progress in one commit."""
         self._check_lease()
         progress = self._progress_of(batch)
@@ -143,7 +143,7 @@ class LakeTable(NoEarlyStaging, ABC):
             else:
                 upserts, deletes = self._merge(batch, progress)
         self._progress = progress
-        return Written(upserts, deletes, tombstones, batch.counts.quarantined)
+        return WriteCounts(upserts, deletes, tombstones, batch.counts.quarantined)
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """Create and fill the table in the first commit; return (upserts, deletes)."""
@@ -213,11 +213,11 @@ class LakeTable(NoEarlyStaging, ABC):
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
-    def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_quarantined: bool) -> Merge:
+    def _merge_for(self, batch: Batch, filled: Mapping[str, str], *, has_quarantined: bool) -> MergeStatement:
         names = table_columns(batch.columns, self._mode)
         removed = sorted(set(self._storage.column_types()) - {name.lower() for name in names})
         stored = [self._storage.stored_names.get(name, name) for name in names]
-        return Merge(self._mode, stored, removed, filled, has_quarantined)
+        return MergeStatement(self._mode, stored, removed, filled, has_quarantined)
 
     def _first_rows(self, rows: DataFrame, batch: Batch) -> DataFrame:
         """Select the columns of the table, with the documentation of the fields as comments."""
@@ -326,11 +326,11 @@ class LakeTable(NoEarlyStaging, ABC):
         """Return the latest progress in the table's commits. Raises RefusedError when the table was rolled back."""
 
     @abstractmethod
-    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> Changes:
+    def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
         """Create the table with these rows. Raises OverlapError when it exists."""
 
     @abstractmethod
-    def _commit_merge(self, merge: Merge, source: str, progress: dict[str, Any]) -> Changes:
+    def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
         """Run the MERGE in one commit with the progress. Raises OverlapError when the table has changed since."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_spark.errors import OverlapError, UnreachableError
-from outbox_spark.jobs.model import PostgresTarget, Source
+from outbox_spark.jobs.model import PostgresTarget, SourceTable
 from outbox_spark.session.error_redaction import postgres_message
 
 APPLICATION_NAME = "outbox-materialize"
@@ -30,7 +30,7 @@ _WORK_MEM = 64 * 1024 * 1024
 Connection = psycopg.Connection[TupleRow]
 
 
-class Parameters(TypedDict):
+class ConnectionParameters(TypedDict):
     """Connection parameters of psycopg."""
 
     host: str
@@ -44,7 +44,7 @@ class Parameters(TypedDict):
     sslrootcert: str | None
 
 
-def connection_parameters(target: PostgresTarget) -> Parameters:
+def connection_parameters(target: PostgresTarget) -> ConnectionParameters:
     """Return the driver's connection parameters."""
     return {
         "host": target.host,
@@ -79,7 +79,7 @@ def jdbc_settings(target: PostgresTarget) -> dict[str, str]:
     }
 
 
-def jdbc_tls(server: PostgresTarget | Source) -> dict[str, str]:
+def jdbc_tls(server: PostgresTarget | SourceTable) -> dict[str, str]:
     """Return the JDBC properties for TLS, which have libpq's names."""
     settings = {"sslmode": server.sslmode, "sslrootcert": server.sslrootcert}
     return {name: value for name, value in settings.items() if value is not None}

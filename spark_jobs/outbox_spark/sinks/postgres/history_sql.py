@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
-from outbox_spark.sinks.postgres.merge_sql import READABLE, TOMBSTONE, Merge
+from outbox_spark.sinks.postgres.merge_sql import READABLE, TOMBSTONE, MergeStatements
 from outbox_spark.sinks.postgres.statements import identifiers
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
@@ -37,7 +37,7 @@ _ENDS = SQL(
 
 
 @dataclass(frozen=True)
-class HistoryMerge(Merge):
+class HistoryMergeStatements(MergeStatements):
     """Statements for one batch: `remove_known` first, then `merge_tombstones`, `close_rows`, `merge_rows`."""
 
     def remove_known(self) -> list[Composed]:

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from psycopg.sql import SQL, Identifier
 
-from outbox_spark.jobs.model import Mode, Written
+from outbox_spark.jobs.model import Mode, WriteCounts
 from outbox_spark.sinks.postgres.connection import Connection
-from outbox_spark.sinks.postgres.history_sql import HistoryMerge
-from outbox_spark.sinks.postgres.merge_sql import Merge
+from outbox_spark.sinks.postgres.history_sql import HistoryMergeStatements
+from outbox_spark.sinks.postgres.merge_sql import MergeStatements
 from outbox_spark.sinks.postgres.staging import StagedCounts, analyze
-from outbox_spark.sinks.postgres.statements import Statements
+from outbox_spark.sinks.postgres.statements import TableStatements
 
 
 def apply_staged(
     connection: Connection,
-    tables: Statements,
+    tables: TableStatements,
     staging: Identifier,
     counts: StagedCounts,
     topic_id: str,
     *,
     is_new_table: bool,
-) -> Written:
+) -> WriteCounts:
     """Apply quarantine, deletions, rows and stale flags. A new table was just created and has no key yet."""
     quarantined = 0
     if counts.quarantined or not is_new_table:  # a new table is filled without a join of the staged rows
         analyze(connection, staging)
     if counts.quarantined:
-        plain = Merge(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
+        plain = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
         quarantined = connection.execute(plain.merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
-        history = HistoryMerge(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
+        history = HistoryMergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine)
         written = _add_versions(connection, history, counts)
     else:
         written = _change_rows(
-            connection, Merge(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
+            connection, MergeStatements(tables, staging, topic_id, is_new_table, has_ledger, has_quarantine), counts
         )
-    return written.plus(Written(quarantined=quarantined))
+    return written.plus(WriteCounts(quarantined=quarantined))
 
 
-def _change_rows(connection: Connection, merge: Merge, counts: StagedCounts) -> Written:
+def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:
         # The ledger skips tombstones older than their row, so it is written before the rows are deleted or marked.
@@ -52,10 +52,10 @@ def _change_rows(connection: Connection, merge: Merge, counts: StagedCounts) -> 
         if merge.has_ledger:
             connection.execute(merge.remove_superseded_tombstones())
     _finish(connection, merge, counts)
-    return Written(upserts, deletes, tombstones)
+    return WriteCounts(upserts, deletes, tombstones)
 
 
-def _add_versions(connection: Connection, history: HistoryMerge, counts: StagedCounts) -> Written:
+def _add_versions(connection: Connection, history: HistoryMergeStatements, counts: StagedCounts) -> WriteCounts:
     rows, tombstones, deletes = counts.rows, counts.tombstones, 0
     if not history.is_new_table:
         known_rows, known_tombstones = (connection.execute(s).rowcount for s in history.remove_known())
@@ -67,10 +67,10 @@ def _add_versions(connection: Connection, history: HistoryMerge, counts: StagedC
     if rows:
         connection.execute(history.merge_rows())
     _finish(connection, history, counts)
-    return Written(rows, deletes, tombstones)
+    return WriteCounts(rows, deletes, tombstones)
 
 
-def _finish(connection: Connection, merge: Merge, counts: StagedCounts) -> None:
+def _finish(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> None:
     """Add the keys of a new table, and flag rows that are older than the batch's quarantined records."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)

@@ -8,17 +8,17 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from outbox_spark.decoding.columns import DELETED_AT_COLUMN, KEY_COLUMN, METADATA_COLUMNS, STALE_COLUMN
 from outbox_spark.jobs.model import Mode
-from outbox_spark.sinks.postgres.statements import Statements, assign, identifiers, joined, version
+from outbox_spark.sinks.postgres.statements import TableStatements, assign, identifiers, joined, version
 
 READABLE = SQL("s._reason is null and not s._deleted")
 TOMBSTONE = SQL("s._reason is null and s._deleted")
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergeStatements:
     """Statements for one batch. Every record is staged once, and at most one of a key has no `_reason`."""
 
-    tables: Statements
+    tables: TableStatements
     staging: Identifier
     topic_id: str
     is_new_table: bool

@@ -6,13 +6,13 @@ from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
 from outbox_spark.errors import RefusedError
-from outbox_spark.jobs.model import Committed
+from outbox_spark.jobs.model import TableProgress
 from outbox_spark.sinks.postgres.catalog import relation_exists
 from outbox_spark.sinks.postgres.connection import Connection
-from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, Statements
+from outbox_spark.sinks.postgres.statements import OFFSETS_TABLE, TableStatements
 
 
-def read_progress(connection: Connection, tables: Statements) -> tuple[int | None, Committed | None]:
+def read_progress(connection: Connection, tables: TableStatements) -> tuple[int | None, TableProgress | None]:
     """Return the last run number, also of a table that was dropped, and the progress of the table.
 
     Raises RefusedError for a table without progress.
@@ -26,17 +26,17 @@ def read_progress(connection: Connection, tables: Statements) -> tuple[int | Non
         return run, None
     if progress is None:
         raise not_ours(tables)
-    return run, Committed.from_json(progress, f"the progress of {tables.label}")
+    return run, TableProgress.from_json(progress, f"the progress of {tables.label}")
 
 
-def lock_run(connection: Connection, tables: Statements) -> int | None:
+def lock_run(connection: Connection, tables: TableStatements) -> int | None:
     """Lock the row of the table until the transaction ends, and return its run number."""
     query = SQL("select run from {} where table_name = %s for update").format(tables.offsets)
     row = connection.execute(query, (tables.table,)).fetchone()
     return None if row is None else int(row[0])
 
 
-def write_progress(connection: Connection, tables: Statements, progress: Committed) -> None:
+def write_progress(connection: Connection, tables: TableStatements, progress: TableProgress) -> None:
     """Insert or replace the row of the table."""
     upsert = SQL(
         "insert into {} (table_name, run, progress) values (%s, %s, %s) on conflict (table_name) "
@@ -45,13 +45,13 @@ def write_progress(connection: Connection, tables: Statements, progress: Committ
     connection.execute(upsert, (tables.table, progress.run, Jsonb(progress.to_json())))
 
 
-def delete_progress(connection: Connection, tables: Statements) -> None:
+def delete_progress(connection: Connection, tables: TableStatements) -> None:
     """Delete the row of the table, if it exists."""
     if relation_exists(connection, tables.offsets):
         connection.execute(SQL("delete from {} where table_name = %s").format(tables.offsets), (tables.table,))
 
 
-def not_ours(tables: Statements) -> RefusedError:
+def not_ours(tables: TableStatements) -> RefusedError:
     """Return the error for a table that would be overwritten although another job created it."""
     message = f"table {tables.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
     return RefusedError(message, "materialize into another table, or drop this table")

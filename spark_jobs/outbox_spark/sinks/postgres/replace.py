@@ -14,10 +14,10 @@ from outbox_spark.decoding.columns import KEY_COLUMN
 from outbox_spark.errors import RefusedError
 from outbox_spark.sinks.postgres.catalog import column_types, constraints, primary_key
 from outbox_spark.sinks.postgres.connection import Connection
-from outbox_spark.sinks.postgres.statements import Statements, identifiers, joined
+from outbox_spark.sinks.postgres.statements import TableStatements, identifiers, joined
 
 
-def replace_content(connection: Connection, tables: Statements, shadow: Statements) -> None:
+def replace_content(connection: Connection, tables: TableStatements, shadow: TableStatements) -> None:
     """Make table and ledger equal to the shadow's, add the shadow's quarantine, and drop the shadow.
 
     Called in a transaction. Raises RefusedError when a view uses a column whose type has to change.

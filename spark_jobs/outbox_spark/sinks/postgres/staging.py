@@ -19,11 +19,11 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, Kind
+from outbox_spark.decoding.columns import KEY_COLUMN, METADATA_COLUMNS, OUTCOME_COLUMNS, Column, ColumnType
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.errors import OutboxKitError
 from outbox_spark.jobs.model import PostgresTarget
-from outbox_spark.session.expression_cache import cached_expressions
+from outbox_spark.session.expressions import cached_expressions
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.connection import LOCK_TIMEOUT, Connection, jdbc_settings, jdbc_url
 from outbox_spark.sinks.postgres.statements import METADATA_TYPES, column_type, typed
@@ -48,13 +48,15 @@ _OUTCOME_TYPES = {
     "_value": "bytea",
 }
 # Sent as the text of Spark's cast, because Java types do not carry years before 1582 and zones exactly.
-_CAST_TO_TEXT = frozenset({Kind.UUID, Kind.JSON, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
+_CAST_TO_TEXT = frozenset(
+    {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
+)
 # Kinds whose text can have a character that COPY's text format escapes.
-_ESCAPED = frozenset({Kind.TEXT, Kind.JSON})
+_ESCAPED = frozenset({ColumnType.TEXT, ColumnType.JSON})
 
 
 @dataclass(frozen=True)
-class Staging:
+class StagingTable:
     """A staging table that was filled."""
 
     name: Identifier
@@ -122,9 +124,9 @@ def copied_value(column: Column) -> Expression:
     value = F.col(f"`{column.name}`")
     if column.kind not in _CAST_TO_TEXT:
         return value
-    if column.kind is Kind.JSON:
+    if column.kind is ColumnType.JSON:
         return F.to_json(value, JSON_OPTIONS)
-    if column.kind is Kind.TIMESTAMPTZ:
+    if column.kind is ColumnType.TIMESTAMPTZ:
         # The session's time zone is UTC, so the text is in UTC; the server needs the offset.
         return F.concat(value.cast("string"), F.lit("+00"))
     return value.cast("string")
@@ -134,7 +136,7 @@ def copied_value(column: Column) -> Expression:
 def copy_line(columns: tuple[Column, ...]) -> Expression:
     """Return a staging row as one line of COPY's text format, in bytes."""
     text = [KEY_COLUMN, "_sequence", *(column.name for column in columns if column.kind in _ESCAPED)]
-    binary = ["_key", "_value", *(column.name for column in columns if column.kind is Kind.BYTES)]
+    binary = ["_key", "_value", *(column.name for column in columns if column.kind is ColumnType.BYTES)]
     names = [KEY_COLUMN, *(column.name for column in columns), *METADATA_COLUMNS, *OUTCOME_COLUMNS]
     fields = []
     for name in names:
@@ -158,7 +160,7 @@ def _escaped(value: Expression) -> Expression:
     return F.when(reduce(or_, [F.contains(value, F.lit(raw)) for raw, _ in special]), escaped).otherwise(value)
 
 
-def count_staged(connection: Connection, staging: Staging) -> StagedCounts:
+def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
     """Delete the rows of task attempts that Spark does not count, and count the others.
 
     Called in the transaction of the merge. Each attempt copies in its own transaction, which xmin identifies. A

@@ -15,7 +15,7 @@ from outbox_spark.decoding.columns import (
     VALID_FROM_COLUMN,
     VALID_TO_COLUMN,
     Column,
-    Kind,
+    ColumnType,
 )
 from outbox_spark.jobs.model import Mode
 from outbox_spark.kafka.ordering import VERSION_COLUMNS
@@ -63,13 +63,13 @@ _TABLE_COMMENTS = {
 
 def column_type(column: Column) -> str:
     """Return the type in the target, as format_type() prints it."""
-    if column.kind is Kind.NUMERIC:
+    if column.kind is ColumnType.NUMERIC:
         return f"numeric({column.precision},{column.scale})"
     return column.kind.value
 
 
 @dataclass(frozen=True)
-class Statements:
+class TableStatements:
     """Names and statements of one table and its companion tables."""
 
     schema: str

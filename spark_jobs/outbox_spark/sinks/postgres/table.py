@@ -25,13 +25,13 @@ from outbox_spark.decoding.columns import (
     METADATA_COLUMNS,
     VALID_TO_COLUMN,
     Column,
-    Kind,
+    ColumnType,
 )
 from outbox_spark.decoding.json_text import JSON_OPTIONS
 from outbox_spark.decoding.rows import defaults
 from outbox_spark.decoding.type_widening import widens
 from outbox_spark.errors import ConfigurationError, OutboxKitError, OverlapError, RefusedError, SchemaError
-from outbox_spark.jobs.model import Committed, Mode, PostgresTarget, Written
+from outbox_spark.jobs.model import Mode, PostgresTarget, TableProgress, WriteCounts
 from outbox_spark.session.error_redaction import postgres_message
 from outbox_spark.session.stage_metrics import OBSERVATION
 from outbox_spark.sinks.postgres.catalog import column_types, comments, relation_exists, schema_exists
@@ -53,7 +53,7 @@ from outbox_spark.sinks.postgres.replace import replace_content
 from outbox_spark.sinks.postgres.staging import (
     STAGING_SUFFIX_LENGTH,
     StagedCounts,
-    Staging,
+    StagingTable,
     abandoned_staging,
     copied_value,
     copy_rows,
@@ -62,7 +62,7 @@ from outbox_spark.sinks.postgres.staging import (
     drop_staging,
     new_name,
 )
-from outbox_spark.sinks.postgres.statements import STATE_TYPES, Statements, column_type
+from outbox_spark.sinks.postgres.statements import STATE_TYPES, TableStatements, column_type
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, StagedRows
 
 MAX_NAME_LENGTH = 63  # the server truncates longer identifiers without an error
@@ -80,7 +80,7 @@ class PostgresTable:
             message = f"table name {table} is {len(table)} characters long"
             raise ConfigurationError(message, f"use at most {limit} characters")
         self._target = target
-        self._tables = Statements(target.schema, table, mode=mode)
+        self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
         self._run: int | None = None
         """The run number that was read or committed last."""
@@ -106,7 +106,7 @@ class PostgresTable:
                 unlock(self._opened, self._lock_key)
             self._opened.close()
 
-    def committed(self) -> Committed | None:
+    def committed(self) -> TableProgress | None:
         """Return the progress; None after the table was dropped, so that it is rebuilt from the whole topic."""
         run, progress = read_progress(self._connection, self._tables)
         if run is not None:
@@ -143,13 +143,13 @@ class PostgresTable:
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:
         """Return the condition for text with NUL or invalid UTF-8, and for dates outside the years 1 to 9999."""
-        if column.kind is Kind.TEXT:
+        if column.kind is ColumnType.TEXT:
             return F.contains(value, F.lit("\x00")) | ~F.is_valid_utf8(value)
-        if column.kind is Kind.JSON:
+        if column.kind is ColumnType.JSON:
             text = F.to_json(value, JSON_OPTIONS)
             # contains() is cheap and excludes nearly all values before the pattern.
             return F.contains(text, F.lit("\\u0000")) & F.rlike(text, F.lit(_NUL_IN_JSON))
-        if column.kind in {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
+        if column.kind in {ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}:
             return ~F.year(value).between(1, 9999)
         return None
 
@@ -171,14 +171,14 @@ class PostgresTable:
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
 
-    def write(self, batch: Batch) -> Written:
+    def write(self, batch: Batch) -> WriteCounts:
         """Stage the rows unless that was done, then merge them in one transaction."""
         types = self._column_types()
         known = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
         tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in known])
         added = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
-        staging: Staging = staged.location
+        staging: StagingTable = staged.location
         with self._server_errors(), self._connection.transaction():
             prepare_merge(self._connection)
             counts = self._count_staged(staging, batch)
@@ -250,7 +250,7 @@ class PostgresTable:
             tables = (self._tables.target, self._tables.tombstones)
             return "; ".join(vacuum(self._connection, table) for table in tables)
 
-    def _prepare_tables(self, tables: Statements, batch: Batch, added: Mapping[Column, object]) -> None:
+    def _prepare_tables(self, tables: TableStatements, batch: Batch, added: Mapping[Column, object]) -> None:
         """Create or change the tables in the transaction. Raises OverlapError when another run has committed."""
         connection = self._connection
         if not relation_exists(connection, tables.offsets):
@@ -267,14 +267,14 @@ class PostgresTable:
             if actual.get(name) != text:
                 connection.execute(tables.comment(name, text))
 
-    def _create_tables(self, tables: Statements) -> None:
+    def _create_tables(self, tables: TableStatements) -> None:
         """Create table, ledger and quarantine. Only a quarantine that exists is retained."""
         new_quarantine = not relation_exists(self._connection, tables.quarantine)
         quarantine = tables.create_quarantine() if new_quarantine else []
         for statement in [tables.create_target(), *tables.create_ledger(), *quarantine]:
             self._connection.execute(statement)
 
-    def _change_columns(self, tables: Statements, added: Mapping[Column, object]) -> None:
+    def _change_columns(self, tables: TableStatements, added: Mapping[Column, object]) -> None:
         types = self._column_types()
         for column in tables.columns:
             if column in added:
@@ -283,7 +283,7 @@ class PostgresTable:
             elif types[column.name] != column_type(column):
                 self._connection.execute(tables.widen_column(column))
 
-    def _count_staged(self, staging: Staging, batch: Batch) -> StagedCounts:
+    def _count_staged(self, staging: StagingTable, batch: Batch) -> StagedCounts:
         """Raise OutboxKitError when staged rows are missing: committing the offsets would skip them."""
         counts = count_staged(self._connection, staging)
         total = counts.rows + counts.tombstones + counts.quarantined
@@ -292,7 +292,7 @@ class PostgresTable:
             raise OutboxKitError(message, "nothing was changed; run again. A server that crashes loses staged rows")
         return counts
 
-    def _merge(self, tables: Statements, staging: Staging, counts: StagedCounts, batch: Batch) -> Written:
+    def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
         topic_id, is_new_table = batch.committed.topic_id, batch.previous is None
         written = apply_staged(self._connection, tables, staging.name, counts, topic_id, is_new_table=is_new_table)
         write_progress(self._connection, tables, batch.committed)
@@ -304,7 +304,7 @@ class PostgresTable:
             self._ensure_schema()
             self._connection.execute(create_staging(name, columns))
         loaded, metrics = self._copy(rows, columns, name)
-        return StagedRows(metrics, Staging(name, loaded))
+        return StagedRows(metrics, StagingTable(name, loaded))
 
     def _copy(
         self, rows: DataFrame, columns: Sequence[Column], name: Identifier
