@@ -1,4 +1,4 @@
-"""The command line `outbox`: options, prompts, output and exit codes. Logic belongs in the packages it calls."""
+"""Command line `outbox`: options, prompts, output and exit codes. All other logic is in the packages that it calls."""
 
 from __future__ import annotations
 

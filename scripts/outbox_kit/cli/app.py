@@ -1,4 +1,4 @@
-"""The command line: its commands and groups."""
+"""Typer application with all commands and groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outbox_kit.cli.commands import (
 from outbox_kit.cli.options import CommonOptions, common_options
 
 app = typer.Typer(
-    epilog="The options that commands share are accepted before and after the command.",
+    epilog="The common options are accepted before and after the command.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -56,7 +56,7 @@ for command in (
 
 @common_options("output", "yes")
 def group(common: CommonOptions) -> None:
-    """Accept the common options between a group and its subcommand too."""
+    """Accept the common options also between a group and its subcommand."""
 
 
 for name, commands in (("offsets", offsets.app), ("dead-letter", dead_letter.app), ("stack", stack.app)):

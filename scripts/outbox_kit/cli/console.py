@@ -1,4 +1,4 @@
-"""Output: messages to stderr, data to stdout, reports to files."""
+"""Printing: messages to stderr, data to stdout, reports to files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", to: Console = stdout
 ) -> None:
-    """Print a table; values are never truncated, and only a terminal wraps them."""
+    """Print a table. Values are never truncated, and only wrapped on a terminal."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -59,7 +59,7 @@ def print_table(
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a file that the user named. Raises ConfigurationError."""
+    """Write a file to a path given by the user. Raises ConfigurationError."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

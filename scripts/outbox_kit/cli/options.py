@@ -1,4 +1,4 @@
-"""The options that the commands share, accepted before and after the command."""
+"""Common options, accepted before and after the command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Values of the shared options in one call."""
+    """Values of the common options in one call."""
 
     pipeline: Path
     environment: str
@@ -41,20 +41,20 @@ class CommonOptions:
 
     @property
     def overrides(self) -> Overrides:
-        """The settings that override the files."""
+        """Values of --set, which override the files."""
         return Overrides(self.settings)
 
     @property
     def project(self) -> Path:
-        """The folder that contains connectors/ and build/."""
+        """Folder that contains connectors/ and build/."""
         return self.pipeline.resolve().parent.parent
 
     def deployment(self) -> AbstractContextManager[Deployment]:
-        """Load the pipeline and environment files; connections are closed at the end."""
+        """Load the pipeline and environment files. Connections are closed at the end of the context."""
         return open_deployment(self.pipeline, self.environment, self.overrides)
 
     def confirm(self, question: str, *, hint: str) -> None:
-        """Return with --yes or after a confirmation, else exit with ERROR; never prompt without a terminal."""
+        """Ask for confirmation unless --yes is given. Exit with ERROR if it is refused or stdin is not a terminal."""
         if self.yes:
             return
         if not sys.stdin.isatty():
@@ -75,7 +75,7 @@ def _declarations(
             "-e",
             "--environment",
             metavar="NAME",
-            help="Read environments/NAME.yaml, beside the pipeline file.",
+            help="Read environments/NAME.yaml in the folder of the pipeline file.",
             envvar="OUTBOX_ENVIRONMENT",
         ),
     ] = "local",
@@ -91,34 +91,34 @@ def _declarations(
     yes: Annotated[bool, typer.Option("--yes", help="Skip confirmation.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Declare each option once; only the signature is used."""
+    """Declare each common option. Only the signature is used."""
 
 
 DECLARATIONS = inspect.signature(_declarations, eval_str=True).parameters
 
 
 def common_options(*optional: Literal["output", "yes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the shared options to a command, which receives their values as its first argument."""
+    """Add common options to a command, which receives their values as its first argument."""
     shared = [DECLARATIONS[name] for name in ("pipeline", "environment", "settings", *optional, "debug")]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def run(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - as the command declares them
-            own = {name: value for name, value in values.items() if name not in DECLARATIONS}
-            command(_common_of(context), **own)
+        def run(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - types of the command's options
+            command_values = {name: value for name, value in values.items() if name not in DECLARATIONS}
+            command(_merge_common_options(context), **command_values)
 
-        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
-        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        every = [first, *(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in [*parameters, *shared])]
-        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        run.__annotations__ = {entry.name: entry.annotation for entry in every}
+        _, *declared = inspect.signature(command, eval_str=True).parameters.values()
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in [*declared, *shared])]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 
     return decorate
 
 
-def _common_of(context: typer.Context) -> CommonOptions:
-    """Merge all positions: a later option on the command line overrides the same one before it; --set adds up."""
+def _merge_common_options(context: typer.Context) -> CommonOptions:
+    """Merge the options before and after the command: the last one applies, except that every --set applies."""
     levels: list[Any] = [context]
     while levels[0].parent is not None:
         levels.insert(0, levels[0].parent)

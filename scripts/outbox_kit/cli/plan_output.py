@@ -1,4 +1,4 @@
-"""Plans as tables, with dangers and the order of schema roll-outs."""
+"""Output of a plan: a table of changes, dangers, and the order of schema roll-outs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_kit.deployment import Plan
 
 
 def print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
-    """Print the changes as a table; an exclamation mark shows the dangerous ones."""
+    """Print the changes as a table. An exclamation mark marks a dangerous change."""
     rows = [
         [
             change.system,
@@ -27,15 +27,15 @@ def print_changes(changes: Sequence[Change], *, to: Console = stdout) -> None:
 
 
 def print_plan_notes(plan: Plan) -> None:
-    """Print what the table does not show: dangers, what the connector waits for, and the order of roll-outs."""
+    """Print dangers, pending objects that the connector requires, and the order of schema roll-outs."""
     for change in plan.changes:
         if change.danger:
             print_message(f"DANGER  {change.object}: {change.danger}")
         if change in plan.dangerous:
             print_message(f'        requires --allow "{change.object}"')
     if plan.waits_for:
-        print_message(f"the connector waits for: {', '.join(plan.waits_for)}")
-    for entry in plan.rollout:
-        print_message(f"roll out the schema of {entry.aggregate} in this order:")
-        for number, step in enumerate(entry.steps, start=1):
+        print_message(f"the connector requires pending objects: {', '.join(plan.waits_for)}")
+    for rollout in plan.rollout:
+        print_message(f"roll out the schema of {rollout.aggregate} in this order:")
+        for number, step in enumerate(rollout.steps, start=1):
             print_message(f"  {number}. {step}")

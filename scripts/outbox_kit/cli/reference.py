@@ -26,8 +26,9 @@ Data goes to stdout, messages go to stderr. Exit codes:
 | 3 | changes are pending (`outbox plan`) |
 | 130 | interrupted |
 
-Common options are accepted before and after the command. After the command they win, and `--set` adds up. Without a
-terminal nothing prompts: a command that requires confirmation fails unless `--yes` is given.
+Common options are accepted before and after the command. An option after the command overrides the same option before
+it, except that every `--set` applies. Without a terminal there is no prompt: a command that requires confirmation fails
+unless `--yes` is given.
 """
 
 
@@ -40,20 +41,20 @@ def render() -> str:
 def _section(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - the command type of Typer is private
     context = typer.Context(command, info_name=path)
     is_root = path == "outbox"
-    own = [entry for entry in command.params if is_root or entry.name not in DECLARATIONS]
-    shared = [f"`{entry.opts[-1]}`" for entry in command.params if not is_root and entry.name in DECLARATIONS]
+    parameters = [entry for entry in command.params if is_root or entry.name not in DECLARATIONS]
+    common = [f"`{entry.opts[-1]}`" for entry in command.params if not is_root and entry.name in DECLARATIONS]
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     yield f"## {path}\n\n{command.help}\n\n    {usage}\n"
-    if own:
+    if parameters:
         yield "| option or argument | default | description |\n|---|---|---|"
-        yield "\n".join(_row(entry, context) for entry in own) + "\n"
-    if shared:
-        yield f"Common options: {', '.join(shared)}.\n"
-    for name, entry in getattr(command, "commands", {}).items():
-        yield from _section(entry, f"{path} {name}")
+        yield "\n".join(_row(entry, context) for entry in parameters) + "\n"
+    if common:
+        yield f"Common options: {', '.join(common)}.\n"
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from _section(subcommand, f"{path} {name}")
 
 
-def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as above
+def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as in _section
     name, _ = parameter.get_help_record(context)
     if parameter.param_type_name == "argument":
         name = name.partition(" <")[0]  # without the Python type
@@ -62,7 +63,7 @@ def _row(parameter: Any, context: typer.Context) -> str:  # noqa: ANN401 - as ab
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _default(parameter: Any) -> str:  # noqa: ANN401 - as above
+def _default(parameter: Any) -> str:  # noqa: ANN401 - as in _section
     value = parameter.default
     if value is True:
         return f"`{parameter.opts[0]}`"

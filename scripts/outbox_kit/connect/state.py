@@ -96,10 +96,10 @@ def refuse_advanced_slot(name: str, slot: str, offset_lsn: int | None, confirmed
         )
 
 
-def refuse_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, raised: bool) -> None:
-    """Raise RefusedError if the lock file's source epoch is below the live one, or, if `raised`, not above it."""
+def refuse_epoch(name: str, actual: ActualConnector, lock: Lock | None, *, increased: bool) -> None:
+    """Raise RefusedError if the lock file's source epoch is below the live one, or, if `increased`, not above it."""
     actual_epoch, locked = epoch(actual.config), lock.source_epoch if lock else 1
-    if actual_epoch > locked or (raised and actual_epoch == locked):
+    if actual_epoch > locked or (increased and actual_epoch == locked):
         raise RefusedError(
             f"connector {name!r} writes source epoch {actual_epoch}, the lock file has a lower one: every sink would "
             "ignore new states as older",

@@ -1,6 +1,6 @@
-"""Planning, applying and destroying one pipeline in one environment, across all systems.
+"""Planning, deployment and deletion of one pipeline in one environment, across all systems.
 
-Requests to a single system belong in the package of that system.
+Requests to a single system are in the package of that system.
 """
 
 from outbox_kit.deployment.deployment import Deployment, deployment_of, open_deployment, render_files, render_sql

@@ -1,4 +1,4 @@
-"""One pipeline in one environment, and the clients that reach its systems."""
+"""One pipeline in one environment, with the clients of its systems."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from outbox_kit.postgres.state import ActualDatabase, read_actual
 from outbox_kit.registry.client import RegistryClient
 
 DEPLOYED_SECTIONS = ("source", "kafka", "registry", "connect")
-# Keys of the environment file that connector configs use.
+# Keys of the environment file that a connector config contains.
 RENDERED_KEYS = ("source.host", "source.port", "source.database", "source.connector")
-# Keys of the environment file that the SQL for a DBA uses.
+# Keys of the environment file that the SQL script for a DBA contains.
 SQL_KEYS = (
     *("source.host", "source.port", "source.database"),
     *("source.admin.user", "source.connector.user", "source.verifier.user"),
@@ -48,14 +48,14 @@ def templates(pipeline_file: Path) -> Path:
 def render_files(
     pipeline_file: Path, environment: str, overrides: Overrides | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Return name and config of the connector, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return name and config of the connector. Reads only the files, no secrets. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=RENDERED_KEYS)
     lock = read_lock(lock_file(pipeline, settings))
     return pipeline.connector.name, render_connector(pipeline, settings, lock, templates(pipeline_file))
 
 
 def render_sql(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> str:
-    """Return the SQL for a DBA, from the files alone, without secrets. Raises ConfigurationError."""
+    """Return the SQL script for a DBA. Reads only the files, no secrets. Raises ConfigurationError."""
     return script(*load_files(pipeline_file, environment, overrides, needs=SQL_KEYS))
 
 
@@ -71,7 +71,7 @@ class Deployment:
 
     @cached_property
     def kafka(self) -> KafkaClient:
-        """Created on first use, because it connects in the background from then on."""
+        """Created on first use, because the client then connects in the background."""
         return KafkaClient(self.environment.kafka)
 
     @property
@@ -97,7 +97,7 @@ class Deployment:
         return render_connector(self.pipeline, self.environment, lock, self.templates)
 
     def render_without_schemas(self, lock: Lock | None) -> dict[str, str]:
-        """Return the part of the connector's config that is known before schemas are registered."""
+        """Return the connector's config as it is known before the schemas are registered."""
         return self.render(lock.model_copy(update={"schemas": {}}) if lock else None)
 
     def read_database(self) -> ActualDatabase:
@@ -108,7 +108,7 @@ class Deployment:
 
 @contextmanager
 def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides | None = None) -> Iterator[Deployment]:
-    """Open a deployment from its files; close its connections at the end. Raises ConfigurationError."""
+    """Open a deployment from its files, and close its connections at the end. Raises ConfigurationError."""
     pipeline, settings = load_files(pipeline_file, environment, overrides, needs=DEPLOYED_SECTIONS)
     with deployment_of(pipeline, settings, templates(pipeline_file)) as deployment:
         yield deployment
@@ -116,7 +116,7 @@ def open_deployment(pipeline_file: Path, environment: str, overrides: Overrides 
 
 @contextmanager
 def deployment_of(pipeline: Pipeline, environment: Environment, template_folder: Path) -> Iterator[Deployment]:
-    """Open a deployment from models; close its connections at the end."""
+    """Open a deployment from its models, and close its connections at the end."""
     with (
         closing(RegistryClient(environment.registry)) as registry,
         closing(ConnectClient(environment.connect, environment.connect.addresses)) as connect,

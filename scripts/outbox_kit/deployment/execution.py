@@ -1,7 +1,7 @@
 """Execution of a plan in dependency order: database, topics, registry, connector.
 
-Safe to interrupt and to repeat: each step reads the actual state first, and what cannot be read back later is written
-to the lock file at once.
+Safe to interrupt and to repeat: each step reads the actual state first, and state that no system stores is written to
+the lock file at once.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ def apply(
     recover: bool = False,
     only: Collection[System] = (),
     allow: Collection[str] = (),
-    shown: Plan | None = None,
+    shown_plan: Plan | None = None,
     wait_seconds: float = 0,
     rollback: bool = True,
 ) -> list[Change]:
     """Make every pending change, wait until the connector runs, and return the changes.
 
-    The plan is made first, so that refusals come before the first change: among them dangerous changes whose object is
-    not in `allow`, and differences from the `shown` plan. `recover` accepts another slot or database than the lock
-    file's: the source epoch is raised, so that new states replace all older ones, and the connector starts at the slot.
-    With `rollback` the last working config is restored when the new one FAILED. Wait at most `wait_seconds` for another
-    apply of the pipeline. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
+    The plan is made first, so that apply refuses before the first change, for example a dangerous change whose object
+    is not in `allow`, or a plan that differs from `shown_plan`. `recover` accepts a replaced slot or database: the
+    source epoch is increased, so that new states replace all older ones, and the connector starts at the slot's LSN.
+    `rollback` restores the last working config if the connector fails with the new one. Wait at most `wait_seconds` for
+    another apply of the pipeline.
+
+    Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError, ConfigurationError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
         plan = make_plan(deployment, recover=recover, only=only)
-        if shown is not None:
-            plan_comparison.refuse_stale_plan(shown, plan)
+        if shown_plan is not None:
+            plan_comparison.refuse_stale_plan(shown_plan, plan)
         refuse_missing_prerequisites(plan)
         refuse_dangerous(plan, allow)
         _begin_recovery(deployment, plan, progress)
@@ -83,9 +85,9 @@ def apply_prerequisites(deployment: Deployment, plan: Plan, progress: Reporter) 
 
 
 def _begin_recovery(deployment: Deployment, plan: Plan, progress: Reporter) -> None:
-    """Record a recovery in the lock file, then stop the connector; continue a recovery that was interrupted.
+    """Record a new or interrupted recovery in the lock file, then stop the connector.
 
-    From then on no command starts the connector with the old epoch, and the next apply continues.
+    From then on no command starts the connector with the old epoch, and the next apply completes the recovery.
     """
     lock = lock_for(deployment, recover=plan.recover)
     if lock is None or lock.unfinished != "recover" or not {"postgres", "connect"} & set(plan.systems):
@@ -129,7 +131,7 @@ def _apply_connect(
     if changes:
         connect_apply.refuse_invalid(client, name, config, progress=progress)
         if lock.unfinished is None and not connect_lifecycle.is_paused_or_stopped(client.status(name)):
-            # From here on this apply may stop the connector: record that the next one has to start it.
+            # From here on this apply may stop the connector. If it is interrupted, the next apply must start it.
             lock = lock.model_copy(update={"unfinished": "update"})
             deployment.write_lock(lock)
     started = connect_apply.apply(client, name, config, changes, start=start, progress=progress, state=settings.state)
@@ -141,7 +143,7 @@ def _apply_connect(
         if started and has_run:
             wait_until_reading(deployment)
     except connect_lifecycle.FailedError as failure:
-        # If a previous apply was interrupted after writing the config, only the start is left to do.
+        # After an apply that was interrupted between config and start, the only change is the start.
         if not (rollback and any(change.kind in ("connector", "start") and change.name == name for change in changes)):
             raise
         raise roll_back(
@@ -161,9 +163,9 @@ def _apply_connect(
 
 
 def connector_start(deployment: Deployment, lock: Lock, database: ActualDatabase) -> StartPosition:
-    """Return where the connector may start: the slot's LSN now. Earlier rows are in Kafka (lsn.flush.mode=connector).
+    """Return the start position: the slot's current LSN. Earlier rows are in Kafka (lsn.flush.mode=connector).
 
-    A stored offset is ignored if the connector has not run with this lock file, or not since the slot was replaced.
+    A stored offset is ignored if the connector has not run with this lock file or since the slot was replaced.
     """
     if database.slot is None or database.slot.confirmed_flush is None:
         raise ValueError("the connector requires a slot")

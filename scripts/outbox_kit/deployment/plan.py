@@ -16,7 +16,7 @@ from outbox_kit.connect.conflicts import refuse_duplicates
 from outbox_kit.connect.dangers import REPUBLISH_HINT
 from outbox_kit.deployment.deployment import Deployment
 from outbox_kit.deployment.plan_model import SYSTEMS, Plan, RollOut
-from outbox_kit.deployment.safety import highest_epoch, refuse_broken_rules, refuse_lost_lock, refuse_wrong_cluster
+from outbox_kit.deployment.safety import highest_epoch, refuse_lost_lock, refuse_violated_rules, refuse_wrong_cluster
 from outbox_kit.errors import ConfigurationError
 from outbox_kit.kafka import state as kafka_state
 from outbox_kit.linting import lint_deployment
@@ -34,17 +34,17 @@ CREDENTIALS = re.compile("//[^/@]*@")  # in a URL: plans are saved and shared
 def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection[System] = ()) -> Plan:
     """Return every pending change, in the order in which apply makes them.
 
-    `recover` accepts another slot or database than the lock file's. `only` excludes other systems; they are still read
+    `recover` accepts a replaced slot or database. `only` limits the changes to these systems; the others are still read
     if the connector requires them. Raises RefusedError if apply would refuse, UnreachableError, ConfigurationError.
     """
     if recover and only:
         hint = "a recovery changes both database and connector"
-        raise ConfigurationError("--recover and --only exclude each other", hint)
+        raise ConfigurationError("--recover cannot be combined with --only", hint)
     lock = lock_for(deployment, recover=recover)
-    refuse_broken_rules(check_rules(deployment, lock))
+    refuse_violated_rules(check_rules(deployment, lock))
     requested = tuple(system for system in SYSTEMS if system in only)
     systems = SYSTEMS if CONNECTOR in requested or not requested else requested
-    # The database first: most refusals come from it, and the other systems are not contacted after one.
+    # The database is read first: most reasons to refuse are found there, and then no other system is contacted.
     database = deployment.read_database() if {"postgres", CONNECTOR} & set(systems) else None
     changes = plan_postgres(deployment, lock, database) if database else []
     cluster = refuse_wrong_cluster(deployment, lock, systems)
@@ -55,7 +55,7 @@ def make_plan(deployment: Deployment, *, recover: bool = False, only: Collection
     changes += registry.changes
     if CONNECTOR in systems and database is not None:
         if lock and not registry.changes:
-            # The registered versions are known already, so the plan can use them.
+            # Without new versions, the plan can contain the registered ones.
             lock = lock.model_copy(update={"schemas": registry.schemas})
         changes += plan_connect(deployment, lock, changes, database, recover=recover)
     config = deployment.render_without_schemas(lock)
@@ -94,12 +94,12 @@ def files_fingerprint(deployment: Deployment, config: dict[str, str]) -> str:
 
 
 def lock_for(deployment: Deployment, *, recover: bool) -> Lock | None:
-    """Return the lock file; for a recovery without its source, and with a source epoch above every written one."""
+    """Return the lock file. For a recovery, remove its source and set a source epoch above every written one."""
     lock = deployment.lock()
     if not recover:
         return lock
     lock = lock or deployment.new_lock()
-    # Without a source in the lock file, only the records show which epochs were written.
+    # Without a source in the lock file, only the records show which source epochs were written.
     written = highest_epoch(deployment) if lock.source is None else 0
     epoch = max(lock.source_epoch, written) + 1
     return lock.model_copy(update={"source": None, "source_epoch": epoch, "unfinished": "recover"})
@@ -109,16 +109,18 @@ def plan_postgres(deployment: Deployment, lock: Lock | None, database: postgres_
     """Return the pending changes of table, grants, publication and slot. Raises RefusedError."""
     postgres_state.refuse_unsafe(deployment.pipeline, database, lock.source if lock else None)
     changes = postgres_state.diff(deployment.pipeline, deployment.environment, database)
-    # A missing slot that the lock file knows is refused above: only a recovery recreates one.
-    recreates = lock is not None and lock.unfinished == "recover"
-    return [recreated(change) for change in changes] if recreates else changes
+    # refuse_unsafe() rejects a missing slot that is in the lock file: only a recovery recreates one.
+    is_recovery = lock is not None and lock.unfinished == "recover"
+    return [with_recreation_danger(change) for change in changes] if is_recovery else changes
 
 
-def recreated(change: Change) -> Change:
-    """Return the change with the danger of recreating a slot or publication."""
+def with_recreation_danger(change: Change) -> Change:
+    """Add the danger of recreating to the change of a slot or publication."""
     if change.kind not in ("slot", "publication"):
         return change
-    danger = f"a new {change.kind} starts now: rows since the connector's last offset do not reach Kafka by themselves"
+    danger = (
+        f"a new {change.kind} starts at the current LSN: rows after the connector's last offset are not sent to Kafka"
+    )
     return replace(change, danger=f"{danger}; {REPUBLISH_HINT}")
 
 
@@ -144,11 +146,11 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
     subjects = all_subjects(deployment)
     actual = registry_state.read_actual(deployment.registry, subjects)
     registry_state.refuse_incompatible(deployment.registry, subjects, actual)
-    own = registry_state.desired_subjects(deployment.pipeline)
-    existing = [subject for subject in own if actual[subject.name].latest is not None]
+    aggregate_subjects = registry_state.desired_subjects(deployment.pipeline)
+    existing = [subject for subject in aggregate_subjects if actual[subject.name].latest is not None]
     return RegistryPlan(
         tuple(registry_state.diff(subjects, actual)),
-        roll_outs(own, actual),
+        roll_outs(aggregate_subjects, actual),
         registry_apply.locked_schemas(deployment.registry, existing),
     )
 
@@ -156,7 +158,7 @@ def plan_registry(deployment: Deployment) -> RegistryPlan:
 def roll_outs(
     subjects: list[registry_state.Subject], actual: dict[str, registry_state.ActualSubject]
 ) -> tuple[RollOut, ...]:
-    """Return the safe steps for each aggregate whose schema gets a new version: apply before the service."""
+    """Return the steps of the roll-out for each aggregate whose schema gets a new version: apply, then the service."""
     result = []
     for subject in subjects:
         latest = actual[subject.name].latest
@@ -177,42 +179,42 @@ def roll_outs(
 
 
 def all_subjects(deployment: Deployment) -> list[registry_state.Subject]:
-    """Return every subject in the order of registration: shared types before the aggregates that use them."""
+    """Return every subject in the order of registration: shared types before the aggregates that reference them."""
     pipeline = deployment.pipeline
     return [*registry_state.desired_references(pipeline), *registry_state.desired_subjects(pipeline)]
 
 
 def connector_config(deployment: Deployment, lock: Lock | None) -> dict[str, str]:
-    """Return the connector's config as it is written: rendered, with pipeline name and fingerprint."""
+    """Return the rendered config of the connector, with pipeline name and fingerprint."""
     return with_fingerprint(deployment.pipeline.name, deployment.render(lock))
 
 
 def plan_connect(
     deployment: Deployment,
     lock: Lock | None,
-    before: list[Change],
+    preceding: list[Change],
     database: postgres_state.ActualDatabase,
     *,
     recover: bool = False,
 ) -> list[Change]:
-    """Return the pending changes of the connector, given those `before` it. Raises RefusedError."""
+    """Return the pending changes of the connector, given those of the other systems. Raises RefusedError."""
     name, state = deployment.pipeline.connector.name, deployment.environment.connector.state
     actual = connect_state.read_actual(deployment.connect, name)
     offset_lsn = connect_state.stored_lsn(actual)
     recovering = lock is not None and lock.unfinished == "recover"
-    connect_state.refuse_epoch(name, actual, lock, raised=recover)
+    connect_state.refuse_epoch(name, actual, lock, increased=recover)
     if not recovering:
         wal_position = database.wal_position
         if offset_lsn > wal_position:
-            # On a busy outbox both have advanced since the database was read.
+            # The connector was read after the database: with continuous writes, both have advanced since.
             wal_position = deployment.read_database().wal_position
         connect_state.refuse_offset(name, actual, lock, wal_position)
     config = connector_config(deployment, lock)
     refuse_duplicates(name, config, actual.others)
     changes = connect_state.diff(name, config, actual, lock.unfinished if lock else None, state=state)
-    new_schema = any(change.kind == "schema" for change in before)
+    new_schema = any(change.kind == "schema" for change in preceding)
     if (changes or new_schema) and state == "running" and not recovering:
-        # With the slot as it was read before the connector: a slot that advanced since is no error.
+        # The slot was read before the connector, so a running connector cannot be behind it.
         confirmed = database.slot.confirmed_flush if database.slot else None
         connect_state.refuse_advanced_slot(name, deployment.pipeline.source.slot, offset_lsn, confirmed)
     if changes:
@@ -229,7 +231,7 @@ def plan_connect(
 
 
 def _with_new_schemas(deployment: Deployment, lock: Lock | None, changes: list[Change]) -> list[Change]:
-    """Insert the update for new schema versions before a start; none if the template contains no schemas."""
+    """Insert the update for new schema versions before a start, unless the template contains no schemas."""
     if lock is not None and deployment.render(lock) == deployment.render_without_schemas(lock):
         return changes
     after = "schema versions and ids (known after apply)"

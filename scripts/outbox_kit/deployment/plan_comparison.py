@@ -1,4 +1,4 @@
-"""Refuse to apply a plan when the state differs from the one it was made from."""
+"""Conditions under which apply refuses a plan: the state changed since the plan was made."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock, LockedSchema
 from outbox_kit.pipeline.lock import RETAINED_VERSIONS
 
-CHANGED = "the state changed since the plan was made"
+STATE_CHANGED = "the state changed since the plan was made"
 
 
-def refuse_stale_plan(shown: Plan, current: Plan) -> None:
+def refuse_stale_plan(shown_plan: Plan, current: Plan) -> None:
     """Raise RefusedError with the first difference between the plan that was shown and the current one."""
-    difference = _different_target(shown, current) or _different_changes(shown, current)
+    difference = _different_target(shown_plan, current) or _different_changes(shown_plan, current)
     if difference:
-        raise RefusedError(f"{CHANGED}: {difference}", "run `outbox plan` again; nothing was changed")
+        raise RefusedError(f"{STATE_CHANGED}: {difference}", "run `outbox plan` again; nothing was changed")
 
 
-def _different_target(shown: Plan, current: Plan) -> str:
-    """Return the first difference in pipeline or systems: the same changes may be pending elsewhere."""
-    if (shown.pipeline, shown.environment) != (current.pipeline, current.environment):
-        return f"the plan is for {shown.pipeline!r} in {shown.environment!r}"
+def _different_target(shown_plan: Plan, current: Plan) -> str:
+    """Return the first difference in pipeline or systems: the same changes can be pending in another environment."""
+    if (shown_plan.pipeline, shown_plan.environment) != (current.pipeline, current.environment):
+        return f"the plan is for {shown_plan.pipeline!r} in {shown_plan.environment!r}"
     for system, planned, actual in (
-        ("Kafka cluster", shown.cluster_id, current.cluster_id),
-        ("registry", shown.registry, current.registry),
-        ("database", shown.database, current.database),
+        ("Kafka cluster", shown_plan.cluster_id, current.cluster_id),
+        ("registry", shown_plan.registry, current.registry),
+        ("database", shown_plan.database, current.database),
     ):
         if planned is not None and planned != actual:
-            return f"the plan was made for {system} {planned}, this is {actual or 'unknown'}"
+            return f"the plan was made for {system} {planned}, the current one is {actual or 'unknown'}"
     return ""
 
 
-def _different_changes(shown: Plan, current: Plan) -> str:
-    planned = {(change.system, change.object, change.action): change for change in shown.changes}
+def _different_changes(shown_plan: Plan, current: Plan) -> str:
+    planned = {(change.system, change.object, change.action): change for change in shown_plan.changes}
     for change in current.changes:
         earlier = planned.pop((change.system, change.object, change.action), None)
         if earlier is None:
@@ -43,20 +43,20 @@ def _different_changes(shown: Plan, current: Plan) -> str:
             return f"{change.title} was planned as {_effect(earlier)}, and is now {_effect(change)}"
     if planned:
         return f"{next(iter(planned.values())).title} is no longer pending"
-    if shown.files != current.files:
+    if shown_plan.files != current.files:
         return "pipeline, environment or schema files were changed"
     return ""
 
 
 def refuse_unplanned_schemas(plan: Plan, lock: Lock) -> None:
-    """Raise RefusedError unless the registry has its versions of the plan and the planned new ones."""
+    """Raise RefusedError unless the registry has the versions in the plan, and the planned new ones."""
     subjects = {change.name for change in plan.of("registry") if change.kind == "schema"}
     for aggregate, versions in lock.schemas.items():
         new = [entry for entry in versions[:1] if entry.subject in subjects]
         expected = [*new, *plan.schemas.get(aggregate, [])][:RETAINED_VERSIONS]
         if versions != expected:
             actual, planned = _versions(versions), _versions(expected)
-            _refuse_late(f"{aggregate} has versions {actual} in the registry, planned were {planned}")
+            _refuse_connector(f"{aggregate} has versions {actual} in the registry, the plan has {planned}")
 
 
 def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> None:
@@ -64,27 +64,29 @@ def refuse_unplanned_config(deployment: Deployment, plan: Plan, lock: Lock) -> N
     config = deployment.render_without_schemas(lock)
     keys = sorted(key for key in plan.config.keys() | config.keys() if plan.config.get(key) != config.get(key))
     if keys:
-        _refuse_late(f"the connector's config would differ from the plan in {', '.join(keys)}")
+        _refuse_connector(f"the connector's config would differ from the plan in {', '.join(keys)}")
 
 
 def refuse_unplanned_changes(plan: Plan, changes: list[Change]) -> None:
-    """Raise RefusedError if other changes of the connector are pending than planned.
+    """Raise RefusedError if the pending changes of the connector differ from the planned ones.
 
-    With new schemas only objects and actions are compared: the ids were not known to the plan.
+    With new schemas only objects and actions are compared, because the plan does not contain their ids.
     """
     planned = plan.of("connect")
-    same = planned == changes
+    matches = planned == changes
     if any(change.kind == "schema" for change in plan.of("registry")):
-        same = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
-    if not same:
-        _refuse_late(f"pending changes of the connector are {_list(changes)}, planned were {_list(planned)}")
+        matches = [(old.object, old.action) for old in planned] == [(new.object, new.action) for new in changes]
+    if not matches:
+        _refuse_connector(
+            f"pending changes of the connector are {_describe(changes)}, the plan has {_describe(planned)}"
+        )
 
 
 def _effect(change: Change) -> str:
     return " → ".join(filter(None, (change.before, change.after))) or change.reason
 
 
-def _list(changes: list[Change]) -> str:
+def _describe(changes: list[Change]) -> str:
     return ", ".join(f"{change.title} ({_effect(change)})" for change in changes) or "none"
 
 
@@ -92,6 +94,6 @@ def _versions(versions: list[LockedSchema]) -> str:
     return ", ".join(f"{entry.version} (id {entry.id})" for entry in versions) or "none"
 
 
-def _refuse_late(difference: str) -> None:
-    hint = "run `outbox plan` again; the connector was not changed, the other systems are as planned"
-    raise RefusedError(f"{CHANGED}: {difference}", hint)
+def _refuse_connector(difference: str) -> None:
+    hint = "run `outbox plan` again; the other systems were changed as planned, the connector was not changed"
+    raise RefusedError(f"{STATE_CHANGED}: {difference}", hint)

@@ -1,4 +1,4 @@
-"""A plan: pending changes, and the files and systems they were computed from; its JSON form (docs/plan.md)."""
+"""A plan: pending changes, and the files and systems from which they were computed; its JSON form (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ class ChangeDocument(BaseModel):
 
 
 class PlanDocument(BaseModel):
-    """A plan as JSON. While `format` stays the same, keys are added, but never renamed or removed."""
+    """A plan as JSON. Within one `format`, keys can be added, but not renamed or removed."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
-    format: Literal[1] = Field(description="1. Another number: another form of this document.")
+    format: Literal[1] = Field(description="Version of this format: 1.")
     pipeline: str = Field(description="Name of the pipeline.")
     environment: str = Field(description="Name of the environment.")
     recover: bool = Field(description="Made with --recover.")

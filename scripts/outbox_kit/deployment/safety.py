@@ -1,4 +1,4 @@
-"""Conditions under which apply and destroy refuse to start: wrong cluster, lost lock file, broken rules, dangers."""
+"""Conditions under which apply and destroy refuse to start: wrong cluster, lost lock file, violated rules, dangers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outbox_kit.rules import Check, Severity, Status
 
 
 def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Collection[str]) -> str | None:
-    """Compare the expected Kafka cluster id with that of Kafka and of Connect, as far as they are in `systems`.
+    """Compare the cluster ids of Kafka and Connect, if they are in `systems`, with the expected one, and return it.
 
-    The environment file, or else the first apply, defines the expected id. Return the id, None if none was read.
+    The environment file, or else the first apply, defines the expected id. Return None if no id was read.
     Raises RefusedError, UnreachableError.
     """
     kafka = deployment.environment.kafka
@@ -43,7 +43,7 @@ def refuse_wrong_cluster(deployment: Deployment, lock: Lock | None, systems: Col
 
 
 def highest_epoch(deployment: Deployment) -> int:
-    """Return the highest source epoch in the last records of the state topics; 0 without one.
+    """Return the highest source epoch in the last records of the state topics; 0 if there are none.
 
     Raises UnreachableError, WaitTimeoutError.
     """
@@ -55,30 +55,30 @@ def highest_epoch(deployment: Deployment) -> int:
 
 
 def refuse_lost_lock(deployment: Deployment, lock: Lock | None) -> None:
-    """Raise RefusedError if the lock file has no source, and records have its source epoch or a later one."""
+    """Raise RefusedError if the lock file has no source, but records have its source epoch or a later one."""
     if lock is not None and lock.source is not None:
         return
-    locked = lock.source_epoch if lock else 1
+    locked_epoch = lock.source_epoch if lock else 1
     written = highest_epoch(deployment)
-    if written >= locked:
+    if written >= locked_epoch:
         raise RefusedError(
             f"topics have records of source epoch {written}, but the lock file {deployment.lock_file} "
-            f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {locked} every sink would ignore "
-            "new states as older",
+            f"{'does not contain the slot' if lock else 'does not exist'}: with epoch {locked_epoch} every sink would "
+            "ignore new states as older",
             f"restore the lock file from version control; if it is lost: {RECOVER_HINT}",
         )
 
 
-def refuse_broken_rules(checks: list[Check]) -> None:
+def refuse_violated_rules(checks: list[Check]) -> None:
     """Raise RefusedError if a lint rule of severity error failed."""
-    broken = [check for check in checks if check.status is Status.FAIL and check.severity is Severity.ERROR]
-    if broken:
-        problems = "; ".join(f"{check.id}: {check.seen}, expected {check.expected}" for check in broken)
-        raise RefusedError(f"the files violate rules: {problems}", broken[0].remedy or "run `outbox lint`")
+    violations = [check for check in checks if check.status is Status.FAIL and check.severity is Severity.ERROR]
+    if violations:
+        problems = "; ".join(f"{check.id}: {check.seen}, expected {check.expected}" for check in violations)
+        raise RefusedError(f"the files violate rules: {problems}", violations[0].remedy or "run `outbox lint`")
 
 
 def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
-    """Raise RefusedError if a dangerous change is not allowed by the name of its object."""
+    """Raise RefusedError for a dangerous change whose object is not in `allowed`."""
     refused = [change for change in plan.dangerous if change.object not in allowed]
     if refused:
         dangers = "; ".join(f"{change.object}: {change.danger}" for change in refused)
@@ -88,7 +88,7 @@ def refuse_dangerous(plan: Plan, allowed: Collection[str]) -> None:
 
 
 def refuse_missing_prerequisites(plan: Plan) -> None:
-    """Raise RefusedError if objects that the connector requires are pending and excluded."""
+    """Raise RefusedError if objects that the connector requires are pending, but excluded by --only."""
     if plan.waits_for:
         raise RefusedError(
             f"the connector requires pending objects: {', '.join(plan.waits_for)}",

@@ -1,7 +1,8 @@
-"""Wait until a started connector reads its slot, so that no business row has to wait for that.
+"""Wait until a started connector reads its slot.
 
-Debezium searches its start position until a transaction is committed beyond its stored offset, and then reconnects
-(WalPositionLocator). Until then it confirms nothing and the server retains WAL. Its own heartbeat does not end that.
+After a start, Debezium searches its start position until a transaction is committed after its stored offset, and then
+reconnects (WalPositionLocator). Until then it confirms no LSN, and the server retains WAL. A heartbeat of Debezium does
+not end this search, so a transaction is committed here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ POLL_INTERVAL_S = 0.2
 
 
 def wait_until_reading(deployment: Deployment) -> None:
-    """Commit a transaction without a record, and wait until the running connector has read it.
+    """Commit a transaction that results in no record, and wait until the connector has read it.
 
     With a large transaction in progress, wait only until the slot is active. Raises FailedError, WaitTimeoutError.
     """

@@ -37,23 +37,26 @@ class Removal:
 
 @dataclass(frozen=True)
 class DestroyOptions:
-    """Losses that the user accepts."""
+    """Objects with data that may be deleted."""
 
     drop_slot: bool = False
     delete_topics: bool = False
     delete_schemas: bool = False
 
 
-def plan_destroy(deployment: Deployment, flags: DestroyOptions) -> Removal:
-    """Return what destroy would do. Raises RefusedError if the objects may belong to another pipeline or database."""
+def plan_destroy(deployment: Deployment, options: DestroyOptions) -> Removal:
+    """Return the changes that destroy would make.
+
+    Raises RefusedError if the objects may belong to another pipeline or database.
+    """
     lock = deployment.lock()
     refuse_wrong_cluster(deployment, lock, SYSTEMS)
-    name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are deleted too"
+    name, reason = deployment.pipeline.connector.name, "releases the slot; its offsets are also deleted"
     exists = deployment.connect.config(name) is not None
     connector = [Change("connect", "connector", name, "delete", reason)] if exists else []
-    subjects, retained_subjects = _subjects(deployment, flags)
-    topics, retained_topics = _topics(deployment, flags)
-    changes = (*connector, *subjects, *topics, *_database(deployment, lock, flags))
+    subjects, retained_subjects = _subjects(deployment, options)
+    topics, retained_topics = _topics(deployment, options)
+    changes = (*connector, *subjects, *topics, *_database(deployment, lock, options))
     if changes and lock is None:
         message = f"lock file {deployment.lock_file} does not exist: {changes[0].object} may belong to another pipeline"
         raise RefusedError(message, "restore the lock file from version control")
@@ -62,16 +65,16 @@ def plan_destroy(deployment: Deployment, flags: DestroyOptions) -> Removal:
     return Removal(changes, (*retained_subjects, *retained_topics, *table))
 
 
-def _subjects(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change], list[str]]:
+def _subjects(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     subjects = registry_state.desired_subjects(deployment.pipeline)
     names = [subject.name for subject in subjects if deployment.registry.latest(subject.name) is not None]
-    if not flags.delete_schemas:
+    if not options.delete_schemas:
         return [], [f"schema {name}: records contain its ids (--delete-schemas)" for name in names]
     reason = "soft deletion: ids in existing records can still be resolved"
     return [Change("registry", "schema", name, "delete", reason, danger=SCHEMA_LOSS) for name in names], []
 
 
-def _topics(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change], list[str]]:
+def _topics(deployment: Deployment, options: DestroyOptions) -> tuple[list[Change], list[str]]:
     partitions = {name: count for name, (count, _) in deployment.kafka.topics().items()}
     changes, retained = [], []
     for topic in kafka_state.desired_topics(deployment.pipeline, deployment.environment):
@@ -80,7 +83,7 @@ def _topics(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change]
         has_records = deployment.kafka.has_records(topic.name, partitions[topic.name])
         # Heartbeats contain no data.
         has_data = has_records and topic.name != deployment.pipeline.heartbeat_topic
-        if has_data and not flags.delete_topics:
+        if has_data and not options.delete_topics:
             retained.append(f"topic {topic.name}: it has records (--delete-topics)")
             continue
         before = "with records" if has_records else "empty"
@@ -89,7 +92,7 @@ def _topics(deployment: Deployment, flags: DestroyOptions) -> tuple[list[Change]
     return changes, retained
 
 
-def _database(deployment: Deployment, lock: Lock | None, flags: DestroyOptions) -> list[Change]:
+def _database(deployment: Deployment, lock: Lock | None, options: DestroyOptions) -> list[Change]:
     database = deployment.read_database()
     source = deployment.pipeline.source
     locked, actual = lock.source if lock else None, database.system_identifier
@@ -98,44 +101,46 @@ def _database(deployment: Deployment, lock: Lock | None, flags: DestroyOptions) 
         raise RefusedError(message, "check source.host in the environment file")
     changes = []
     if database.slot is not None:
-        condition = "" if flags.drop_slot else "only after the connector has delivered every row; "
+        condition = "" if options.drop_slot else "only after the connector has delivered every row; "
         reason = f"{condition}an unused slot retains WAL without limit"
-        danger = SLOT_LOSS if flags.drop_slot else ""
+        danger = SLOT_LOSS if options.drop_slot else ""
         changes.append(Change("postgres", "slot", source.slot, "delete", reason, danger=danger))
     if database.publication is not None:
-        changes.append(Change("postgres", "publication", source.publication, "delete", "only the slot needs it"))
+        changes.append(
+            Change("postgres", "publication", source.publication, "delete", "only readers of the slot need it")
+        )
     return changes
 
 
 def destroy(
     deployment: Deployment,
     progress: Reporter,
-    flags: DestroyOptions,
+    options: DestroyOptions,
     *,
-    shown: Removal | None = None,
+    shown_removal: Removal | None = None,
     wait_seconds: float = 0,
 ) -> Removal:
-    """Delete what plan_destroy() returns, and return it. Safe to interrupt and to repeat.
+    """Make the changes of plan_destroy(), and return them. Safe to interrupt and to repeat.
 
-    Refused before anything is deleted if the slot has rows that the connector has not delivered; the connector is then
-    resumed. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
+    If the slot has rows that the connector has not delivered, resume the connector and refuse, before anything is
+    deleted. Raises RefusedError, RejectedError, UnreachableError, WaitTimeoutError.
     """
     with exclusive(deployment.environment.source, deployment.pipeline.name, seconds=wait_seconds):
-        removal = plan_destroy(deployment, flags)
-        if shown is not None and shown.changes != removal.changes:
+        removal = plan_destroy(deployment, options)
+        if shown_removal is not None and shown_removal.changes != removal.changes:
             raise RefusedError(
                 "the state changed since the list was shown: other objects would be deleted",
                 "run `outbox destroy` again; nothing was deleted",
             )
-        _stop(deployment, progress, flags)
+        _stop(deployment, progress, options)
         for change in removal.changes:
             progress(change.title)
             _delete(deployment, change)
-        _close_lock(deployment)
+        _reset_lock(deployment)
     return removal
 
 
-def _stop(deployment: Deployment, progress: Reporter, flags: DestroyOptions) -> None:
+def _stop(deployment: Deployment, progress: Reporter, options: DestroyOptions) -> None:
     """Stop the connector; resume it and refuse if undelivered rows would be lost."""
     name, source = deployment.pipeline.connector.name, deployment.pipeline.source
     actual = connect_state.read_actual(deployment.connect, name)
@@ -145,7 +150,7 @@ def _stop(deployment: Deployment, progress: Reporter, flags: DestroyOptions) -> 
             progress(f"stop connector {name}")
             connect_lifecycle.stop(deployment.connect, name)
             actual = connect_state.read_actual(deployment.connect, name)
-        rows = 0 if flags.drop_slot else _count_undelivered(deployment, progress, actual)
+        rows = 0 if options.drop_slot else _count_undelivered(deployment, progress, actual)
         if rows:
             raise RefusedError(
                 f"slot {source.slot!r} has {rows} rows that the connector has not delivered; nothing was deleted",
@@ -154,7 +159,7 @@ def _stop(deployment: Deployment, progress: Reporter, flags: DestroyOptions) -> 
 
 
 def _count_undelivered(deployment: Deployment, progress: Reporter, actual: connect_state.ActualConnector) -> int:
-    """Return the number of rows or messages that only the slot holds. Raises RejectedError, WaitTimeoutError."""
+    """Return the number of undelivered rows or messages. Raises RejectedError, WaitTimeoutError."""
     source = deployment.pipeline.source
     with postgres_client.connected(deployment.environment.source) as connection:
         slot = read_slot(connection, source.slot)
@@ -166,11 +171,11 @@ def _count_undelivered(deployment: Deployment, progress: Reporter, actual: conne
         minutes = undelivered_events.PEEK_TIMEOUT_MS // 60_000
         size = lsn.format_size(postgres_client.read_server(connection)["wal_position"] - (slot.restart or 0))
         progress(f"read {size} of WAL of slot {source.slot}, for at most {minutes} minutes")
-        return undelivered_events.count_undelivered(connection, source, delivered(actual))
+        return undelivered_events.count_undelivered(connection, source, delivered_range(actual))
 
 
-def delivered(actual: connect_state.ActualConnector) -> undelivered_events.Delivered:
-    """Return what the connector's offset covers: the last commit, and an event of the transaction after it."""
+def delivered_range(actual: connect_state.ActualConnector) -> undelivered_events.Delivered:
+    """Return what the connector's offset covers: the last commit, and an event of the next transaction."""
     offsets = [entry["offset"] for entry in actual.offsets if entry["offset"]]
     if not offsets:
         return undelivered_events.Delivered()
@@ -195,10 +200,10 @@ def _delete(deployment: Deployment, change: Change) -> None:
                 postgres_client.drop_publication(connection, change.name)
 
 
-def _close_lock(deployment: Deployment) -> None:
-    """Delete the lock file if no topic remains; else keep it and increase its source epoch.
+def _reset_lock(deployment: Deployment) -> None:
+    """Delete the lock file if no topic remains, else increase its source epoch.
 
-    Records of a pipeline that is deployed again must replace the states that remain on topics and in tables.
+    If the pipeline is deployed again, its records then replace the states that remain on topics and in tables.
     """
     lock = deployment.lock()
     if lock is None:

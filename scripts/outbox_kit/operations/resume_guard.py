@@ -44,7 +44,7 @@ def refuse_unsafe_start(deployment: Deployment, actual: ActualConnector) -> None
     if recorded is not None and recorded.unfinished == "recover":
         raise RefusedError("`outbox apply --recover` was interrupted", "run `outbox apply`, which completes it")
     lock, database = refuse_other_source(deployment)
-    connect_state.refuse_epoch(name, actual, lock, raised=False)
+    connect_state.refuse_epoch(name, actual, lock, increased=False)
     connect_state.refuse_offset(name, actual, lock, database.wal_position)
     if not connect_state.stored_lsn(actual):
         raise RefusedError(

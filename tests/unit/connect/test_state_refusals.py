@@ -118,10 +118,10 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
     result = lock.model_copy(update={"source_epoch": locked}) if locked else None
     actual = ActualConnector(config, STOPPED, [])
     if not refused:
-        refuse_epoch("c", actual, result, raised=False)
+        refuse_epoch("c", actual, result, increased=False)
         return
     with pytest.raises(RefusedError) as caught:
-        refuse_epoch("c", actual, result, raised=False)
+        refuse_epoch("c", actual, result, increased=False)
     assert caught.value.message.startswith(f"connector 'c' writes source epoch {live}, the lock file has a lower one")
     assert caught.value.hint == "restore the lock file from version control"
 
@@ -129,6 +129,6 @@ def test_rejects_an_epoch_above_the_lock_file(lock: Lock, live: str | None, lock
 def test_rejects_a_new_epoch_not_above_the_actual_one(lock: Lock) -> None:
     """A lock file that is one behind would raise the epoch to one that is already in use."""
     actual = ActualConnector({**DESIRED, EPOCH_KEY: "3"}, STOPPED, [])
-    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), raised=True)
+    refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 4}), increased=True)
     with pytest.raises(RefusedError, match="writes source epoch 3"):
-        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), raised=True)
+        refuse_epoch("c", actual, lock.model_copy(update={"source_epoch": 3}), increased=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.unit.postgres.samples import DEPLOYED
+from tests.unit.connect.samples import written
+from tests.unit.fake_connect import FakeConnect
 from tests.unit.support import Request, Script, ScriptedServer
 
 from outbox_kit.deployment import Deployment
 from outbox_kit.pipeline import HttpService, Lock
-from outbox_kit.postgres.state import ActualDatabase
 
 PLUGINS = [
     {"class": "io.debezium.connector.postgresql.PostgresConnector"},
@@ -18,17 +18,20 @@ PLUGINS = [
     {"class": "org.apache.kafka.connect.json.JsonConverter"},
     {"class": "org.apache.kafka.connect.storage.StringConverter"},
 ]
-NO_CONNECTOR: tuple[int, object] = (404, {"error_code": 404, "message": "Connector library-outbox not found"})
-STATUS = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
-STOPPED = {"connector": {"state": "STOPPED"}, "tasks": []}
+NAME = "library-outbox"
 CONFIRMED = 0x16B374D848
-OFFSETS = {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": CONFIRMED}}]}
-PASSED = {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": CONFIRMED - 1}}]}
-AHEAD = {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": DEPLOYED.wal_position + 1}}]}
-NO_OFFSET: dict[str, object] = {"offsets": []}
 Serve = Callable[[Script], ScriptedServer]
 Deployed = Callable[..., Deployment]
-Given = Callable[[ActualDatabase], None]
+
+
+def stored(lsn: int) -> list[dict[str, object]]:
+    """Offsets as Debezium commits them."""
+    return [{"partition": {"server": "library"}, "offset": {"lsn": lsn, "messageType": "INSERT"}}]
+
+
+def deployed_connector(config: dict[str, str], state: str = "RUNNING", lsn: int = CONFIRMED) -> FakeConnect:
+    """A worker with the connector, as outbox-kit wrote it."""
+    return FakeConnect(PLUGINS, {NAME: written(config)}, {NAME: state}, {NAME: stored(lsn)})
 
 
 def service(server: ScriptedServer) -> HttpService:

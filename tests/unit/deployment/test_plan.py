@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.connect.samples import listing
 from tests.unit.deployment.samples import (
-    AHEAD,
-    OFFSETS,
+    CONFIRMED,
     PLUGINS,
-    STATUS,
-    STOPPED,
     Deployed,
-    Given,
     Serve,
+    deployed_connector,
     registered,
     service,
 )
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, PUBLICATION, SLOT
 
 from outbox_kit.changes import Change
@@ -30,12 +27,11 @@ from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.rules import Status
 
 
-def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
     """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
-    given(DEPLOYED)
     deployed().write_lock(lock)
     registry = serve(registered(lock, {"book": [8]}))
-    connect = serve([listing(deployed().render(lock), STATUS), (200, OFFSETS), (200, PLUGINS)])
+    connect = serve(deployed_connector(deployed().render(lock)))
     changes = make_plan(deployed(connect=service(connect), registry=service(registry))).changes
     assert [(change.object, change.after) for change in changes] == [
         ("connector library-outbox", "transforms.outbox.aggregate.book.schema.1.id: 7 → 8")
@@ -58,12 +54,11 @@ def test_new_schema_changes_a_connector_with_schemas(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
-    given: Given,
+    database: FakePostgres,
     template: str,
     status: dict[str, object],
     planned: list[str],
 ) -> None:
-    given(DEPLOYED)
     deployment = deployed()
     connector = deployment.pipeline.connector.model_copy(update={"template": template})
     pipeline = deployment.pipeline.model_copy(update={"connector": connector})
@@ -71,7 +66,7 @@ def test_new_schema_changes_a_connector_with_schemas(
     config = replace(deployment, pipeline=pipeline).render(lock)
     new = [Change("registry", "schema", "library.book-value", "update", "payload of book")]
     plugins = [*PLUGINS, {"class": "io.debezium.transforms.outbox.EventRouter"}]
-    connect = serve([listing(config, status), (200, OFFSETS), (200, plugins)])
+    connect = serve(connector)
     changed = replace(deployed(connect=service(connect)), pipeline=pipeline)
     assert [change.object for change in plan_connect(changed, lock, new, DEPLOYED)] == planned
 
@@ -100,8 +95,7 @@ def test_plan_does_not_require_secrets_of_jobs(workspace: Path, monkeypatch: pyt
     assert [check.id for check in checks if check.status is Status.FAIL] == []
 
 
-def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
-    given(DEPLOYED)
+def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
     deployed().write_lock(lock)
     registry = serve(registered(lock))
     connect = serve([listing(deployed().render(lock), STATUS), (200, OFFSETS)])
@@ -124,11 +118,11 @@ def test_plan_with_recover_accepts_a_lost_slot(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
-    given: Given,
+    database: FakePostgres,
     changes: dict[str, Any],
     message: str,
 ) -> None:
-    given(replace(DEPLOYED, **changes))
+    database.actual = replace(DEPLOYED, **changes)
     deployed().write_lock(lock)
     registry = serve(registered(lock))
     connect = serve([listing(deployed().render(lock), STATUS), (200, AHEAD), (200, PLUGINS)])
@@ -152,9 +146,9 @@ def test_plan_with_recover_accepts_a_lost_slot(
     ],
 )
 def test_recover_rejects_objects_that_cannot_deliver(
-    deployed: Deployed, lock: Lock, given: Given, changes: dict[str, Any], message: str
+    deployed: Deployed, lock: Lock, database: FakePostgres, changes: dict[str, Any], message: str
 ) -> None:
-    given(replace(DEPLOYED, **changes))
+    database.actual = replace(DEPLOYED, **changes)
     deployed().write_lock(lock)
     with pytest.raises(RefusedError, match=message):
         make_plan(deployed(), recover=True)

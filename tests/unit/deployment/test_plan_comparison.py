@@ -40,10 +40,10 @@ PLAN = Plan("library", "fixed", (SCHEMA, CONNECTOR))
         ),
         ({"changes": (replace(GROW, action="create"), RULE)}, "create topic a was not in the plan"),
         ({"files": "f2"}, "pipeline, environment or schema files were changed"),
-        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, this is k2"),
-        ({"registry": "http://b"}, "the plan was made for registry http://a, this is http://b"),
-        ({"database": "2/library"}, "the plan was made for database 1/library, this is 2/library"),
-        ({"database": None}, "the plan was made for database 1/library, this is unknown"),
+        ({"cluster_id": "k2"}, "the plan was made for Kafka cluster k1, the current one is k2"),
+        ({"registry": "http://b"}, "the plan was made for registry http://a, the current one is http://b"),
+        ({"database": "2/library"}, "the plan was made for database 1/library, the current one is 2/library"),
+        ({"database": None}, "the plan was made for database 1/library, the current one is unknown"),
         ({"environment": "production"}, "the plan is for 'library' in 'local'"),
     ],
 )
@@ -68,7 +68,7 @@ def test_accepts_the_registered_planned_version(lock: Lock) -> None:
 
 def test_rejects_an_unplanned_version(lock: Lock) -> None:
     plan = replace(PLAN, changes=(CONNECTOR,), schemas=lock.schemas)
-    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, planned were 1 \(id 7\)"):
+    with pytest.raises(RefusedError, match=r"book has versions 2 \(id 99\), 1 \(id 7\) .*, the plan has 1 \(id 7\)"):
         refuse_unplanned_schemas(plan, with_new_book(lock))
 
 
@@ -83,7 +83,7 @@ def test_rejects_an_edited_template(deployed: Deployed, lock: Lock) -> None:
 def test_ignores_keys_of_new_schemas() -> None:
     now = replace(CONNECTOR, after="changed: transforms.outbox.aggregate.book.schema.2.id")
     refuse_unplanned_changes(PLAN, [now])
-    with pytest.raises(RefusedError, match="planned were update connector library-outbox"):
+    with pytest.raises(RefusedError, match="the plan has update connector library-outbox"):
         refuse_unplanned_changes(replace(PLAN, changes=(CONNECTOR,)), [now])
 
 

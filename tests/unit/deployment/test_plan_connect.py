@@ -216,4 +216,4 @@ def test_does_not_start_a_connector_without_a_slot(deployed: Deployed, lock: Loc
     ],
 )
 def test_reports_recreating_a_slot_or_publication_as_dangerous(change: Change, dangerous: bool) -> None:
-    assert bool(plan.recreated(change).danger) is dangerous
+    assert bool(plan.with_recreation_danger(change).danger) is dangerous

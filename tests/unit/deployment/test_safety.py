@@ -11,10 +11,10 @@ from tests.unit.postgres.samples import DEPLOYED
 from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan, make_plan, safety
 from outbox_kit.deployment.safety import (
-    refuse_broken_rules,
     refuse_dangerous,
     refuse_lost_lock,
     refuse_missing_prerequisites,
+    refuse_violated_rules,
     refuse_wrong_cluster,
 )
 from outbox_kit.errors import RECOVER_HINT, RefusedError
@@ -179,7 +179,7 @@ def test_connector_changes_come_after_their_requirements() -> None:
 def test_violated_rule_stops_the_plan() -> None:
     broken = Check("lint.a", Status.FAIL, "1", "2", "do b")
     warned = replace(broken, id="lint.c", severity=Severity.WARNING)
-    refuse_broken_rules([warned, Check("lint.d", Status.PASS, "", "")])
+    refuse_violated_rules([warned, Check("lint.d", Status.PASS, "", "")])
     with pytest.raises(RefusedError, match=r"the files violate rules: lint\.a: 1, expected 2$") as caught:
-        refuse_broken_rules([warned, broken])
+        refuse_violated_rules([warned, broken])
     assert caught.value.hint == "do b"

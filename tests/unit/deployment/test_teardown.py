@@ -104,15 +104,15 @@ def test_rejects_another_database(scenario: Scenario, lock: Lock) -> None:
 def test_deletes_the_lock_file_with_the_last_topic(scenario: Scenario, lock: Lock) -> None:
     deployment = scenario()
     deployment.write_lock(lock)
-    teardown._close_lock(deployment)
+    teardown._reset_lock(deployment)
     retained = deployment.lock()
     assert retained is not None
     assert (retained.source, retained.source_epoch) == (None, lock.source_epoch + 1)
-    teardown._close_lock(deployment)
+    teardown._reset_lock(deployment)
     assert deployment.lock() == retained, "a second run does not raise it again"
-    teardown._close_lock(scenario(topics={"else": (1, 1)}))
+    teardown._reset_lock(scenario(topics={"else": (1, 1)}))
     assert deployment.lock() is None
-    teardown._close_lock(deployment)
+    teardown._reset_lock(deployment)
 
 
 @pytest.mark.parametrize(

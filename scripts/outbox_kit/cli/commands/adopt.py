@@ -22,14 +22,14 @@ def adopt(
         ),
     ],
 ) -> None:
-    """Replace another connector: take over its slot and offset.
+    """Replace a connector that outbox-kit did not create, and delete it.
 
-    The old connector is deleted. No row is lost and none is sent twice.
+    The pipeline's connector continues at the same slot and offset: no row is lost and none is sent twice.
     """
-    with common.deployment() as target:
-        question = f"Stop and delete connector {old_connector}, and continue with {target.pipeline.connector.name}?"
+    with common.deployment() as deployment:
+        question = f"Replace connector {old_connector} by {deployment.pipeline.connector.name}, and delete it?"
         common.confirm(question, hint="add --yes to skip confirmation")
-        result = backfills.adopt(target, old_connector, print_message)
+        result = backfills.adopt(deployment, old_connector, print_message)
     if common.output is Output.JSON:
         print_json(dataclasses.asdict(result))
     print_message(f"connector {result.connector} has replaced {result.old}")

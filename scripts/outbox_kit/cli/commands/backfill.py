@@ -16,11 +16,9 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.errors import ConfigurationError
 
 LockTimeout = Annotated[
-    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Limit the wait for a table lock.")
+    float, typer.Option("--lock-timeout", min=0.1, metavar="SECONDS", help="Wait at most this many seconds for a lock.")
 ]
-Delete = Annotated[
-    bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it (empty outbox).")
-]
+Delete = Annotated[bool, typer.Option("--delete", help="Delete each outbox row in the transaction that inserts it.")]
 
 
 @common_options("output")
@@ -28,7 +26,9 @@ def backfill(
     common: CommonOptions,
     aggregates: Annotated[
         list[str] | None,
-        typer.Argument(metavar="AGGREGATE", help="Aggregate types. Default: all that have a source table."),
+        typer.Argument(
+            metavar="AGGREGATE", help="Aggregate types. Default: all with a `backfill` in the pipeline file."
+        ),
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, max=100_000, metavar="ROWS", help="Rows per transaction.")
@@ -38,7 +38,7 @@ def backfill(
         typer.Option("--rows-per-second", min=0.1, metavar="ROWS", help="Limit the rate. Default: no limit."),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start again from the first aggregate, also after completion.")
+        bool, typer.Option("--restart", help="Start again from the first aggregate, even after completion.")
     ] = False,
     delete: Delete = False,
     lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
@@ -48,8 +48,8 @@ def backfill(
     Run it again to resume after an interruption.
     """
     options = backfills.Options(batch_size, rows_per_second, restart, delete, lock_timeout)
-    with common.deployment() as target:
-        results = backfills.backfill(target, aggregates or [], print_message, options)
+    with common.deployment() as deployment:
+        results = backfills.backfill(deployment, aggregates or [], print_message, options)
     if common.output is Output.JSON:
         print_json({"aggregates": [dataclasses.asdict(result) for result in results]})
         return
@@ -65,35 +65,42 @@ def republish(
         list[str] | None, typer.Option("--key", metavar="AGGREGATE_ID", help="Republish this aggregate; repeatable.")
     ] = None,
     keys_from: Annotated[
-        Path | None, typer.Option("--keys-from", metavar="FILE", help="Read keys, one per line; - is stdin.")
+        Path | None,
+        typer.Option("--keys-from", metavar="FILE", help="Read keys, one per line; - reads from stdin."),
     ] = None,
     tombstones: Annotated[
-        bool, typer.Option("--tombstones", help="Write a tombstone for a key that has no row.")
+        bool, typer.Option("--tombstones", help="Write a tombstone for each key without a row in the source table.")
     ] = False,
     delete: Delete = False,
     lock_timeout: LockTimeout = LOCK_TIMEOUT_S,
 ) -> None:
     """Write the latest state of selected aggregates to the outbox.
 
-    Exit code 1 when a key has no row.
+    Exit code 1 when a key has no row in the source table.
     """
     selected = [*(keys or []), *(_read_keys(keys_from) if keys_from else [])]
     if not selected:
-        raise typer.BadParameter("no keys: give --key AGGREGATE_ID or --keys-from FILE")
-    with common.deployment() as target:
+        raise typer.BadParameter("--key AGGREGATE_ID or --keys-from FILE is required")
+    with common.deployment() as deployment:
         rows = backfills.republish(
-            target, aggregate, selected, print_message, tombstones=tombstones, delete=delete, lock_seconds=lock_timeout
+            deployment,
+            aggregate,
+            selected,
+            print_message,
+            tombstones=tombstones,
+            delete=delete,
+            lock_seconds=lock_timeout,
         )
     if common.output is Output.JSON:
         print_json({"rows": rows})
 
 
 def _read_keys(path: Path) -> list[str]:
-    """Return the non-empty lines of a file; spaces are part of a key."""
+    """Return the non-empty lines of a file. Spaces are part of a key."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigurationError(f"cannot read keys from {path}: {reason}", "one key per line, UTF-8") from None
-    # Not splitlines: a key may contain U+2028.
+        raise ConfigurationError(f"cannot read keys from {path}: {reason}", "one key per line, in UTF-8") from None
+    # splitlines() would split a key that contains U+2028.
     return [key for line in text.split("\n") if (key := line.removesuffix("\r"))]

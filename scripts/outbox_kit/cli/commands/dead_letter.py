@@ -21,31 +21,31 @@ COLUMNS = ["place", "time", "aggregate_type", "key", "event_id", "reason", "mess
 @common_options("output")
 def list_(
     common: CommonOptions,
-    everything: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
+    include_acknowledged: Annotated[bool, typer.Option("--all", help="Include acknowledged dead letters.")] = False,
 ) -> None:
     """List the dead letters that are not acknowledged.
 
-    Prints keys, never payloads.
+    The list contains keys, never payloads.
     """
-    with common.deployment() as target:
-        letters = dead_letters.list_letters(target.kafka, target.pipeline, everything=everything)
+    with common.deployment() as deployment:
+        letters = dead_letters.list_letters(deployment.kafka, deployment.pipeline, everything=include_acknowledged)
     documents = [letter.to_dict() for letter in letters]
     if common.output is Output.JSON:
         print_json({"dead_letters": documents})
     elif documents:
         print_table(COLUMNS, [[str(document[column]) for column in COLUMNS] for document in documents])
-    print_message(plural(len(letters), "dead letter") + ("" if everything else " not acknowledged"))
+    print_message(plural(len(letters), "dead letter") + ("" if include_acknowledged else " not acknowledged"))
 
 
 @app.command()
 @common_options()
 def show(
     common: CommonOptions,
-    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place, as `dead-letter list` prints it.")],
+    place: Annotated[str, typer.Argument(metavar="PARTITION/OFFSET", help="Place, as in `dead-letter list`.")],
 ) -> None:
-    """Print one dead letter as JSON, payload included."""
-    with common.deployment() as target:
-        letter, row = dead_letters.show(target.kafka, target.pipeline, _place(place, "PARTITION/OFFSET"))
+    """Print one dead letter as JSON, including its payload."""
+    with common.deployment() as deployment:
+        letter, row = dead_letters.show(deployment.kafka, deployment.pipeline, _place(place, "PARTITION/OFFSET"))
     print_json({**letter.to_dict(), "row": _parse_row(row)})
 
 
@@ -55,18 +55,17 @@ def acknowledge(
     common: CommonOptions,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge one partition up to and including this."),
+        typer.Option("--to", metavar="PARTITION/OFFSET", help="Acknowledge a partition up to this offset, inclusive."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Acknowledge all that exist now.")] = False,
+    acknowledge_all: Annotated[bool, typer.Option("--all", help="Acknowledge all existing dead letters.")] = False,
 ) -> None:
-    """Mark dead letters as handled.
-
-    Nothing is deleted.
-    """
-    if everything == (to is not None):
-        raise typer.BadParameter("give either --to PARTITION/OFFSET or --all", param_hint="--to")
-    with common.deployment() as target:
-        count = dead_letters.acknowledge(target.kafka, target.pipeline, None if to is None else _place(to, "--to"))
+    """Mark dead letters as handled, without deleting them."""
+    if acknowledge_all == (to is not None):
+        raise typer.BadParameter("either --to PARTITION/OFFSET or --all is required", param_hint="--to")
+    with common.deployment() as deployment:
+        count = dead_letters.acknowledge(
+            deployment.kafka, deployment.pipeline, None if to is None else _place(to, "--to")
+        )
     if common.output is Output.JSON:
         print_json({"acknowledged": count})
     print_message(f"{plural(count, 'dead letter')} acknowledged")

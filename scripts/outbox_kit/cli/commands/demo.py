@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, Output, common_options
 NEXT_STEPS = """The stack is running. Next steps:
   {outbox} stack status                   show addresses, and a DSN for psql
   {outbox} verify                         run every check and send a canary event
-  {outbox} demo --keep                    make more changes
+  {outbox} demo --keep                    write more transactions
   {outbox} stack down --purge             stop the stack and delete its data"""
 
 
@@ -27,13 +27,13 @@ def demo(
     ] = 3000,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="NUMBER", help="Seed of the workload, to repeat it. Default: random."),
+        typer.Option("--seed", metavar="NUMBER", help="Random seed, to repeat a workload. Default: a new one."),
     ] = None,
 ) -> None:
     """Run the worked example on the embedded stack.
 
-    It writes outbox rows, materializes them into two targets and compares every row with the source. Exit code 1
-    when a row differs. The result is also written to build/demo/result.json.
+    It writes outbox rows, materializes them into two targets and compares every row with the source. The result is
+    written to build/demo/result.json. Exit code 1 when a row differs.
     """
     from outbox_kit.demo.run import Demo  # noqa: PLC0415 - only this command needs the import
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outbox_kit import deployment
+from outbox_kit import deployment as deployments
 from outbox_kit.changes import System
 from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, stderr, write_report
@@ -20,11 +20,11 @@ from outbox_kit.progress import plural
 
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="SYSTEM", help="Limit to postgres, kafka, registry or connect; repeatable."),
+    typer.Option("--only", metavar="SYSTEM", help="Process only postgres, kafka, registry or connect; repeatable."),
 ]
 Recover = Annotated[
     bool,
-    typer.Option("--recover", help="Accept a replaced slot or database: raise the source epoch, start at the slot."),
+    typer.Option("--recover", help="Accept a replaced slot or database: increase the source epoch, start at the slot."),
 ]
 
 
@@ -41,12 +41,12 @@ def plan(
 
     Exit code 3 when changes are pending.
     """
-    with common.deployment() as target:
-        pending = deployment.make_plan(target, recover=recover, only=_systems(only))
+    with common.deployment() as deployment:
+        pending = deployments.make_plan(deployment, recover=recover, only=_systems(only))
     if save is not None:
-        write_report(save, json.dumps(deployment.to_document(pending), indent=2) + "\n")
+        write_report(save, json.dumps(deployments.to_document(pending), indent=2) + "\n")
     if common.output is Output.JSON:
-        print_json(deployment.to_document(pending))
+        print_json(deployments.to_document(pending))
     elif pending.changes:
         print_changes(pending.changes)
         print_plan_notes(pending)
@@ -69,33 +69,34 @@ def apply(
         Path | None, typer.Option("--plan", metavar="FILE", help="Make exactly the changes of a saved plan.")
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long for another apply to end.")
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait at most this long for another apply to end."),
     ] = 0,
     rollback: Annotated[
         bool,
-        typer.Option("--rollback/--no-rollback", help="Restore the previous config of a connector that fails."),
+        typer.Option("--rollback/--no-rollback", help="Restore the last working config if the connector fails."),
     ] = True,
 ) -> None:
     """Deploy database objects, topics, schemas and connector."""
     systems = _systems(only)
-    with common.deployment() as target:
-        shown = _read_saved_plan(plan_file, recover, systems) if plan_file else None
-        if shown is not None:
-            recover, systems = shown.recover, list(shown.only)
+    with common.deployment() as deployment:
+        shown_plan = _read_saved_plan(plan_file, recover, systems) if plan_file else None
+        if shown_plan is not None:
+            recover, systems = shown_plan.recover, list(shown_plan.only)
         if not common.yes:
-            shown = shown or deployment.make_plan(target, recover=recover, only=systems)
-            if shown.changes:
-                print_changes(shown.changes, to=stderr)
-                print_plan_notes(shown)
-                question = f"Make {plural(len(shown.changes), 'change')}?"
+            shown_plan = shown_plan or deployments.make_plan(deployment, recover=recover, only=systems)
+            if shown_plan.changes:
+                print_changes(shown_plan.changes, to=stderr)
+                print_plan_notes(shown_plan)
+                question = f"Make {plural(len(shown_plan.changes), 'change')}?"
                 common.confirm(question, hint="run `outbox plan`, then `outbox apply --yes`")
-        changes = deployment.apply(
-            target,
+        changes = deployments.apply(
+            deployment,
             print_message,
             recover=recover,
             only=systems,
             allow=allow or [],
-            shown=shown,
+            shown_plan=shown_plan,
             wait_seconds=wait,
             rollback=rollback,
         )
@@ -105,16 +106,16 @@ def apply(
 
 
 def _systems(names: list[str] | None) -> list[System]:
-    """Return the systems named, in the order of deployment. Raises BadParameter."""
-    unknown = set(names or []).difference(deployment.SYSTEMS)
+    """Validate the names of systems and sort them by the order of deployment. Raises BadParameter."""
+    unknown = set(names or []).difference(deployments.SYSTEMS)
     if unknown:
-        message = f"unknown system {min(unknown)!r}; known: {', '.join(deployment.SYSTEMS)}"
+        message = f"unknown system {min(unknown)!r}; known: {', '.join(deployments.SYSTEMS)}"
         raise typer.BadParameter(message, param_hint="--only")
-    return [system for system in deployment.SYSTEMS if system in (names or [])]
+    return [system for system in deployments.SYSTEMS if system in (names or [])]
 
 
 def _read_saved_plan(path: Path, recover: bool, only: list[System]) -> Plan:
     if recover or only:
         message = "--plan cannot be combined with --recover or --only"
-        raise ConfigurationError(message, "give them to `outbox plan --save FILE`")
-    return deployment.read_plan(path)
+        raise ConfigurationError(message, "use them with `outbox plan --save FILE`")
+    return deployments.read_plan(path)

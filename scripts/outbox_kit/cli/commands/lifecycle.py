@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,9 +12,11 @@ from outbox_kit.cli import exit_codes
 from outbox_kit.cli.console import print_json, print_message, print_table
 from outbox_kit.cli.options import CommonOptions, Output, common_options
 from outbox_kit.connect.client import ConnectorStatus
+from outbox_kit.deployment import Deployment
 from outbox_kit.operations import lifecycle
 from outbox_kit.operations import status as pipeline_status
 from outbox_kit.operations.status import PipelineStatus
+from outbox_kit.progress import Reporter
 
 UNKNOWN = "unknown"
 
@@ -24,8 +27,8 @@ def status(common: CommonOptions) -> None:
 
     Exit code 1 unless the connector and its tasks are RUNNING and the slot is usable.
     """
-    with common.deployment() as target:
-        report = pipeline_status.read_status(target)
+    with common.deployment() as deployment:
+        report = pipeline_status.read_status(deployment)
     if common.output is Output.JSON:
         print_json(report.to_dict())
     else:
@@ -41,14 +44,14 @@ def status(common: CommonOptions) -> None:
 @common_options("output")
 def restart(
     common: CommonOptions,
-    failed: Annotated[bool, typer.Option("--failed", help="Restart only the connector or tasks that FAILED.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Restart only what is FAILED: connector or tasks.")] = False,
 ) -> None:
     """Restart connector and tasks, and wait until they run.
 
-    Refused where rows could be lost.
+    Refused if rows could be lost.
     """
-    with common.deployment() as target:
-        _print_status(common, lifecycle.restart(target, print_message, only_failed=failed))
+    with common.deployment() as deployment:
+        _print_status(common, lifecycle.restart(deployment, print_message, only_failed=failed))
 
 
 @common_options("output")
@@ -57,18 +60,16 @@ def pause(common: CommonOptions) -> None:
 
     Its task stays assigned and keeps the replication slot active, but reads nothing.
     """
-    with common.deployment() as target:
-        _print_status(common, lifecycle.pause(target, print_message), lifecycle.declared_state_note(target, "paused"))
+    _change_state(common, lifecycle.pause, "paused")
 
 
 @common_options("output")
 def resume(common: CommonOptions) -> None:
     """Resume a paused or stopped connector, and wait until it runs.
 
-    Refused where rows could be lost.
+    Refused if rows could be lost.
     """
-    with common.deployment() as target:
-        _print_status(common, lifecycle.resume(target, print_message), lifecycle.declared_state_note(target, "running"))
+    _change_state(common, lifecycle.resume, "running")
 
 
 @common_options("output")
@@ -77,8 +78,12 @@ def stop(common: CommonOptions) -> None:
 
     Its task ends and releases the replication slot; config and offsets are retained.
     """
-    with common.deployment() as target:
-        _print_status(common, lifecycle.stop(target, print_message), lifecycle.declared_state_note(target, "stopped"))
+    _change_state(common, lifecycle.stop, "stopped")
+
+
+def _change_state(common: CommonOptions, change: Callable[[Deployment, Reporter], ConnectorStatus], state: str) -> None:
+    with common.deployment() as deployment:
+        _print_status(common, change(deployment, print_message), lifecycle.declared_state_note(deployment, state))
 
 
 def _print_status(common: CommonOptions, result: ConnectorStatus, note: str = "") -> None:

@@ -33,13 +33,13 @@ def lint(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Check pipeline files, without network or secrets.
+    """Check pipeline files. Needs neither network nor secrets.
 
     Exit code 1 when a rule is violated.
     """
     pipeline_files = files or [common.pipeline]
-    with _connect_rules(common, pipeline_files[0], connect) as further:
-        checks = linting.lint_files(pipeline_files, common.environment, common.overrides, further)
+    with _connect_rules(common, pipeline_files[0], connect) as connect_rules:
+        checks = linting.lint_files(pipeline_files, common.environment, common.overrides, connect_rules)
     _print_checks(checks, common.output)
     failing = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
     if any(check.status in failing for check in checks):
@@ -58,7 +58,7 @@ def _connect_rules(common: CommonOptions, pipeline_file: Path, connect: bool) ->
 
 
 def _print_checks(checks: list[Check], output: Output) -> None:
-    """Print violated rules with their remedies and the number that passed; as JSON, every check."""
+    """Print violated rules with their remedies, and the number of passed rules; as JSON, every check."""
     if output is Output.JSON:
         print_json({"checks": [dataclasses.asdict(check) for check in checks]})
         return

@@ -40,19 +40,19 @@ def log_level(
     ] = None,
 ) -> None:
     """Show the log levels of the Connect workers, or set one."""
-    with common.deployment() as target:
+    with common.deployment() as deployment:
         if logger and level:
-            target.connect.set_log_level(logger, level.value)
-            # Future tense: each worker learns of the change through a topic, a moment later.
+            deployment.connect.set_log_level(logger, level.value)
+            # `will`, because each worker receives the change through a topic, shortly after the response.
             print_message(f"{logger} will log at {level.value} on every worker until it restarts")
             return
-        loggers = target.connect.loggers()
-    shown = {
+        loggers = deployment.connect.loggers()
+    selected = {
         name: value for name, value in sorted(loggers.items()) if logger is None or f"{name}.".startswith(f"{logger}.")
     }
     if common.output is Output.JSON:
-        print_json({"loggers": shown})
+        print_json({"loggers": selected})
         return
-    if logger is not None and logger not in shown:
-        print_message(f"{logger} has no level of its own: it inherits its parent's")
-    print_table(["logger", "level"], [list(entry) for entry in shown.items()])
+    if logger is not None and logger not in selected:
+        print_message(f"{logger} has no level: it inherits the level of its parent")
+    print_table(["logger", "level"], [list(entry) for entry in selected.items()])

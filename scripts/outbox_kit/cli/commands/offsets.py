@@ -17,7 +17,7 @@ app = typer.Typer(help="Show, export and reset the connector's offset.", no_args
 
 
 class Target(StrEnum):
-    """Where a reset goes without a backup file."""
+    """Offset to which `reset` sets the connector, if --from is not given."""
 
     SLOT = "slot"
 
@@ -26,8 +26,8 @@ class Target(StrEnum):
 @common_options("output")
 def show(common: CommonOptions) -> None:
     """Compare the WAL positions of connector, slot and server."""
-    with common.deployment() as target:
-        positions = offsets.show(target)
+    with common.deployment() as deployment:
+        positions = offsets.show(deployment)
     if common.output is Output.JSON:
         print_json(positions.to_dict())
         return
@@ -47,12 +47,9 @@ def show(common: CommonOptions) -> None:
 def export(
     common: CommonOptions, file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON file to create.")]
 ) -> None:
-    """Write offset, slot position and identity to a file.
-
-    Only its owner can read the file.
-    """
-    with common.deployment() as target:
-        offsets.export(target, file)
+    """Write offset, slot position and identity to a file that only its owner can read."""
+    with common.deployment() as deployment:
+        offsets.export(deployment, file)
     print_message(f"written: {file}")
 
 
@@ -62,23 +59,27 @@ def reset(
     common: CommonOptions,
     to: Annotated[Target, typer.Option("--to", help="slot: the slot's confirmed_flush_lsn.")] = Target.SLOT,  # noqa: ARG001 - the only value
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Take the offset of `outbox offsets export` instead.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Use the offset in a file of `outbox offsets export`."),
     ] = None,
-    skip: Annotated[bool, typer.Option("--skip-rows", help="Accept an offset that skips rows; they are lost.")] = False,
+    skip_rows: Annotated[
+        bool, typer.Option("--skip-rows", help="Accept an offset that skips rows: they are lost.")
+    ] = False,
 ) -> None:
-    """Stop the connector, back up and set its offset, and resume.
+    """Stop the connector, back up and set its offset, and resume it.
 
-    Before confirmation, it prints which rows are sent again or lost.
+    Prints which rows are sent again or lost before it asks for confirmation.
     """
-    with common.deployment() as target:
-        move = offsets.preview(target, source, skip=skip)
+    with common.deployment() as deployment:
+        offset_change = offsets.preview(deployment, source, skip=skip_rows)
         print_message(
-            f"offset of the connector: {lsn.describe(move.before)}; after the reset: {lsn.describe(move.after)}"
+            f"offset of the connector: {lsn.describe(offset_change.before)}; "
+            f"after the reset: {lsn.describe(offset_change.after)}"
         )
-        print_message(f"effect: {move.describe(None)}")
+        print_message(f"effect: {offset_change.describe(None)}")
         hint = "run `outbox offsets show`, then `outbox offsets reset --yes`"
         common.confirm("Stop the connector and reset its offset?", hint=hint)
-        result = offsets.reset(target, source, print_message, skip=skip)
+        result = offsets.reset(deployment, source, print_message, skip=skip_rows)
     if common.output is Output.JSON:
         print_json(
             {

@@ -14,7 +14,7 @@ from outbox_kit.cli.options import CommonOptions, common_options
 
 
 class Format(StrEnum):
-    """Output of `outbox render`."""
+    """What `outbox render` prints."""
 
     CONNECT = "connect"
     SQL = "sql"
@@ -30,7 +30,7 @@ def render(
 ) -> None:
     """Print the connector config or database script of a pipeline.
 
-    Reads the files only. Placeholders that the Connect worker resolves are printed as they are.
+    Reads only the files. Placeholders that the Connect worker resolves are printed unresolved.
     """
     if output_format is Format.SQL:
         sys.stdout.write(deployment.render_sql(common.pipeline, common.environment, common.overrides))

@@ -36,12 +36,9 @@ def up(
 @app.command()
 @common_options()
 def down(
-    common: CommonOptions, purge: Annotated[bool, typer.Option("--purge", help="Delete the stack's data too.")] = False
+    common: CommonOptions, purge: Annotated[bool, typer.Option("--purge", help="Also delete the stack's data.")] = False
 ) -> None:
-    """Stop the stack.
-
-    Its data is retained unless --purge is given.
-    """
+    """Stop the stack. Its data is retained unless --purge is given."""
     _stack(common).down(print_message, purge=purge)
 
 
@@ -50,7 +47,7 @@ def down(
 def status(common: CommonOptions) -> None:
     """Show addresses and processes.
 
-    The DSNs contain passwords. Exit code 1 when the stack is not running.
+    The printed DSNs contain passwords. Exit code 1 when the stack is not running.
     """
     stack = _stack(common)
     state = stack.state()

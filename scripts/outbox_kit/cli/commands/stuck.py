@@ -21,15 +21,15 @@ def stuck(
         float,
         typer.Option("--older-than", min=0.1, metavar="SECONDS", help="Ignore states that are younger than this."),
     ] = 60,
-    resend: Annotated[bool, typer.Option("--resend", help="Write their latest state to the outbox again.")] = False,
+    resend: Annotated[bool, typer.Option("--resend", help="Write the latest states to the outbox again.")] = False,
 ) -> None:
-    """List aggregates whose latest state did not reach its topic.
+    """List aggregates whose latest state is not on their topic.
 
-    An aggregate is listed when its latest state cannot be found there. Exit code 1 when there are such aggregates.
+    Exit code 1 when there are such aggregates, unless all are sent again.
     """
-    with common.deployment() as target:
-        aggregates = stuck_aggregates.find(target, print_message, older_than=older_than)
-        resent = stuck_aggregates.resend(target, aggregates, print_message) if resend and aggregates else 0
+    with common.deployment() as deployment:
+        aggregates = stuck_aggregates.find(deployment, print_message, older_than=older_than)
+        resent = stuck_aggregates.resend(deployment, aggregates, print_message) if resend and aggregates else 0
     if common.output is Output.JSON:
         print_json({"stuck": [dataclasses.asdict(entry) for entry in aggregates], "resent": resent})
     elif aggregates:

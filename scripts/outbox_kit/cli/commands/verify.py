@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -23,9 +23,9 @@ def verify(
     common: CommonOptions,
     canary_timeout: Annotated[
         float,
-        typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Limit the time that the canary may take."),
+        typer.Option("--canary-timeout", min=1, metavar="SECONDS", help="Wait at most this long for the canary."),
     ] = 60,
-    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary: write nothing.")] = False,
+    no_canary: Annotated[bool, typer.Option("--no-canary", help="Send no canary, so that nothing is written.")] = False,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,
@@ -34,21 +34,26 @@ def verify(
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option("--every", min=1, metavar="SECONDS", help="Repeat at this interval and print changes."),
+        typer.Option(
+            "--every",
+            min=1,
+            metavar="SECONDS",
+            help="Repeat the checks and print status changes.",
+        ),
     ] = None,
 ) -> None:
-    """Check the whole deployment and send a canary event through it.
+    """Check database, topics, registry and connector, and send a canary event.
 
-    Database, topics, registry and connector are checked. Exit code 1 when a check fails.
+    Exit code 1 when a check fails.
     """
     canary_seconds = None if no_canary else canary_timeout
-    with common.deployment() as target:
+    with common.deployment() as deployment:
         if every is not None:
-            _watch(target, canary_seconds, every)
+            _watch(deployment, canary_seconds, every)
             return
         started = datetime.now(UTC)
-        checks = verification.verify(target, print_message, canary_seconds=canary_seconds)
-        report = Report(target.pipeline.name, target.environment.name, started, checks)
+        checks = verification.verify(deployment, print_message, canary_seconds=canary_seconds)
+        report = Report(deployment.pipeline.name, deployment.environment.name, started, checks)
     for path, to_text in ((junit, verification.to_junit), (html, verification.to_html)):
         if path is not None:
             write_report(path, to_text(report))
@@ -57,28 +62,28 @@ def verify(
         raise typer.Exit(exit_codes.ERROR)
 
 
-def _watch(target: Deployment, canary_seconds: float | None, interval: float) -> None:
-    """Run every `interval` seconds and print only what changes, until interrupted."""
-    status_changes, pause = verification.StatusChanges(), threading.Event()
+def _watch(deployment: Deployment, canary_seconds: float | None, interval: float) -> None:
+    """Run the checks every `interval` seconds and print status changes, until interrupted."""
+    status_changes = verification.StatusChanges()
     try:
         while True:
-            checks = verification.verify(target, lambda _: None, canary_seconds=canary_seconds)
+            checks = verification.verify(deployment, lambda _: None, canary_seconds=canary_seconds)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             for line in status_changes.since_last_run(checks):
                 typer.echo(f"{now} {line}")
-            pause.wait(interval)
+            time.sleep(interval)
     except KeyboardInterrupt:
         print_message("stopped")
 
 
 def _print_report(report: Report, output: Output) -> None:
-    """Print the checks as a table with the remedies below, or as JSON."""
+    """Print the checks as a table, followed by the remedies, or as JSON."""
     if output is Output.JSON:
         print_json(verification.to_json(report.checks))
         return
     print_table(["check", "status", "seen"], [[check.id, check.status, check.seen] for check in report.checks])
     for check in report.checks:
-        # UNKNOWN follows from another check, which has the remedy.
+        # An UNKNOWN check has no remedy: it follows from a different check that failed.
         if check.status in (Status.WARN, Status.FAIL):
             print_message(f"{check.id}: expected {check.expected}; {check.remedy}")
     print_message(report.summary)

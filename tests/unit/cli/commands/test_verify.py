@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,17 +22,17 @@ BAD = Check("kafka.topics", Status.FAIL, "missing: library.book", "all 5", "run 
 
 
 @pytest.fixture
-def found(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> list[list[Check]]:
+def check_runs(deployed: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch) -> list[list[Check]]:
     """Results of each run of verify; the last one is repeated."""
     runs: list[list[Check]] = []
-    target = deployed()
-    monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(target))
+    deployment = deployed()
+    monkeypatch.setattr(options, "open_deployment", lambda *_: nullcontext(deployment))
     monkeypatch.setattr(verification, "verify", lambda *_, **__: runs.pop(0) if len(runs) > 1 else runs[0])
     return runs
 
 
-def test_writes_reports_when_a_check_fails(found: list[list[Check]], tmp_path: Path) -> None:
-    found.append([BAD])
+def test_writes_reports_when_a_check_fails(check_runs: list[list[Check]], tmp_path: Path) -> None:
+    check_runs.append([BAD])
     junit, html = tmp_path / "v.xml", tmp_path / "v.html"
     done = CliRunner().invoke(app, ["verify", "--junit", str(junit), "--html", str(html)])
     assert done.exit_code == 1
@@ -41,33 +41,32 @@ def test_writes_reports_when_a_check_fails(found: list[list[Check]], tmp_path: P
 
 
 @pytest.mark.parametrize("option", ["--junit", "--html"])
-def test_reports_an_unwritable_report_path(found: list[list[Check]], tmp_path: Path, option: str) -> None:
-    found.append([GOOD])
+def test_reports_an_unwritable_report_path(check_runs: list[list[Check]], tmp_path: Path, option: str) -> None:
+    check_runs.append([GOOD])
     path = tmp_path / "nowhere" / "report"
     error = CliRunner().invoke(app, ["verify", option, str(path)]).exception
     assert isinstance(error, ConfigurationError)
     assert error.message == f"cannot write {path}: No such file or directory"
 
 
-def test_drift_prints_changes_until_interrupted(found: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
-    found += [[GOOD], [GOOD], [BAD], [BAD], [GOOD]]
-    pauses: list[float] = []
+def test_drift_prints_changes_until_interrupted(check_runs: list[list[Check]], monkeypatch: pytest.MonkeyPatch) -> None:
+    check_runs += [[GOOD], [GOOD], [BAD], [BAD], [GOOD]]
+    delays: list[float] = []
 
-    def wait(_: threading.Event, seconds: float) -> bool:
-        pauses.append(seconds)
-        if len(pauses) == 5:
+    def sleep(seconds: float) -> None:
+        delays.append(seconds)
+        if len(delays) == 5:
             raise KeyboardInterrupt
-        return False
 
-    monkeypatch.setattr(threading.Event, "wait", wait)
+    monkeypatch.setattr(time, "sleep", sleep)
     done = CliRunner().invoke(app, ["verify", "--every", "30"])
     assert done.exit_code == 0
-    assert pauses == [30] * 5
+    assert delays == [30] * 5
     lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
     assert lines == ["kafka.topics: pass → fail: missing: library.book", "kafka.topics: fail → pass: all 5"]
     assert done.stderr == "stopped\n"
 
 
-def test_drift_waits_between_rounds(found: list[list[Check]]) -> None:
-    found.append([GOOD])
+def test_drift_waits_between_rounds(check_runs: list[list[Check]]) -> None:
+    check_runs.append([GOOD])
     assert CliRunner().invoke(app, ["verify", "--every", "0"]).exit_code == 2
