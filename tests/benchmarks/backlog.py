@@ -1,4 +1,4 @@
-"""Outbox rows for the benchmarks: books of the worked example, each payload of the same size."""
+"""Outbox rows for the benchmarks: books of the worked example with payloads of equal size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import psycopg
 PAYLOAD_BYTES = 302
 AGGREGATES = 50_000
 LARGEST_TRANSACTION = 50
-# No null and no digit that comes and goes: EventRouter's expansion leaves nulls out, and each shape of payload would
-# be one more schema in the registry.
+# No nulls, and always two decimals: EventRouter's expansion omits nulls, and payloads of different structure would
+# register several schemas.
 PAYLOAD: LiteralString = """
 create function bench_payload(n bigint) returns jsonb language sql as $$
   select book || jsonb_build_object('title', left(title, 302 - length(book::text) - length(', "title": ""')))
@@ -23,12 +23,12 @@ create function bench_payload(n bigint) returns jsonb language sql as $$
       'updated_at', '2026-11-20T18:31:38.123456+00:00') as book,
       repeat((array['The Left Hand of Darkness ', 'One Hundred Years of Solitude ', 'Il nome della rosa '])[1 + n % 3],
         6) as title
-  ) made $$"""
+  ) books $$"""
 KEY: LiteralString = """
 create function bench_key(n bigint) returns text language sql as $$
   select left(h, 8) || '-' || substr(h, 9, 4) || '-4' || substr(h, 14, 3) || '-a' || substr(h, 18, 3) || '-'
     || right(h, 12) from (select md5(n::text) as h) hashed $$"""
-# Transactions of 1 to 50 rows, all sizes alike often and in the same order in each run.
+# Transactions of 1 to `largest` rows. All sizes are equally frequent, in the same order in each run.
 WRITE: LiteralString = """
 create procedure bench_write(count bigint, largest int, aggregates bigint) language plpgsql as $$
 declare

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time from the commit of an event to a read_committed consumer, for OutboxRouter and EventRouter.
 
-Settings: ROUNDS, SECONDS (per rate and round), TRY (settings of further OutboxRouters, see variants.tried).
+Settings: ROUNDS, SECONDS (per rate and round), TRY (additional OutboxRouter settings, see variants.router_variants).
 See docs/performance.md, "From commit to consumer".
 """
 
@@ -19,10 +19,16 @@ from multiprocessing.pool import Pool
 from typing import Any
 
 from tests.benchmarks import backlog, variants
+from tests.benchmarks.benchmark_stack import (
+    PARTITIONS,
+    BenchmarkStack,
+    benchmark_stack,
+    print_progress,
+    worker_without_exactly_once,
+)
 from tests.benchmarks.latency_reader import READY, read
 from tests.benchmarks.latency_writer import Written, write
 from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish
-from tests.benchmarks.stage import PARTITIONS, Stage, say, stage, worker_without_exactly_once
 from tests.benchmarks.variants import Variant
 
 from outbox_kit.connect.client import ConnectClient
@@ -33,14 +39,14 @@ ROUNDS = int(os.environ.get("ROUNDS", "3"))
 SECONDS = float(os.environ.get("SECONDS", "10"))
 RATES = (200, 1000)
 WARM_UP_SECONDS = 3.0
-# At each rate of the warm-up round, because a worker's first connectors run interpreted code.
+# Per rate of the warm-up round, in which the JVM still runs interpreted code.
 FIRST_SECONDS = min(SECONDS, 5.0)
 ARRIVE_SECONDS = 60
 VARIANTS: dict[str, Variant] = {
     "router": variants.outbox_router,
     "eventrouter": variants.event_router,
     "eventrouter_defaults": variants.event_router_defaults,
-    **variants.tried(os.environ.get("TRY", "")),
+    **variants.router_variants(os.environ.get("TRY", "")),
 }
 LABELS = {
     "router": "OutboxRouter",
@@ -49,7 +55,7 @@ LABELS = {
 }
 BOUNDS = (("eventrouter", 1.0, 1.0), ("eventrouter_defaults", 0.2, 0.2))
 BOUND_RATE = 200
-SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not survive a fork
+SPAWN = multiprocessing.get_context("spawn")  # librdkafka does not support fork
 
 
 @dataclass(frozen=True, order=True)
@@ -65,16 +71,16 @@ class Cell:
 
     @property
     def suffix(self) -> str:
-        """Return the end of names of figures without exactly-once support."""
+        """Return the suffix of names of figures: empty with exactly-once support."""
         return "" if self.exactly_once else "_without_eos"
 
 
 @dataclass
 class Samples:
-    """Latencies of one cell by round, and delays of the writer, in milliseconds."""
+    """Latencies of one cell by round, and delays of its writer, in milliseconds."""
 
     rounds: list[list[float]] = field(default_factory=list)
-    late: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
 
     @property
     def all(self) -> list[float]:
@@ -86,7 +92,7 @@ class Samples:
 
     def add(self, written: list[Written], arrived: dict[str, int]) -> None:
         self.rounds.append([(arrived[entry.event] - entry.committed) / 1e6 for entry in written])
-        self.late += [(entry.committed - entry.due) / 1e6 for entry in written]
+        self.delays += [(entry.committed - entry.due) / 1e6 for entry in written]
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -96,7 +102,7 @@ def percentile(values: list[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """One connector, at every rate."""
+    """One run of a connector, at every rate."""
 
     variant: str
     exactly_once: bool
@@ -108,52 +114,56 @@ def main() -> int:
     """Measure, print, write."""
     before = machine()
     samples: dict[Cell, Samples] = defaultdict(Samples)
-    with stage() as place, worker_without_exactly_once(place) as other, SPAWN.Pool(1) as writers:
-        with place.database() as connection:
+    with benchmark_stack() as bench, worker_without_exactly_once(bench) as at_least_once, SPAWN.Pool(1) as writers:
+        with bench.database() as connection:
             backlog.prepare(connection)
-        workers = ((True, place.deployment.connect), (False, other))
+        workers = ((True, bench.deployment.connect), (False, at_least_once))
         runs = [Run(name, exactly_once, client) for name in VARIANTS for exactly_once, client in workers]
         for number in range(ROUNDS + 1):
-            retained, seconds = (samples, SECONDS) if number else (defaultdict(Samples), FIRST_SECONDS)
-            # In alternating order, so that a trend from run to run affects all variants equally.
+            round_samples, seconds = (samples, SECONDS) if number else (defaultdict(Samples), FIRST_SECONDS)
+            # In alternating order, so that a gradual change of the machine's speed affects all variants equally.
             for position, run in enumerate(runs if number % 2 else reversed(runs)):
-                measure(place, writers, f"bench-{number}-{position}", run, seconds, retained)
+                measure(bench, writers, f"bench-{number}-{position}", run, seconds, round_samples)
     report(samples, before)
     return 0
 
 
-def measure(place: Stage, writers: Pool, name: str, run: Run, seconds: float, samples: dict[Cell, Samples]) -> None:
+def measure(
+    bench: BenchmarkStack, writers: Pool, name: str, run: Run, seconds: float, samples: dict[Cell, Samples]
+) -> None:
     """Start a connector, warm it up, write at every rate, and match received with written events."""
     unique = name.replace("-", "_")
-    with place.topic(f"bench.{unique}") as topic, place.slot(unique) as lsn:
-        config = {**VARIANTS[run.variant](place, topic), "slot.name": unique}
+    with bench.topic(f"bench.{unique}") as topic, bench.slot(unique) as lsn:
+        config = {**VARIANTS[run.variant](bench, topic), "slot.name": unique}
         if not run.exactly_once:
             config["exactly.once.support"] = "requested"  # a connector's default
-        with reading(place, topic) as reader, place.connector(name, config, lsn, client=run.client):
+        with reading(bench, topic) as reader, bench.connector(name, config, lsn, client=run.client):
             for rate in RATES:
-                writers.apply(write, (place.state.postgres, rate, WARM_UP_SECONDS))
+                writers.apply(write, (bench.state.postgres, rate, WARM_UP_SECONDS))
             reader.wait(sum(int(rate * WARM_UP_SECONDS) for rate in RATES))
             written = {}
             for rate in RATES:
-                written[rate] = writers.apply(write, (place.state.postgres, rate, seconds))
+                written[rate] = writers.apply(write, (bench.state.postgres, rate, seconds))
                 reader.wait(reader.expected + len(written[rate]))
     for rate, entries in written.items():
         cell = Cell(rate, run.exactly_once, run.variant)
         samples[cell].add(entries, reader.arrived)
         values = sorted(samples[cell].rounds[-1])
-        say(f"{name} {cell}: p50 {percentile(values, 0.5):.1f} ms, p99 {percentile(values, 0.99):.1f} ms")
+        print_progress(f"{name} {cell}: p50 {percentile(values, 0.5):.1f} ms, p99 {percentile(values, 0.99):.1f} ms")
 
 
 class Reader:
-    """Run the consumer in a separate process."""
+    """The consumer, in a separate process."""
 
-    def __init__(self, place: Stage, topic: str) -> None:
-        self.results, self.seen, self.ended = SPAWN.Queue(), SPAWN.Value("q", 0), SPAWN.Event()
+    def __init__(self, bench: BenchmarkStack, topic: str) -> None:
+        self.results, self.arrived_count, self.stopping = SPAWN.Queue(), SPAWN.Value("q", 0), SPAWN.Event()
         self.expected = 0
         self.arrived: dict[str, int] = {}
-        settings = client_settings(place.deployment.environment.kafka)
+        settings = client_settings(bench.deployment.environment.kafka)
         self.process = SPAWN.Process(
-            target=read, args=(settings, topic, PARTITIONS, self.results, self.seen, self.ended), daemon=True
+            target=read,
+            args=(settings, topic, PARTITIONS, self.results, self.arrived_count, self.stopping),
+            daemon=True,
         )
 
     def wait(self, events: int) -> None:
@@ -161,23 +171,25 @@ class Reader:
         self.expected = events
 
         def poll() -> Observation[bool]:
-            return Observation(True if self.seen.value >= events else None, f"{self.seen.value} of {events} events")
+            return Observation(
+                True if self.arrived_count.value >= events else None, f"{self.arrived_count.value} of {events}"
+            )
 
         wait_for("every event to arrive", poll, seconds=ARRIVE_SECONDS)
 
 
 @contextmanager
-def reading(place: Stage, topic: str) -> Iterator[Reader]:
-    """Read a topic for the length of the block; after it `arrived` is filled."""
-    reader = Reader(place, topic)
+def reading(bench: BenchmarkStack, topic: str) -> Iterator[Reader]:
+    """Read a topic during the block; fill `arrived` at its end."""
+    reader = Reader(bench, topic)
     reader.process.start()
     try:
         assert reader.results.get(timeout=ARRIVE_SECONDS) == READY
         yield reader
-        reader.ended.set()
+        reader.stopping.set()
         reader.arrived = reader.results.get(timeout=ARRIVE_SECONDS)
     finally:
-        reader.ended.set()
+        reader.stopping.set()
         reader.process.join(timeout=ARRIVE_SECONDS)
 
 
@@ -222,14 +234,14 @@ def measured(samples: Samples) -> dict[str, Any]:
         "p99_ms": statistics.median(samples.percentiles(0.99)),
         "max_ms": samples.all[-1],
         "events": len(samples.all),
-        "written_late_p99_ms": percentile(sorted(samples.late), 0.99),
+        "written_late_p99_ms": percentile(sorted(samples.delays), 0.99),
         "round_p50_ms": samples.percentiles(0.5),
         "round_p99_ms": samples.percentiles(0.99),
     }
 
 
 def table_row(cell: Cell, measure: dict[str, Any]) -> list[str]:
-    """Return one line of the table."""
+    """Return one row of the table."""
     return [
         f"{cell.rate:,}",
         "on" if cell.exactly_once else "off",

@@ -16,13 +16,13 @@ def read(
     topic: str,
     partitions: int,
     results: Any,  # noqa: ANN401 - a queue of a spawn context
-    seen: Any,  # noqa: ANN401 - a shared integer
-    ended: Event,
+    arrived_count: Any,  # noqa: ANN401 - a shared integer
+    stopping: Event,
 ) -> None:
-    """Read until `ended` is set, counting events in `seen`.
+    """Read until `stopping` is set, and count the events in `arrived_count`.
 
     Puts READY, then {event: nanoseconds of the monotonic clock, which all processes share} into `results`.
-    The key is the event's id here: each row has an aggregate of its own.
+    The record key is the event id, because each row has a separate aggregate.
     """
     consumer = Consumer(
         {
@@ -37,7 +37,7 @@ def read(
     arrived: dict[str, int] = {}
     results.put(READY)
     try:
-        while not ended.is_set():
+        while not stopping.is_set():
             message = consumer.poll(0.1)
             now = time.monotonic_ns()
             if message is None:
@@ -47,7 +47,7 @@ def read(
             key = message.key()
             assert isinstance(key, bytes)
             arrived.setdefault(key.decode(), now)
-            seen.value = len(arrived)
+            arrived_count.value = len(arrived)
     finally:
         consumer.close()
     results.put(arrived)

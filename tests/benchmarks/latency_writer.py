@@ -1,7 +1,7 @@
-"""Writes outbox rows at a fixed rate, one per transaction, in a process of its own.
+"""Writer of outbox rows at a fixed rate, one per transaction, in a separate process.
 
-Open loop: the time of each transaction is fixed before the first one. One that the system delays is written late, and
-none after it is left out or moved, so a stall meets as many transactions as it would meet in production.
+The schedule is fixed in advance (open loop). A delayed transaction is written late, and later transactions keep their
+times, so a stall affects as many transactions as it would in production.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INSERT = (
 
 @dataclass(frozen=True)
 class Written:
-    """One transaction; nanoseconds of the machine's monotonic clock, which all processes share."""
+    """One transaction: event id, due time and commit time, in nanoseconds of the monotonic clock of the machine."""
 
     event: str
     due: int
@@ -33,29 +33,30 @@ class Written:
 
 
 def write(dsn: str, rate: int, seconds: float) -> list[Written]:
-    """Write rate * seconds transactions; returns them in the order they were due."""
+    """Write rate * seconds transactions; return them in the order of their due times."""
     sys.setswitchinterval(SWITCH_SECONDS)
     connections = [psycopg.connect(dsn, autocommit=True) for _ in range(SESSIONS)]
     for connection in connections:
         connection.prepare_threshold = 0
         connection.execute("select bench_payload(1)")
-    pace = _Pace(time.monotonic_ns() + 50_000_000, rate, int(rate * seconds))
-    actual: list[list[Written]] = [[] for _ in connections]
-    threads = [threading.Thread(target=_session, args=(*pair, pace)) for pair in zip(connections, actual, strict=True)]
+    schedule = _Schedule(time.monotonic_ns() + 50_000_000, rate, int(rate * seconds))
+    results: list[list[Written]] = [[] for _ in connections]
+    pairs = zip(connections, results, strict=True)
+    threads = [threading.Thread(target=_session, args=(*pair, schedule)) for pair in pairs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for connection in connections:
         connection.close()
-    written = sorted((entry for item in actual for entry in item), key=lambda entry: entry.due)
-    if len(written) != pace.count:
-        raise RuntimeError(f"{len(written)} of {pace.count} transactions were written")
+    written = sorted((entry for entries in results for entry in entries), key=lambda entry: entry.due)
+    if len(written) != schedule.count:
+        raise RuntimeError(f"{len(written)} of {schedule.count} transactions were written")
     return written
 
 
-class _Pace:
-    """Schedule of transactions. Any free thread takes the next entry, so one slow COMMIT does not delay the others."""
+class _Schedule:
+    """Schedule of transactions. Each free thread takes the next entry, so a slow COMMIT delays no other thread."""
 
     def __init__(self, start: int, rate: int, count: int) -> None:
         self.count = count
@@ -72,12 +73,12 @@ class _Pace:
         return number, self._start + number * 1_000_000_000 // self._rate
 
 
-def _session(connection: psycopg.Connection[tuple[object, ...]], found: list[Written], pace: _Pace) -> None:
-    while taken := pace.take():
+def _session(connection: psycopg.Connection[tuple[object, ...]], written: list[Written], schedule: _Schedule) -> None:
+    while taken := schedule.take():
         number, due = taken
         wait = due - time.monotonic_ns()
         if wait > 0:
             time.sleep(wait / 1e9)
         event = str(uuid4())
         connection.execute(INSERT, (event, event, number))
-        found.append(Written(event, due, time.monotonic_ns()))
+        written.append(Written(event, due, time.monotonic_ns()))

@@ -1,4 +1,4 @@
-"""Meters: seconds of the processor that a process used, and how far a topic is readable."""
+"""Measurements: CPU time of a process, readable offsets and records of a topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 
 
-def processor_seconds(pid: int | None) -> float:
+def cpu_seconds(pid: int | None) -> float:
     """Return user and system time of a process; 0 without /proc or when the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -20,8 +20,8 @@ def processor_seconds(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class ReadableEnd:
-    """Return the sum of the last stable offsets of all partitions: what a read_committed consumer could read.
+class StableOffsets:
+    """Reads the sum of the last stable offsets of all partitions, the end for a read_committed consumer.
 
     Transaction markers take an offset each, so the sum exceeds the number of records.
     """
@@ -31,15 +31,15 @@ class ReadableEnd:
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
 
     def offsets(self) -> int:
-        """Query the broker."""
-        return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._partitions)
+        """Return the sum of the current offsets."""
+        return sum(self._consumer.get_watermark_offsets(partition, timeout=30)[1] for partition in self._partitions)
 
     def close(self) -> None:
         self._consumer.close()
 
 
 def count_records(kafka: Kafka, topic: str, partitions: int) -> tuple[int, int]:
-    """Records that a read_committed consumer gets, and the bytes of their values."""
+    """Return the number of records that a read_committed consumer receives, and the total size of their values."""
     consumer = _consumer(kafka, **{"enable.partition.eof": True, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     records, size, at_end = 0, 0, set()

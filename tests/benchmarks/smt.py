@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Cost of a record in OutboxRouter and in alternatives, by JMH.
+"""Time per record in OutboxRouter and in alternatives, measured with JMH.
 
-Renders the connector configs and lets smt/bench measure the transforms and the value converter of each; see
+Renders the connector configs and runs smt/bench, which measures the transforms and the value converter of each; see
 docs/performance.md, "The transforms". Every round is one fork of every case in turn, so that a change of the machine's
-load affects all of them. Ratios are of CPU time, which the load changes far less than wall-clock time. ROUNDS, QUICK
-and ONLY (part of a case's connector/payload) can be set.
+load affects all cases. Ratios are of CPU time, which depends less on the load than wall-clock time. Settings: ROUNDS,
+QUICK, ONLY (part of a case's connector/payload).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONLY = os.environ.get("ONLY", "")
 
 BENCH = REPOSITORY / "build" / "bench"
 CONFIGS = BENCH / "smt-connectors"
-# The transforms come first: of a library that both have, their newer version is used.
+# The transforms come first: their versions of shared libraries are newer.
 CLASS_PATH = [
     "smt/bench/target/classes",
     "smt/bench/target/lib/*",
@@ -41,7 +41,7 @@ CLASS_PATH = [
     "build/runtime/connect-plugins/debezium-connector-postgres/*",
     "build/runtime/kafka/libs/*",
 ]
-# Without background compilation a busy machine prolongs the warm-up instead of measuring the interpreter.
+# Without background compilation, load on the machine prolongs the warm-up but does not change the measurement.
 JVM = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:-BackgroundCompilation"]
 SCHEMAS = {
     "loan": REPOSITORY / "tests" / "benchmarks" / "schemas" / "loan.avsc",
@@ -111,9 +111,9 @@ def _write_configs() -> None:
 
 
 def _configs() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the configs: the kit's templates, and EventRouter as its documentation recommends."""
+    """Yield the configs: the templates of outbox-kit, and EventRouter as its documentation recommends."""
     string = _rendered("outbox-postgres-eventrouter")
-    least = {name: value for name, value in string.items() if not name.endswith("additional.placement")}
+    one_header = {name: value for name, value in string.items() if not name.endswith("additional.placement")}
     expanded = {**string, "transforms.outbox.table.expand.json.payload": "true"}
     converter = "io.apicurio.registry.utils.converter.AvroConverter"
     registered = {
@@ -128,7 +128,7 @@ def _configs() -> Iterator[tuple[str, dict[str, str]]]:
     }
     yield ROUTER, _rendered("outbox-postgres")
     yield STRING, string
-    yield "event-router-least", least
+    yield "event-router-least", one_header
     yield EXPANDED, {**expanded, **registered}
     yield "event-router-bare", {**expanded, "value.converter": "io.outboxkit.bench.BareAvroConverter"}
     yield "chain", _rendered("outbox-postgres-chain")
@@ -264,7 +264,8 @@ def _report(rounds: list[list[dict[str, Any]]], before: dict[str, Any]) -> None:
     }
     ratios = {
         name: spread(
-            ours.cpu_ns / theirs.cpu_ns for ours, theirs in zip(samples["router_avro300"], samples[other], strict=True)
+            router.cpu_ns / alternative.cpu_ns
+            for router, alternative in zip(samples["router_avro300"], samples[other], strict=True)
         )
         for name, other, _, _ in BOUNDS
         if "router_avro300" in samples and other in samples

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Throughput on a backlog: OutboxRouter, EventRouter, a transform that does nothing, and the slot without a connector.
 
-Every variant reads a copy of one slot, so the same WAL, one at a time and in turn; see docs/performance.md, "The source
-connector". Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (settings of
-further OutboxRouters, see variants.tried).
+Every variant reads a copy of the same slot, in turn; see docs/performance.md, "The source
+connector". Settings: ROUNDS, WARM_UP_ROUNDS, ROWS, VARIANTS (names, separated by semicolons) and TRY (additional
+OutboxRouter settings, see variants.router_variants).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import asdict
 from typing import Any
 
 from tests.benchmarks import backlog, variants
+from tests.benchmarks.benchmark_stack import PLUGINS, BenchmarkStack, benchmark_stack, print_progress
 from tests.benchmarks.report import Bound, bound_table, document, machine, markdown, publish, spread
 from tests.benchmarks.source_drain import Drain, drain
 from tests.benchmarks.source_raw import method, raw
-from tests.benchmarks.stage import PLUGINS, Stage, say, stage
 from tests.benchmarks.variants import Variant
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-# The compiler took a fifth of the worker's processor time in a first round, a twentieth in a fourth.
+# JIT compilation took 20 % of the worker's CPU time in the first round, 5 % in the fourth.
 WARM_UP_ROUNDS = int(os.environ.get("WARM_UP_ROUNDS", "3"))
 ROWS = int(os.environ.get("ROWS", "500000"))
 BASE = "bench_base"
@@ -30,10 +30,10 @@ RAW = "raw_decode"
 VARIANTS: dict[str, Variant] = {
     "router": variants.outbox_router,
     "eventrouter_string": variants.event_router,
-    "eventrouter_string_one_header": variants.event_router_bare,
+    "eventrouter_string_one_header": variants.event_router_one_header,
     "eventrouter_avro": variants.event_router_avro,
     "constant_bytes": variants.constant,
-    **variants.tried(os.environ.get("TRY", "")),
+    **variants.router_variants(os.environ.get("TRY", "")),
 }
 LABELS = {
     "router": "OutboxRouter",
@@ -43,7 +43,7 @@ LABELS = {
     "constant_bytes": "constant",
     RAW: "raw decode",
 }
-# Ratio name, reference variant, must, goal. `best` is the fastest OutboxRouter, tried settings included.
+# Ratio name, reference variant, must, goal. `best` is the fastest OutboxRouter, including those of TRY.
 BOUNDS = (
     ("router_vs_eventrouter_avro", "eventrouter_avro", 1.4, 1.6),
     ("router_vs_eventrouter_string", "eventrouter_string", 0.90, 1.0),
@@ -52,53 +52,55 @@ BOUNDS = (
     ("best_vs_raw_decode", RAW, 0.55, 0.65),
     ("best_vs_eventrouter_avro", "eventrouter_avro", 1.4, 1.6),
 )
-PARTS = {"worker": "worker_processor", "broker": "broker_processor", "postgres": "sender_processor"}
+CPU_FIELDS = {"worker": "worker_processor", "broker": "broker_processor", "postgres": "sender_processor"}
 
 
 def main() -> int:
     """Measure, print, write."""
-    before, names = machine(), [*chosen(), RAW]
-    with stage(plugins=(PLUGINS,)) as place:
-        end = write_backlog(place)
-        samples = run_rounds(place, names, end)
+    before, names = machine(), [*selected_variants(), RAW]
+    with benchmark_stack(plugins=(PLUGINS,)) as bench:
+        end = write_backlog(bench)
+        samples = run_rounds(bench, names, end)
     report(samples, before)
     return 0
 
 
-def write_backlog(place: Stage) -> str:
-    """Create the slot that all others copy, then write the rows. Return the LSN of their end."""
-    with place.database() as connection:
+def write_backlog(bench: BenchmarkStack) -> str:
+    """Create the slot BASE, then write the rows. Return the LSN after the last row."""
+    with bench.database() as connection:
         backlog.prepare(connection)
         connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [BASE])
-        say(f"writing {ROWS} rows")
+        print_progress(f"writing {ROWS} rows")
         backlog.write(connection, ROWS)
         row = connection.execute("select pg_current_wal_lsn()::text").fetchone()
     assert row is not None
     return str(row[0])
 
 
-def run_rounds(place: Stage, names: list[str], end: str) -> dict[str, list[Drain]]:
-    """Measure the variants in turn, each round starting with another one, after the warm-up rounds."""
+def run_rounds(bench: BenchmarkStack, names: list[str], end: str) -> dict[str, list[Drain]]:
+    """Measure the variants in turn, each round starting with a different one, after the warm-up rounds."""
     samples: dict[str, list[Drain]] = {name: [] for name in names}
     for number in range(WARM_UP_ROUNDS + ROUNDS):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
             unique = f"bench-{number}-{names.index(name)}"
             if name == RAW:
-                sample = raw(place, unique, BASE, ROWS, end)
+                sample = raw(bench, unique, BASE, ROWS, end)
             else:
-                sample = drain(place, unique, VARIANTS[name], BASE, ROWS)
-            say(f"round {number}, {name}: {sample.rate:,.0f} events/s, {sample.worker_processor:.1f} s of the worker")
+                sample = drain(bench, unique, VARIANTS[name], BASE, ROWS)
+            print_progress(
+                f"round {number}, {name}: {sample.rate:,.0f} events/s, {sample.worker_processor:.1f} s of the worker"
+            )
             if number >= WARM_UP_ROUNDS:
                 samples[name].append(sample)
     return samples
 
 
-def chosen() -> list[str]:
+def selected_variants() -> list[str]:
     """Return the names of the variants to run; all unless VARIANTS is set."""
     names = [name.strip() for name in os.environ.get("VARIANTS", "").split(";") if name.strip()]
     if unknown := set(names) - set(VARIANTS):
-        raise SystemExit(f"VARIANTS: {', '.join(sorted(unknown))} is none of: {'; '.join(VARIANTS)}")
+        raise SystemExit(f"VARIANTS: {', '.join(sorted(unknown))} is not one of: {'; '.join(VARIANTS)}")
     return names or list(VARIANTS)
 
 
@@ -122,9 +124,9 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
         measures=measures,
         ratios={bound.name: bound.ratio for bound in bounds},
         values={
-            f"{name}_{part}_s_per_million": actual[f"{part}_s_per_million"]
+            f"{name}_{process}_s_per_million": actual[f"{process}_s_per_million"]
             for name, actual in measures.items()
-            for part in PARTS
+            for process in CPU_FIELDS
         },
         rows=ROWS,
         rounds=ROUNDS,
@@ -138,26 +140,26 @@ def report(samples: dict[str, list[Drain]], before: dict[str, object]) -> None:
 def measure(drains: list[Drain]) -> dict[str, Any]:
     """Return events per second and, by process, CPU seconds per million events."""
 
-    def per_million(part: str) -> float:
-        return round(statistics.median(getattr(drain, PARTS[part]) * 1e6 / drain.events for drain in drains), 1)
+    def per_million(process: str) -> float:
+        return round(statistics.median(getattr(drain, CPU_FIELDS[process]) * 1e6 / drain.events for drain in drains), 1)
 
     return {
         "events_per_s": spread((drain.rate for drain in drains), 0),
-        **{f"{part}_s_per_million": per_million(part) for part in PARTS},
+        **{f"{process}_s_per_million": per_million(process) for process in CPU_FIELDS},
         "bytes_per_value": round(statistics.median(drain.bytes_per_value for drain in drains)),
     }
 
 
-def table_row(name: str, found: dict[str, Any]) -> list[str]:
+def table_row(name: str, measure: dict[str, Any]) -> list[str]:
     """Return one variant: events per second, CPU seconds per million events, bytes."""
     label = LABELS.get(name, name)
-    rate = found["events_per_s"]
-    cpu = [found[f"{part}_s_per_million"] for part in PARTS]
+    rate = measure["events_per_s"]
+    cpu = [measure[f"{process}_s_per_million"] for process in CPU_FIELDS]
     return [
         f"{label} ({method()})" if name == RAW else label,
         *(f"{rate[figure]:,.0f}" for figure in ("median", "min", "max")),
         *(f"{seconds:.1f}" if seconds else "" for seconds in cpu),
-        f"{found['bytes_per_value']}",
+        f"{measure['bytes_per_value']}",
     ]
 
 

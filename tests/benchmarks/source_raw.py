@@ -1,7 +1,7 @@
 """Maximum rate at which the server decodes a slot: the upper limit of any consumer.
 
-Uses pg_recvlogical of the distribution's client package, which receives what the connector would and discards it. The
-fallback is SQL, which stores every message before the first is counted: a lower, less comparable figure.
+Uses pg_recvlogical, if the client package of the distribution is installed: it receives the same messages as the
+connector. The fallback is SQL, which stores all messages before it returns any, so its figure is lower.
 """
 
 from __future__ import annotations
@@ -11,29 +11,33 @@ import shutil
 import subprocess
 import time
 
-from tests.benchmarks.meters import processor_seconds
-from tests.benchmarks.source_drain import STARTED, Drain, walsender
-from tests.benchmarks.stage import PUBLICATION, Stage
+from tests.benchmarks.benchmark_stack import PUBLICATION, BenchmarkStack
+from tests.benchmarks.meters import cpu_seconds
+from tests.benchmarks.source_drain import START_SHARE, Drain, walsender
 
 READ_BYTES = 1 << 20
 OPTIONS = {"proto_version": "1", "publication_names": PUBLICATION, "messages": "true"}  # Debezium's
 
 
 def method() -> str:
-    """How raw() reads."""
+    """Return the program or function that raw() uses."""
     return "pg_recvlogical" if shutil.which("pg_recvlogical") else "pg_logical_slot_peek_binary_changes"
 
 
-def raw(place: Stage, name: str, base: str, rows: int, end: str) -> Drain:
-    """Decode a copy of the slot `base` up to the position `end`."""
+def raw(bench: BenchmarkStack, name: str, base: str, rows: int, end: str) -> Drain:
+    """Decode a copy of the slot `base` up to the LSN `end`."""
     slot = name.replace("-", "_")
-    with place.slot(slot, copy_of=base):
-        return _received(place, slot, rows, end) if method() == "pg_recvlogical" else _peeked(place, slot, rows)
+    with bench.slot(slot, copy_of=base):
+        return (
+            _with_pg_recvlogical(bench, slot, rows, end)
+            if method() == "pg_recvlogical"
+            else _with_sql(bench, slot, rows)
+        )
 
 
-def _received(place: Stage, slot: str, rows: int, end: str) -> Drain:
-    """Through a pipe, so that bytes can be timed: from STARTED of them to the last one."""
-    state = place.state
+def _with_pg_recvlogical(bench: BenchmarkStack, slot: str, rows: int, end: str) -> Drain:
+    """Decode with pg_recvlogical through a pipe; measure from START_SHARE of the bytes to the last byte."""
+    state = bench.state
     address = f"host={state.postgres_host} port={state.postgres_port} dbname={state.source_database}"
     command = ["pg_recvlogical", "-d", f"{address} user={state.admin_user}", "-S", slot, "--start", "--no-loop"]
     command += ["-f", "-", "-F", "0", "-E", end, *(f"-o{key}={value}" for key, value in OPTIONS.items())]
@@ -45,13 +49,13 @@ def _received(place: Stage, slot: str, rows: int, end: str) -> Drain:
     ) as process:
         assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), READ_BYTES):
-            sender = sender or walsender(place, slot)
+            sender = sender or walsender(bench, slot)
             total += len(piece)
-            observed.append((total, time.perf_counter(), processor_seconds(sender)))
+            observed.append((total, time.perf_counter(), cpu_seconds(sender)))
     if process.returncode:
         raise RuntimeError(f"pg_recvlogical ended with status {process.returncode}")
-    begin = next(entry for entry in observed if entry[0] >= STARTED * total)
-    # The server's process is gone by the time of the last bytes.
+    begin = next(entry for entry in observed if entry[0] >= START_SHARE * total)
+    # The walsender has ended before the last bytes are read.
     last_alive = next(entry for entry in reversed(observed) if entry[2])
     return Drain(
         events=rows * (1 - begin[0] / total),
@@ -64,18 +68,18 @@ def _received(place: Stage, slot: str, rows: int, end: str) -> Drain:
     )
 
 
-def _peeked(place: Stage, slot: str, rows: int) -> Drain:
-    """Decode all changes by SQL; there is no first byte to wait for."""
+def _with_sql(bench: BenchmarkStack, slot: str, rows: int) -> Drain:
+    """Decode all changes with SQL; measure the whole query."""
     flat = [text for pair in OPTIONS.items() for text in pair]
     query = (
         "select count(*) filter (where get_byte(data, 0) = ascii('I')), sum(length(data)) "
         "from pg_logical_slot_peek_binary_changes(%s, null, null, variadic %s)"
     )
-    with place.database() as connection:
+    with bench.database() as connection:
         pid = connection.info.backend_pid
-        started, used = time.perf_counter(), processor_seconds(pid)
+        started, used = time.perf_counter(), cpu_seconds(pid)
         row = connection.execute(query, [slot, flat]).fetchone()
-        seconds, used = time.perf_counter() - started, processor_seconds(pid) - used
+        seconds, used = time.perf_counter() - started, cpu_seconds(pid) - used
     if row is None or row[0] != rows:
-        raise RuntimeError(f"the slot holds {row} of {rows} rows")
+        raise RuntimeError(f"the slot has {row} of {rows} rows")
     return Drain(rows, seconds, 0, 0, used, seconds, float(row[1]) / rows)

@@ -1,54 +1,54 @@
-"""Connector configs that are compared: the kit's, and alternatives with the same settings."""
+"""Connector configs that the benchmarks compare: that of outbox-kit, and alternatives with the same settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.benchmarks.stage import Stage
+from tests.benchmarks.benchmark_stack import BenchmarkStack
 
 EVENT_ROUTER = "outbox-postgres-eventrouter"
 CONSTANT = "io.outboxkit.bench.ConstantRecord"
 # Size of a book of the backlog in Avro, including the frame of five bytes.
 CONSTANT_BYTES = 134
-# As long as those of OutboxRouter, so that the worker converts, hashes and sends as much.
+# Of the same size as those of OutboxRouter, so that the worker converts and sends as many bytes.
 CONSTANT_HEADERS = (
     "event_id=00000000-0000-0000-0000-000000000000,event_type=book_changed,aggregate_type=book,"
     "event_time=2026-11-20T18:31:38.123456Z,source_sequence=0001_0000000000000000-0000000000000000"
 )
-# Settings for which the kit overrides a default of Debezium or Connect.
+# Defaults of Debezium and Connect that outbox-kit overrides.
 TUNED = (
     *("poll.interval.ms", "max.batch.size", "max.queue.size", "heartbeat.interval.ms", "heartbeat.action.query"),
     *("extended.headers.enabled", "slot.retry.delay.ms", "slot.max.retries"),
 )
 
 
-def outbox_router(place: Stage, topic: str) -> dict[str, str]:
-    """Return the kit's connector config."""
-    return {**place.config("outbox-postgres"), "transforms.outbox.aggregate.book.topic": topic}
+def outbox_router(bench: BenchmarkStack, topic: str) -> dict[str, str]:
+    """Return the config of outbox-kit."""
+    return {**bench.config("outbox-postgres"), "transforms.outbox.aggregate.book.topic": topic}
 
 
-def event_router(place: Stage, topic: str) -> dict[str, str]:
-    """Return EventRouter with the kit's settings, passing the payload on as text."""
-    return {**place.config(EVENT_ROUTER), "transforms.outbox.route.topic.replacement": topic}
+def event_router(bench: BenchmarkStack, topic: str) -> dict[str, str]:
+    """Return EventRouter with the settings of outbox-kit; the payload is passed through as text."""
+    return {**bench.config(EVENT_ROUTER), "transforms.outbox.route.topic.replacement": topic}
 
 
-def event_router_bare(place: Stage, topic: str) -> dict[str, str]:
+def event_router_one_header(bench: BenchmarkStack, topic: str) -> dict[str, str]:
     """Return `event_router` with the event id as its only header."""
-    config = event_router(place, topic)
+    config = event_router(bench, topic)
     del config["transforms.outbox.table.fields.additional.placement"]
     return config
 
 
-def event_router_avro(place: Stage, topic: str) -> dict[str, str]:
+def event_router_avro(bench: BenchmarkStack, topic: str) -> dict[str, str]:
     """Return `event_router` with JSON expansion and Apicurio's Avro converter."""
     converter = {
         key: value
-        for key, value in place.config("outbox-postgres-chain").items()
+        for key, value in bench.config("outbox-postgres-chain").items()
         if key == "value.converter" or key.startswith("value.converter.apicurio.registry.")
     }
     del converter["value.converter.apicurio.registry.artifact-resolver-strategy"]
     return {
-        **event_router(place, topic),
+        **event_router(bench, topic),
         **converter,
         "value.converter.apicurio.registry.auto-register": "true",
         "value.converter.apicurio.registry.auto-register.if-exists": "RETURN_OR_UPDATE",
@@ -56,9 +56,9 @@ def event_router_avro(place: Stage, topic: str) -> dict[str, str]:
     }
 
 
-def constant(place: Stage, topic: str) -> dict[str, str]:
-    """Return a config whose transform does nothing: the upper limit of the worker."""
-    config = place.config("outbox-postgres")
+def constant(bench: BenchmarkStack, topic: str) -> dict[str, str]:
+    """Return a config whose transform writes constant records: the upper limit of the worker."""
+    config = bench.config("outbox-postgres")
     retained = {key: value for key, value in config.items() if not key.startswith("transforms.")}
     return {
         **retained,
@@ -70,23 +70,24 @@ def constant(place: Stage, topic: str) -> dict[str, str]:
     }
 
 
-def event_router_defaults(place: Stage, topic: str) -> dict[str, str]:
+def event_router_defaults(bench: BenchmarkStack, topic: str) -> dict[str, str]:
     """Return EventRouter with the defaults of Debezium and Connect."""
     return {
         key: value
-        for key, value in event_router(place, topic).items()
+        for key, value in event_router(bench, topic).items()
         if key not in TUNED and not key.startswith("producer.override.")
     }
 
 
-Variant = Callable[[Stage, str], dict[str, str]]
+Variant = Callable[[BenchmarkStack, str], dict[str, str]]
 
 
-def tried(text: str) -> dict[str, Variant]:
-    """Return OutboxRouter with other settings; `max.batch.size=8192 linger.ms=0; poll.interval.ms=1` is two."""
+def router_variants(text: str) -> dict[str, Variant]:
+    """Return OutboxRouter with each group of settings: `max.batch.size=8192 linger.ms=0; poll.interval.ms=1` is two."""
 
-    def under(settings: dict[str, str]) -> Variant:
-        return lambda place, topic: {**outbox_router(place, topic), **settings}
+    def with_settings(settings: dict[str, str]) -> Variant:
+        return lambda bench, topic: {**outbox_router(bench, topic), **settings}
 
     groups = [group.split() for group in text.split(";") if group.strip()]
-    return {f"router {' '.join(group)}": under(dict(setting.split("=", 1) for setting in group)) for group in groups}
+    settings = [dict(setting.split("=", 1) for setting in group) for group in groups]
+    return {f"router {' '.join(group)}": with_settings(values) for group, values in zip(groups, settings, strict=True)}

@@ -1,7 +1,7 @@
-"""What a batch of 10,000 events costs in a warm session, from the call of materialize() to its return.
+"""Duration of a batch of 10,000 events in a warm session, from the call of materialize() to its return.
 
-Every size of table has a topic of its own: filled with one event for each key, then with one batch of events of random
-keys after the other. PostgreSQL is tried at each size, the other targets at one.
+There is one topic for each size of table. It is filled with one event for each key, then with batches of events of
+random keys. PostgreSQL is measured at each size, the other targets at one size.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tests.benchmarks.materialize.place import POSTGRES, Place, Stock
+from tests.benchmarks.benchmark_stack import print_progress
+from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench
 from tests.benchmarks.materialize.variants import materialize
-from tests.benchmarks.stage import say
 
 from outbox_spark.jobs.model import MaterializeJob
 
@@ -24,27 +24,27 @@ BATCH = 10_000
 class Filled:
     """Tables of one size."""
 
-    stock: Stock
+    topic: BookTopic
     jobs: dict[str, MaterializeJob]
-    """By name of the measure."""
+    """Jobs by name of the measure."""
 
 
-def measure(here: Place, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds by measure: `batch10k_KIND` with `common` keys in the table, `batch10k_postgres_KEYS` at each size.
+def measure(bench: SparkBench, kinds: list[str], sizes: list[int], common: int, rounds: int) -> dict[str, list[float]]:
+    """Return seconds by measure: `batch10k_KIND` for tables of `common` keys, `batch10k_postgres_KEYS` for each size.
 
-    All batches of a round one after the other, each round beginning with another; the first round is not counted.
+    Each round runs all batches in turn, starting with a different one. The first round is a warm-up.
     """
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        filled = [stack.enter_context(_filled(here, kinds if keys == common else [POSTGRES], keys)) for keys in sizes]
+        filled = [stack.enter_context(_filled(bench, kinds if keys == common else [POSTGRES], keys)) for keys in sizes]
         for number in range(rounds + 1):
             for tables in filled:
-                tables.stock.send(BATCH)
+                tables.topic.send(BATCH)
             runs = [(name, job) for tables in filled for name, job in tables.jobs.items()]
             shift = number % len(runs)
             for name, job in runs[shift:] + runs[:shift]:
-                seconds = _timed(here, job)
-                say(f"round {number}, {name}: {seconds:.2f} s")
+                seconds = _timed(bench, job)
+                print_progress(f"round {number}, {name}: {seconds:.2f} s")
                 if number:
                     samples.setdefault(name, []).append(seconds)
     for kind in kinds:
@@ -52,10 +52,10 @@ def measure(here: Place, kinds: list[str], sizes: list[int], common: int, rounds
     return samples
 
 
-def _timed(here: Place, job: MaterializeJob) -> float:
-    here.settle()
+def _timed(bench: SparkBench, job: MaterializeJob) -> float:
+    bench.collect_garbage()
     started = time.perf_counter()
-    outcome = materialize(here, job)
+    outcome = materialize(bench, job)
     seconds = time.perf_counter() - started
     if outcome.records != BATCH:
         raise RuntimeError(f"{job}: {outcome.records} records of {BATCH}")
@@ -63,20 +63,20 @@ def _timed(here: Place, job: MaterializeJob) -> float:
 
 
 @contextmanager
-def _filled(here: Place, kinds: list[str], keys: int) -> Iterator[Filled]:
-    with here.topic(f"bench.keys{keys}", keys) as stock:
-        say(f"filling tables of {keys} keys: {', '.join(kinds)}")
-        stock.send_each()
-        jobs = {_name(kind, keys): here.job(kind, stock.topic, f"keys_{keys}") for kind in kinds}
+def _filled(bench: SparkBench, kinds: list[str], keys: int) -> Iterator[Filled]:
+    with bench.topic(f"bench.keys{keys}", keys) as topic:
+        print_progress(f"filling tables of {keys} keys: {', '.join(kinds)}")
+        topic.send_first_events()
+        jobs = {_name(kind, keys): bench.job(kind, topic.name, f"keys_{keys}") for kind in kinds}
         for job in jobs.values():
-            outcome = materialize(here, job)
+            outcome = materialize(bench, job)
             if outcome.upserts != keys:
                 raise RuntimeError(f"{job}: {outcome.upserts} rows of {keys}")
         try:
-            yield Filled(stock, jobs)
+            yield Filled(topic, jobs)
         finally:
             for kind in kinds:
-                here.forget(kind, f"keys_{keys}")
+                bench.drop_table(kind, f"keys_{keys}")
 
 
 def _name(kind: str, keys: int) -> str:

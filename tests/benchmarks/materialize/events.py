@@ -1,9 +1,10 @@
 """Records of the worked example's book as outbox-kit writes them: text key, source_sequence, Avro in Confluent framing.
 
-    Books(keys=300_000, schema_id=1).produce(kafka, "bench.book", 3_000_000)
+    with Sender(kafka, "bench.book") as sender:
+        sender.send(Books(keys=300_000, schema_id=1).events(3_000_000))
 
-Encoding each event would take longer than sending it, so values are assembled: the fields that name the book are
-written by hand, the remaining fields are taken in turn from SHAPES, which were encoded once.
+Encoding each event would take longer than sending it. So the fields with ids are encoded for each event, and the other
+fields are taken in turn from ENCODED_BODIES bodies that are encoded once.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from outbox_kit.kafka.client import client_settings
 from outbox_kit.pipeline import Kafka
 
 SCHEMA = REPOSITORY / "schemas" / "book.avsc"
-SHAPES = 997
-TOMBSTONES = 50
-"""One event in so many deletes its book."""
-NAMED = ("id", "author_id")
+ENCODED_BODIES = 997
+EVENTS_PER_TOMBSTONE = 50
+"""On average."""
+ID_FIELDS = ("id", "author_id")
 FLUSH_SECONDS = 120
 TITLES = ("The Left Hand of Darkness", "One Hundred Years of Solitude", "Il nome della rosa")
 PRODUCER = {
@@ -44,31 +45,31 @@ PRODUCER = {
 
 
 def book_key(number: int) -> bytes:
-    """The key of a book: a UUID as text, the same for the same number."""
+    """Return the key of a book: a UUID as text, derived from the number."""
     digest = hashlib.md5(b"%d" % number, usedforsecurity=False).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-a{digest[17:20]}-{digest[20:]}".encode()
 
 
 class Books:
-    """A stock of books, and the events that change them, always the same ones in the same order."""
+    """Generator of events of random books. The sequence of events is the same in every run."""
 
     def __init__(self, keys: int, schema_id: int) -> None:
         self._keys = [book_key(number) for number in range(keys)]
         self._frame = b"\x00" + struct.pack(">I", schema_id)
-        self._rest = list(_rests())
-        self._random = random.Random(keys)  # noqa: S311 - the same every time
+        self._bodies = list(_encoded_bodies())
+        self._random = random.Random(keys)  # noqa: S311 - repeatable
         self._written = 0
 
     def events(self, count: int) -> Iterator[tuple[bytes, bytes | None, bytes]]:
-        """Events of random books: key, value (None: a tombstone), source_sequence."""
+        """Yield events of random books: key, value (None: a tombstone), source_sequence."""
         choose = self._random.randrange
         for _ in range(count):
             number = choose(len(self._keys))
-            deleted = choose(TOMBSTONES) == 0
+            deleted = choose(EVENTS_PER_TOMBSTONE) == 0
             yield self._event(number, deleted=deleted)
 
     def first_events(self) -> Iterator[tuple[bytes, bytes | None, bytes]]:
-        """One event for each book."""
+        """Return one event for each book."""
         return (self._event(number) for number in range(len(self._keys)))
 
     def _event(self, number: int, *, deleted: bool = False) -> tuple[bytes, bytes | None, bytes]:
@@ -79,31 +80,31 @@ class Books:
             return key, None, sequence
         author = self._keys[number // 7]
         # 36 characters: the length 0x48 in Avro's zigzag.
-        return key, self._frame + b"\x48" + key + b"\x48" + author + self._rest[written % SHAPES], sequence
+        return key, self._frame + b"\x48" + key + b"\x48" + author + self._bodies[written % ENCODED_BODIES], sequence
 
     def markers(self, partitions: int) -> list[tuple[bytes, bytes, bytes]]:
-        """One more book for each partition, to be sent last: when a sink shows them, it shows all before them."""
+        """Return one book per partition, to be sent last: a sink that shows them has applied all earlier events."""
         created = []
         for partition in range(partitions):
             self._written += 1
             key = marker_key(partition)
             sequence = b"0000_%016x-%016x" % (self._written // 7, self._written)
-            created.append((key, self._frame + b"\x48" + key + b"\x48" + key + self._rest[0], sequence))
+            created.append((key, self._frame + b"\x48" + key + b"\x48" + key + self._bodies[0], sequence))
         return created
 
 
 def marker_key(partition: int) -> bytes:
-    """No digest has so many zeros."""
+    """Return the key of the marker; it differs from all keys of book_key()."""
     return b"00000000-0000-4000-a000-%012d" % partition
 
 
-def _rests() -> Iterator[bytes]:
-    """Encoded fields after those that name the book."""
+def _encoded_bodies() -> Iterator[bytes]:
+    """Yield the encoded fields that follow ID_FIELDS."""
     schema: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    assert tuple(field["name"] for field in schema["fields"][: len(NAMED)]) == NAMED
-    rest = fastavro.parse_schema({**schema, "fields": schema["fields"][len(NAMED) :]})
+    assert tuple(field["name"] for field in schema["fields"][: len(ID_FIELDS)]) == ID_FIELDS
+    body_schema = fastavro.parse_schema({**schema, "fields": schema["fields"][len(ID_FIELDS) :]})
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(SHAPES):
+    for number in range(ENCODED_BODIES):
         body = io.BytesIO()
         book = {
             "title": TITLES[number % 3],
@@ -115,7 +116,7 @@ def _rests() -> Iterator[bytes]:
             "pages": 100 + number,
             "updated_at": start + timedelta(seconds=number),
         }
-        fastavro.schemaless_writer(body, rest, book)
+        fastavro.schemaless_writer(body, body_schema, book)
         yield body.getvalue()
 
 
@@ -125,23 +126,23 @@ class Sender:
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._producer = Producer({**client_settings(kafka), **PRODUCER})
         self._topic = topic
-        self._refused: KafkaError | None = None
+        self._delivery_error: KafkaError | None = None
 
     def __enter__(self) -> Sender:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        left = self._producer.flush(FLUSH_SECONDS)
-        if kind is None and (left or self._refused is not None):
-            raise RuntimeError(f"{self._topic}: {left} events were not sent; {self._refused}")
+        unsent = self._producer.flush(FLUSH_SECONDS)
+        if kind is None and (unsent or self._delivery_error is not None):
+            raise RuntimeError(f"{self._topic}: {unsent} events were not sent; {self._delivery_error}")
 
     def send(self, events: Iterator[tuple[bytes, bytes | None, bytes]]) -> None:
-        """Send, each to the partition of its key."""
+        """Send each event to the partition of its key."""
         produce, topic = self._producer.produce, self._topic
         for number, (key, value, sequence) in enumerate(events):
             while True:
                 try:
-                    produce(topic, value, key, headers=[("source_sequence", sequence)], on_delivery=self._answered)
+                    produce(topic, value, key, headers=[("source_sequence", sequence)], on_delivery=self._on_delivery)
                     break
                 except BufferError:
                     self._producer.poll(0.1)
@@ -152,7 +153,7 @@ class Sender:
         """Send one event to a partition, after all that were sent before."""
         self._producer.flush(FLUSH_SECONDS)
         headers: list[tuple[str, str | bytes | None]] = [("source_sequence", sequence)]
-        self._producer.produce(self._topic, value, key, partition, headers=headers, on_delivery=self._answered)
+        self._producer.produce(self._topic, value, key, partition, headers=headers, on_delivery=self._on_delivery)
 
-    def _answered(self, error: KafkaError | None, _: Message) -> None:
-        self._refused = self._refused or error
+    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+        self._delivery_error = self._delivery_error or error

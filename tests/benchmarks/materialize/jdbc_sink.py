@@ -1,4 +1,4 @@
-"""Debezium's JDBC sink on the same topic, at its best settings, in the stack's Connect worker."""
+"""Debezium's JDBC sink on the same topic, with its fastest settings, in the stack's Connect worker."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import LiteralString
 
 import psycopg
 from psycopg.sql import SQL, Identifier
+from tests.benchmarks.benchmark_stack import PARTITIONS
 from tests.benchmarks.materialize.events import marker_key
-from tests.benchmarks.materialize.place import Place
-from tests.benchmarks.stage import PARTITIONS
+from tests.benchmarks.materialize.spark_bench import SparkBench
 
 from outbox_kit.connect import lifecycle as connect_lifecycle
 
-EVERY_SECONDS = 0.05
+POLL_SECONDS = 0.05
 LIMIT_SECONDS = 600.0
-# The sink's own table has no place for the array: it stops at the schema's default for one. Microseconds since 1970 are
-# a number to Connect.
+# The sink fails at the schema's default for an array, so it cannot create the table. Connect represents a timestamp in
+# microseconds as a number.
 COLUMNS: LiteralString = """
   aggregate_id text primary key, id text, author_id text, title text, subtitle text, tags text[], price numeric(12, 2),
   published_on date, status text, pages integer, updated_at bigint"""
 REGISTRY = "value.converter.apicurio.registry"
 
 
-def drain(here: Place, topic: str, table: str) -> float:
-    """Seconds from the first row that the table shows to the last; so the connector's start is left out."""
-    with here.warehouse() as connection:
+def drain(bench: SparkBench, topic: str, table: str) -> float:
+    """Return the seconds from the first to the last row in the table, without the start of the connector."""
+    with bench.warehouse() as connection:
         connection.execute(SQL("create table {} ({})").format(Identifier(table), SQL(COLUMNS)))
-    with here.warehouse() as connection, _connector(here, table, _config(here, topic, table)):
-        _wait(here, connection, table, 1)
+    with bench.warehouse() as connection, _connector(bench, table, _config(bench, topic, table)):
+        _wait(bench, connection, table, 1)
         started = time.perf_counter()
-        _wait(here, connection, table, PARTITIONS)
+        _wait(bench, connection, table, PARTITIONS)
         return time.perf_counter() - started
 
 
-def _config(here: Place, topic: str, table: str) -> dict[str, str]:
-    """Settings that were found best: without the reduction buffer two events of a key in a batch stop the task."""
-    state = here.state
+def _config(bench: SparkBench, topic: str, table: str) -> dict[str, str]:
+    """Return the fastest settings. Without the reduction buffer two events of a key in one batch stop the task."""
+    state = bench.state
     address = f"jdbc:postgresql://{state.postgres_host}:{state.postgres_port}/{state.target_database}"
     return {
         "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
@@ -58,7 +58,7 @@ def _config(here: Place, topic: str, table: str) -> dict[str, str]:
         "consumer.override.fetch.min.bytes": "1000000",
         "consumer.override.max.partition.fetch.bytes": str(8 << 20),
         "consumer.override.isolation.level": "read_committed",
-        # The sink wants a struct as key.
+        # The sink requires a Struct as key.
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "transforms": "key",
         "transforms.key.type": "org.apache.kafka.connect.transforms.HoistField$Key",
@@ -73,8 +73,8 @@ def _config(here: Place, topic: str, table: str) -> dict[str, str]:
 
 
 @contextmanager
-def _connector(here: Place, name: str, config: dict[str, str]) -> Iterator[None]:
-    client = here.stage.deployment.connect
+def _connector(bench: SparkBench, name: str, config: dict[str, str]) -> Iterator[None]:
+    client = bench.bench_stack.deployment.connect
     client.create_stopped(name, config)
     connect_lifecycle.wait_stopped(client, name)
     client.resume(name)
@@ -84,23 +84,23 @@ def _connector(here: Place, name: str, config: dict[str, str]) -> Iterator[None]
         connect_lifecycle.remove(client, name)
 
 
-def _wait(here: Place, connection: psycopg.Connection[tuple[object, ...]], table: str, wanted: int) -> None:
-    """Until the table has a row (1), or the last record of each partition (PARTITIONS)."""
-    query = SQL("select count(*) from (select 1 from {} {} limit %s) found")
+def _wait(bench: SparkBench, connection: psycopg.Connection[tuple[object, ...]], table: str, expected: int) -> None:
+    """Wait until the table has a row (`expected` is 1), or the marker of each partition (PARTITIONS)."""
+    query = SQL("select count(*) from (select 1 from {} {} limit %s) rows")
     name = Identifier(table)
     markers = [marker_key(partition).decode() for partition in range(PARTITIONS)]
-    look = query.format(name, SQL("") if wanted == 1 else SQL("where aggregate_id = any(%s)"))
-    values: list[object] = [wanted] if wanted == 1 else [markers, wanted]
+    statement = query.format(name, SQL("") if expected == 1 else SQL("where aggregate_id = any(%s)"))
+    values: list[object] = [expected] if expected == 1 else [markers, expected]
     deadline = time.perf_counter() + LIMIT_SECONDS
     checked = time.perf_counter()
     while True:
-        row = connection.execute(look, values).fetchone()
-        if row is not None and row[0] == wanted:
+        row = connection.execute(statement, values).fetchone()
+        if row is not None and row[0] == expected:
             return
         now = time.perf_counter()
         if now > deadline:
-            raise RuntimeError(f"{table}: the sink has not reached the end after {LIMIT_SECONDS:g} s")
+            raise RuntimeError(f"{table}: the sink has not written all records after {LIMIT_SECONDS:g} s")
         if now - checked > 1:
-            here.stage.refuse_failed(table)
+            bench.bench_stack.raise_if_failed(table)
             checked = now
-        time.sleep(EVERY_SECONDS)
+        time.sleep(POLL_SECONDS)

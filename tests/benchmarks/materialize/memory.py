@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.benchmarks.materialize.place import POSTGRES, job_for, targets
+from tests.benchmarks.materialize.spark_bench import POSTGRES, job_for, targets
 from tests.benchmarks.materialize.variants import quiet
 from tests.conftest import REPOSITORY
 
@@ -45,7 +45,7 @@ class Peak:
 
 
 def peak(state: StackState, topic: str, table: str) -> Peak:
-    """Run a backfill of `topic` into a table that is not there yet."""
+    """Run a backfill of `topic` into a new table, in a separate process."""
     arguments = json.dumps({"state": state.model_dump(mode="json"), "topic": topic, "table": table})
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": os.environ.get(JAVA_OPTIONS, "")}
     environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [environment.get("PYTHONPATH")])])
@@ -62,7 +62,7 @@ def peak(state: StackState, topic: str, table: str) -> Peak:
 
 
 def main() -> int:
-    """The process."""
+    """Run the job of stdin and print a Peak as JSON."""
     arguments = json.load(sys.stdin)
     state = StackState.model_validate(arguments["state"])
     target = targets(state, Path())[POSTGRES]
@@ -73,35 +73,35 @@ def main() -> int:
         spark, job_for(state, target, arguments["topic"], arguments["table"]), quiet
     )
     seconds = time.perf_counter() - started
-    by_name = {pid: _resident(pid) for pid in _family()}
-    jvm = sum(size for pid, size in by_name.items() if _is_java(pid))
+    sizes = {pid: _peak_resident_gb(pid) for pid in _process_tree()}
+    jvm = sum(size for pid, size in sizes.items() if _is_java(pid))
     spark.stop()
-    actual = Peak(outcome.records, round(seconds, 2), round(jvm, 3), round(sum(by_name.values()) - jvm, 3))
+    actual = Peak(outcome.records, round(seconds, 2), round(jvm, 3), round(sum(sizes.values()) - jvm, 3))
     print(json.dumps(asdict(actual)))
     return 0
 
 
-def _family() -> Iterator[int]:
-    """This process and all below it: the JVM, and Python's workers where there are some."""
+def _process_tree() -> Iterator[int]:
+    """Yield the pids of this process and its descendants: the JVM, and Python workers if any."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             status = _status(int(folder.name))
-            actual = re.search(r"^PPid:\s+(\d+)", status, re.MULTILINE)
-            if actual:
-                parents[int(folder.name)] = int(actual[1])
+            match = re.search(r"^PPid:\s+(\d+)", status, re.MULTILINE)
+            if match:
+                parents[int(folder.name)] = int(match[1])
     for pid in parents:
-        above = pid
-        while above > 1 and above != os.getpid():
-            above = parents.get(above, 0)
-        if above == os.getpid():
+        ancestor = pid
+        while ancestor > 1 and ancestor != os.getpid():
+            ancestor = parents.get(ancestor, 0)
+        if ancestor == os.getpid():
             yield pid
 
 
-def _resident(pid: int) -> float:
-    """The most that was resident, in GB. Peaks of processes can be at different times: their sum is an upper bound."""
-    actual = re.search(r"^VmHWM:\s+(\d+) kB", _status(pid), re.MULTILINE)
-    return int(actual[1]) * 1024 / 1e9 if actual else 0.0
+def _peak_resident_gb(pid: int) -> float:
+    """Return the peak resident memory of a process. The sum over processes is an upper bound of the peak of all."""
+    match = re.search(r"^VmHWM:\s+(\d+) kB", _status(pid), re.MULTILINE)
+    return int(match[1]) * 1024 / 1e9 if match else 0.0
 
 
 def _is_java(pid: int) -> bool:

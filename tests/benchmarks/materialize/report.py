@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass
 class Results:
-    """All measurements."""
+    """All samples of a run of the benchmark."""
 
     machine: dict[str, Any]
     events: int
@@ -50,11 +50,11 @@ class Results:
     def add(self, name: str, sample: Sample) -> None:
         self.samples.setdefault(name, []).append(sample)
 
-    def agree(self, name: str, rows: int) -> None:
+    def check_row_count(self, name: str, rows: int) -> None:
         """Record the rows of a table. Raises RuntimeError if the tables of two variants differ."""
         self.rows[name] = rows
         if len(set(self.rows.values())) > 1:
-            raise RuntimeError(f"the tables differ in their rows: {self.rows}")
+            raise RuntimeError(f"the tables have different numbers of rows: {self.rows}")
 
     def rate(self, name: str) -> float:
         """Return the events per second of the median run."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Throughput of materialization: each sink against reading alone, Debezium's JDBC sink, and a naive job.
+"""Throughput of materialization: each sink, compared with reading alone, Debezium's JDBC sink, and a naive job.
 
 Starts an embedded stack and one Spark session with the launchers' settings. See docs/performance.md, "The
 materialization", for what is measured and how. QUICK=1 is a short run with few events; FULL=1 also measures memory and
@@ -14,15 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
+from tests.benchmarks.benchmark_stack import PLUGINS, benchmark_stack, print_progress
 from tests.benchmarks.materialize import batches, jdbc_sink, report, variants
 from tests.benchmarks.materialize.memory import Peak, peak
-from tests.benchmarks.materialize.place import POSTGRES, Place, Stock, place
 from tests.benchmarks.materialize.report import Results, Sample
-from tests.benchmarks.meters import processor_seconds
+from tests.benchmarks.materialize.spark_bench import POSTGRES, BookTopic, SparkBench, spark_bench
+from tests.benchmarks.meters import cpu_seconds
 from tests.benchmarks.report import machine
-from tests.benchmarks.stage import PLUGINS, say, stage
 
 from outbox_spark.jobs.model import MaterializeJob, Outcome
 
@@ -43,46 +42,46 @@ GROWTH = [1_000_000, 2_000_000, 5_000_000, 10_000_000]
 def main() -> int:
     """Measure, print, write."""
     results = Results(machine(), EVENTS, ROUNDS)
-    with stage(plugins=(PLUGINS,)) as ground, place(ground) as here:
-        kinds = here.kinds()
-        with here.topic("bench.backfill", EVENTS // EVENTS_PER_KEY) as stock:
-            _send(stock, EVENTS)
-            backfills(here, stock, kinds, results)
-            if _wanted("memory"):
-                results.peaks.append(_peak(here, stock, EVENTS))
-        if _wanted("batches"):
-            results.batches = batches.measure(here, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
+    with benchmark_stack(plugins=(PLUGINS,)) as bench_stack, spark_bench(bench_stack) as bench:
+        kinds = bench.kinds()
+        with bench.topic("bench.backfill", EVENTS // EVENTS_PER_KEY) as topic:
+            _send(topic, EVENTS)
+            backfills(bench, topic, kinds, results)
+            if _is_selected("memory"):
+                results.peaks.append(_peak(bench, topic, EVENTS))
+        if _is_selected("batches"):
+            results.batches = batches.measure(bench, kinds, TABLE_SIZES, COMMON_SIZE, ROUNDS)
         if FULL:
-            _grow(here, results)
+            _grow(bench, results)
     report.publish_results(results)
     return 0
 
 
-def _wanted(name: str) -> bool:
+def _is_selected(name: str) -> bool:
     return not ONLY or name in ONLY
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Variants that belong together: each changes what the one before it left."""
+    """Variants that run in sequence on one table."""
 
     name: str
-    run: Callable[[Place, Stock, str, Results], None]
-    """Takes a table name that is free."""
+    run: Callable[[SparkBench, BookTopic, str, Results], None]
+    """Arguments: environment, topic, unused table name, results."""
 
 
-def backfills(here: Place, stock: Stock, kinds: list[str], results: Results) -> None:
-    """Run all units in turn, each round starting with another one; the first round warms up and is not counted."""
-    units = _chosen(kinds)
+def backfills(bench: SparkBench, topic: BookTopic, kinds: list[str], results: Results) -> None:
+    """Run all units in turn, each round starting with a different one. The first round is a warm-up."""
+    units = _selected_units(kinds)
     for number in range(ROUNDS + 1):
         counted = results if number else Results(results.machine, EVENTS, 0)
         shift = number % max(len(units), 1)
         for unit in [*units[shift:], *units[:shift]]:
-            say(f"round {number}, {unit.name}")
-            unit.run(here, stock, f"{unit.name.replace('-', '_')}_{number}", counted)
+            print_progress(f"round {number}, {unit.name}")
+            unit.run(bench, topic, f"{unit.name.replace('-', '_')}_{number}", counted)
 
 
-def _chosen(kinds: list[str]) -> list[Unit]:
+def _selected_units(kinds: list[str]) -> list[Unit]:
     units = [
         Unit("read", _step("read", variants.read)),
         Unit("reduce", _step("reduce", variants.reduce)),
@@ -90,86 +89,89 @@ def _chosen(kinds: list[str]) -> list[Unit]:
         Unit("naive", _naive),
         Unit("jdbc-sink", _jdbc_sink),
     ]
-    return [unit for unit in units if _wanted(unit.name)]
+    return [unit for unit in units if _is_selected(unit.name)]
 
 
-def _step(name: str, step: Callable[[Place, MaterializeJob], None]) -> Callable[..., None]:
-    def run(here: Place, stock: Stock, table: str, results: Results) -> None:
-        job = here.job(POSTGRES, stock.topic, table)
-        results.add(name, _timed(here, lambda: step(here, job)))
+def _step(name: str, step: Callable[[SparkBench, MaterializeJob], None]) -> Callable[..., None]:
+    def run(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
+        job = bench.job(POSTGRES, topic.name, table)
+        results.add(name, _timed(bench, lambda: step(bench, job)))
 
     return run
 
 
 def _sink(kind: str) -> Callable[..., None]:
-    """A backfill into no table, the same records as newer versions, and the same again as stale ones."""
+    """Return a backfill into a new table, a merge of the same records as newer versions, and one as stale versions."""
 
-    def run(here: Place, stock: Stock, table: str, results: Results) -> None:
-        job = here.job(kind, stock.topic, table)
+    def run(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
+        job = bench.job(kind, topic.name, table)
         outcomes: list[Outcome] = []
         steps = {"": variants.materialize, "_newer": variants.merge_newer, "_stale_replay": variants.replay}
         for suffix, step in steps.items():
-            results.add(f"{kind}{suffix}", _timed(here, partial(_kept, outcomes, step, here, job)))
+            results.add(f"{kind}{suffix}", _timed(bench, lambda step=step: outcomes.append(step(bench, job))))
         first, newer, stale = outcomes
         if first.records != newer.records or newer.upserts != first.upserts or stale.upserts or stale.deletes:
             raise RuntimeError(f"{kind}: {[vars(outcome) for outcome in outcomes]}")
-        results.agree(kind, first.upserts)
-        here.forget(kind, table)
+        results.check_row_count(kind, first.upserts)
+        bench.drop_table(kind, table)
 
     return run
 
 
-def _kept(
-    outcomes: list[Outcome], step: Callable[[Place, MaterializeJob], Outcome], here: Place, job: MaterializeJob
+def _append_outcome(
+    outcomes: list[Outcome],
+    step: Callable[[SparkBench, MaterializeJob], Outcome],
+    bench: SparkBench,
+    job: MaterializeJob,
 ) -> None:
-    outcomes.append(step(here, job))
+    outcomes.append(step(bench, job))
 
 
-def _naive(here: Place, stock: Stock, table: str, results: Results) -> None:
-    job = here.job(POSTGRES, stock.topic, table)
-    results.add("naive", _timed(here, lambda: variants.naive(here, job)))
-    results.agree("naive", here.count(table))
-    here.forget(POSTGRES, table)
+def _naive(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
+    job = bench.job(POSTGRES, topic.name, table)
+    results.add("naive", _timed(bench, lambda: variants.naive(bench, job)))
+    results.check_row_count("naive", bench.count(table))
+    bench.drop_table(POSTGRES, table)
 
 
-def _jdbc_sink(here: Place, stock: Stock, table: str, results: Results) -> None:
-    here.settle()
-    results.add("jdbc-sink", Sample(jdbc_sink.drain(here, stock.topic, table), 0.0))
-    results.agree("jdbc-sink", here.count(table))
-    here.forget(POSTGRES, table)
+def _jdbc_sink(bench: SparkBench, topic: BookTopic, table: str, results: Results) -> None:
+    bench.collect_garbage()
+    results.add("jdbc-sink", Sample(jdbc_sink.drain(bench, topic.name, table), 0.0))
+    results.check_row_count("jdbc-sink", bench.count(table))
+    bench.drop_table(POSTGRES, table)
 
 
-def _timed(here: Place, step: Callable[[], object]) -> Sample:
-    """Wall-clock seconds, and CPU seconds of the JVM that is driver and executor."""
-    here.settle()
-    pid = here.spark_pid
-    started, used = time.perf_counter(), processor_seconds(pid)
+def _timed(bench: SparkBench, step: Callable[[], object]) -> Sample:
+    """Measure wall-clock seconds, and CPU seconds of the JVM that is driver and executor."""
+    bench.collect_garbage()
+    pid = bench.spark_pid
+    started, used = time.perf_counter(), cpu_seconds(pid)
     step()
-    sample = Sample(time.perf_counter() - started, processor_seconds(pid) - used)
-    say(f"  {sample.seconds:.2f} s, {sample.processor:.1f} s of the processor")
+    sample = Sample(time.perf_counter() - started, cpu_seconds(pid) - used)
+    print_progress(f"  {sample.seconds:.2f} s, {sample.processor:.1f} s of CPU time")
     return sample
 
 
-def _send(stock: Stock, events: int) -> None:
+def _send(topic: BookTopic, events: int) -> None:
     started = time.perf_counter()
-    stock.send(events)
-    stock.send_markers()
-    say(f"sent {events} events in {time.perf_counter() - started:.0f} s")
+    topic.send(events)
+    topic.send_markers()
+    print_progress(f"sent {events} events in {time.perf_counter() - started:.0f} s")
 
 
-def _grow(here: Place, results: Results) -> None:
-    """Measure time and memory in a separate process for increasing numbers of events; the largest decides."""
+def _grow(bench: SparkBench, results: Results) -> None:
+    """Measure time and memory in a separate process, for increasing numbers of events."""
     for events in GROWTH:
-        with here.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as stock:
-            _send(stock, events)
-            results.peaks.append(_peak(here, stock, events))
+        with bench.topic(f"bench.growth{events}", events // EVENTS_PER_KEY) as topic:
+            _send(topic, events)
+            results.peaks.append(_peak(bench, topic, events))
 
 
-def _peak(here: Place, stock: Stock, events: int) -> Peak:
+def _peak(bench: SparkBench, topic: BookTopic, events: int) -> Peak:
     table = f"memory_{events}"
-    actual = peak(here.state, stock.topic, table)
-    say(f"a process of its own, {events} events: {actual.seconds:.1f} s, {actual.gb:.2f} GB")
-    here.forget(POSTGRES, table)
+    actual = peak(bench.state, topic.name, table)
+    print_progress(f"separate process, {events} events: {actual.seconds:.1f} s, {actual.gb:.2f} GB")
+    bench.drop_table(POSTGRES, table)
     return actual
 
 

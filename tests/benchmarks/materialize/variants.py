@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from tests.benchmarks.materialize.events import SCHEMA
-from tests.benchmarks.materialize.place import Place
+from tests.benchmarks.materialize.spark_bench import SparkBench
 
-from outbox_spark.jobs.model import Committed, MaterializeJob, Outcome, ReadRange
-from outbox_spark.kafka.offset_ranges import TopicState, describe, resolve
+from outbox_spark.jobs.model import MaterializeJob, Outcome, ReadRange, TableProgress
+from outbox_spark.kafka.offset_ranges import TopicDescription, describe, resolve_range
 from outbox_spark.kafka.ordering import sequence_of
 from outbox_spark.kafka.range_reader import read_records
 from outbox_spark.kafka.topic_access import topic_of
@@ -34,58 +34,58 @@ def quiet(_: str) -> None:
     """Discard the progress of the jobs: the benchmark prints its own."""
 
 
-def records(here: Place, job: MaterializeJob) -> DataFrame:
+def records(bench: SparkBench, job: MaterializeJob) -> DataFrame:
     """Return the whole topic as a run reads it."""
-    return read_records(here.spark, job.kafka, resolve(describe(job.kafka, job.topic), None))
+    return read_records(bench.spark, job.kafka, resolve_range(describe(job.kafka, job.topic), None))
 
 
-def read(here: Place, job: MaterializeJob) -> None:
-    """Minimum of every run: read each record with its source_sequence and discard it."""
+def read(bench: SparkBench, job: MaterializeJob) -> None:
+    """Read each record with its source_sequence and discard it: the minimum of every run."""
     columns = ["key", "value", "partition", "offset", "timestamp"]
-    _nowhere(records(here, job).select(*columns, sequence_of(F.col("headers"))))
+    _discard(records(bench, job).select(*columns, sequence_of(F.col("headers"))))
 
 
-def reduce(here: Place, job: MaterializeJob) -> None:
+def reduce(bench: SparkBench, job: MaterializeJob) -> None:
     """Read the newest record of each key and discard it."""
-    topic = topic_of(here.spark, job)
-    _nowhere(newest_of(job, topic, resolve(topic.describe(), None)))
+    topic = topic_of(bench.spark, job)
+    _discard(newest_of(job, topic, resolve_range(topic.describe(), None)))
 
 
-def materialize(here: Place, job: MaterializeJob) -> Outcome:
+def materialize(bench: SparkBench, job: MaterializeJob) -> Outcome:
     """Read from the progress of the table to the end of the topic; create the table if it does not exist."""
-    return materialize_table.materialize(here.spark, job, quiet)
+    return materialize_table.materialize(bench.spark, job, quiet)
 
 
-def merge_newer(here: Place, job: MaterializeJob) -> Outcome:
-    """The topic once more, as if all of it had been written later: each row that is there changes."""
-    with _from_the_beginning(NEWER_EPOCH):
-        return materialize(here, job)
+def merge_newer(bench: SparkBench, job: MaterializeJob) -> Outcome:
+    """Materialize the topic again, with all records as newer versions: every row changes."""
+    with _reading_all(NEWER_EPOCH):
+        return materialize(bench, job)
 
 
-def replay(here: Place, job: MaterializeJob) -> Outcome:
-    """The topic once more, as it was: after merge_newer each record is stale."""
-    with _from_the_beginning(0):
-        return materialize(here, job)
+def replay(bench: SparkBench, job: MaterializeJob) -> Outcome:
+    """Materialize the topic again with the original versions: after merge_newer every record is stale."""
+    with _reading_all(0):
+        return materialize(bench, job)
 
 
 @contextmanager
-def _from_the_beginning(epoch: int) -> Iterator[None]:
+def _reading_all(epoch: int) -> Iterator[None]:
     """Make runs read the whole topic again. A greater partition epoch makes the same records newer versions."""
 
-    def again(topic: TopicState, _: Committed | None) -> ReadRange:
-        return replace(resolve(topic, None), partition_epoch=epoch)
+    def resolve_all(topic: TopicDescription, _: TableProgress | None) -> ReadRange:
+        return replace(resolve_range(topic, None), partition_epoch=epoch)
 
-    with mock.patch.object(materialize_table, "resolve", again):
+    with mock.patch.object(materialize_table, "resolve_range", resolve_all):
         yield
 
 
-def naive(here: Place, job: MaterializeJob) -> None:
-    """Naive job: decode everything, row_number, JDBC into a staging table, upsert.
+def naive(bench: SparkBench, job: MaterializeJob) -> None:
+    """Run a naive job: decode everything, row_number, JDBC into a staging table, upsert.
 
-    No reader setting, no order but the offset, no guard against older records, no ledger, no progress.
+    It has no reader settings, orders by offset only, and has neither a check for older records nor a ledger or offsets.
     """
     schema = SCHEMA.read_text(encoding="utf-8")
-    source = here.spark.read.format("kafka").option("subscribe", job.topic)
+    source = bench.spark.read.format("kafka").option("subscribe", job.topic)
     loaded = source.option("kafka.bootstrap.servers", job.kafka["bootstrap.servers"]).load()
     body = F.substring("value", _FRAME_BYTES + 1, 2**31 - 1)
     decoded = loaded.select(
@@ -95,10 +95,10 @@ def naive(here: Place, job: MaterializeJob) -> None:
         from_avro(body, schema).alias("book"),
     )
     window = Window.partitionBy("aggregate_id").orderBy(F.desc("offset"))
-    newest = decoded.withColumn("place", F.row_number().over(window)).where("place = 1")
+    newest = decoded.withColumn("rank", F.row_number().over(window)).where("rank = 1")
     rows = newest.select("aggregate_id", "deleted", "book.*")
     staging = f"{job.table}_staging"
-    state = here.state
+    state = bench.state
     rows.write.format("jdbc").mode("overwrite").options(
         url=f"jdbc:postgresql://{state.postgres_host}:{state.postgres_port}/{state.target_database}"
         "?reWriteBatchedInserts=true",
@@ -108,7 +108,7 @@ def naive(here: Place, job: MaterializeJob) -> None:
         password=state.materializer_password,
     ).save()
     columns = [name for name in rows.columns if name != "deleted"]
-    with here.warehouse() as connection, connection.transaction():
+    with bench.warehouse() as connection, connection.transaction():
         _upsert(connection, job.table, staging, columns)
 
 
@@ -131,5 +131,5 @@ def _upsert(connection: psycopg.Connection[tuple[object, ...]], table: str, stag
     connection.execute(SQL("drop table {}").format(source))
 
 
-def _nowhere(frame: DataFrame) -> None:
+def _discard(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()

@@ -14,8 +14,8 @@ import org.apache.kafka.connect.header.Headers;
 import org.apache.kafka.connect.transforms.Transformation;
 
 /**
- * Writes the row's key, the same bytes and the same headers for each row: the least that a transform
- * can do, so what it reaches is the ceiling of the worker. Records that are no rows pass.
+ * Replaces each row by a record with the row's key, constant bytes and constant headers. It measures
+ * the upper limit of the worker. Records that are not rows are passed through.
  */
 public final class ConstantRecord<R extends ConnectRecord<R>> implements Transformation<R> {
 
@@ -25,7 +25,7 @@ public final class ConstantRecord<R extends ConnectRecord<R>> implements Transfo
           .define("key.field", Type.STRING, Importance.HIGH, "Column that becomes the key.")
           .define("value.bytes", Type.INT, Importance.HIGH, "Size of the value.")
           .define(
-              "headers", Type.LIST, Importance.HIGH, "name=value of each header, none for none.");
+              "headers", Type.LIST, Importance.HIGH, "name=value of each header.");
 
   private final Headers headers = new ConnectHeaders();
   private String topic;
@@ -38,7 +38,7 @@ public final class ConstantRecord<R extends ConnectRecord<R>> implements Transfo
     topic = (String) options.get("topic");
     keyField = (String) options.get("key.field");
     value = new byte[(Integer) options.get("value.bytes")];
-    // Bytes that lz4 cannot shorten much, from a generator that is the same in each run.
+    // Random bytes, which lz4 hardly compresses, with a fixed seed.
     new Random(1).nextBytes(value);
     for (Object header : (List<?>) options.get("headers")) {
       String[] pair = header.toString().split("=", 2);

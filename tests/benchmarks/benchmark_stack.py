@@ -1,6 +1,6 @@
-"""Environment of both source benchmarks: an embedded stack with the outbox deployed, temporary connectors.
+"""Embedded stack of the benchmarks: a deployed outbox, and temporary slots, topics and connectors.
 
-with stage() as place:  →  place.slot("name", copy_of="base")  →  with place.connector(name, config, slot): ...
+with benchmark_stack() as bench, bench.slot(name) as lsn, bench.connector(name, config, lsn): ...
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ PARTITIONS = 4
 PLUGINS = REPOSITORY / "build" / "bench" / "plugins"
 
 
-def say(words: str) -> None:
+def print_progress(message: str) -> None:
     """Print progress to stderr: stdout is for the report."""
-    sys.stderr.write(words + "\n")
+    sys.stderr.write(message + "\n")
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A running stack with table, publication and schema; no connector runs unless connector() started it."""
+class BenchmarkStack:
+    """A running stack with outbox table, publication and schema; only connector() starts connectors."""
 
     stack: Stack
     state: StackState
     deployment: Deployment
 
     def config(self, template: str) -> dict[str, str]:
-        """The connector config that the kit renders from a template."""
+        """Return the connector config that outbox-kit renders from a template."""
         pipeline = self.deployment.pipeline
         connector = pipeline.connector.model_copy(update={"template": template})
         changed = Deployment(
@@ -68,12 +68,12 @@ class Stage:
         return changed.render(self.deployment.lock())
 
     def database(self) -> psycopg.Connection[Any]:
-        """An autocommit connection to the source, as administrator."""
+        """Open an autocommit connection to the source database, as administrator."""
         return psycopg.connect(self.state.postgres, autocommit=True)
 
     @contextmanager
     def slot(self, name: str, *, copy_of: str | None = None) -> Iterator[str]:
-        """Create a logical slot, as a copy of another one where named; drop it at the end. Yields its LSN."""
+        """Create a logical slot, or copy the slot `copy_of`; drop it at the end. Yields its confirmed LSN."""
         with self.database() as connection:
             if copy_of is None:
                 connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
@@ -92,7 +92,7 @@ class Stage:
 
     @contextmanager
     def topic(self, name: str) -> Iterator[str]:
-        """Create a topic with the broker's default settings: compaction would run during the measurement."""
+        """Create a topic with the broker's default settings, because compaction would run during the measurement."""
         self.deployment.kafka.create(name, partitions=PARTITIONS, replication_factor=1, config={})
         try:
             yield name
@@ -108,32 +108,32 @@ class Stage:
         client.create_stopped(name, config)
         connect_lifecycle.wait_stopped(client, name)
         start = StartPosition(self.deployment.pipeline.prefix, parse_lsn(lsn), ignore_stored=True)
-        offset_seeding.ensure_offset(client, name, start, say, was_stopped=True)
+        offset_seeding.ensure_offset(client, name, start, print_progress, was_stopped=True)
         client.resume(name)
         try:
             yield
         finally:
             connect_lifecycle.remove(client, name, offsets=True)
 
-    def refuse_failed(self, name: str, client: ConnectClient | None = None) -> None:
-        """Raises FailedError with the cause where the connector or its task FAILED."""
+    def raise_if_failed(self, name: str, client: ConnectClient | None = None) -> None:
+        """Raise FailedError with the cause if the connector or its task is FAILED."""
         connect_lifecycle.raise_if_failed(name, (client or self.deployment.connect).status(name))
 
 
 @contextmanager
-def stage(*, plugins: tuple[Path, ...] = ()) -> Iterator[Stage]:
-    """Start a separate stack with the worked example's book; delete it at the end."""
+def benchmark_stack(*, plugins: tuple[Path, ...] = ()) -> Iterator[BenchmarkStack]:
+    """Start a separate stack with the aggregate `book` of the worked example; delete it at the end."""
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         project = make_project(Path(folder) / "project")
         stack = Stack(project, Options(plugin_folders=(*Options().plugin_folders, *plugins)))
         try:
-            state = stack.up(say)
+            state = stack.up(print_progress)
             with open_deployment(_pipeline(project), "local") as deployment:
-                apply(deployment, say)
+                apply(deployment, print_progress)
                 connect_lifecycle.remove(deployment.connect, NAME, offsets=True)
-                yield Stage(stack, state, deployment)
+                yield BenchmarkStack(stack, state, deployment)
         finally:
-            stack.down(say, purge=True)
+            stack.down(print_progress, purge=True)
 
 
 def _pipeline(project: Path) -> Path:
@@ -152,32 +152,32 @@ def _pipeline(project: Path) -> Path:
 
 
 @contextmanager
-def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
-    """A second worker of the same settings but exactly.once.source.support, which is the worker's to decide.
+def worker_without_exactly_once(bench: BenchmarkStack) -> Iterator[ConnectClient]:
+    """Run a second worker whose settings differ only in exactly.once.source.support, which connectors cannot override.
 
-    Its process is a child of this one, and ends with the block.
+    Its process is a child of this one, and is terminated at the end of the block.
     """
-    layout = place.stack.layout
+    layout = bench.stack.layout
     port = choose_ports({}, {})["connect"]
-    settings = worker_settings(place.state, place.stack.options.plugin_folders, "service_load", layout.secrets)
+    settings = worker_settings(bench.state, bench.stack.options.plugin_folders, "service_load", layout.secrets)
     settings |= {
         "group.id": "bench-at-least-once",
         "listeners": f"http://{HOST}:{port}",
         "rest.advertised.port": port,
         "exactly.once.source.support": "disabled",
-        "plugin.path": ",".join(str(layout.root / folder) for folder in place.stack.options.plugin_folders),
-        **{f"{what}.storage.topic": f"bench-at-least-once-{what}" for what in ("config", "offset", "status")},
+        "plugin.path": ",".join(str(layout.root / folder) for folder in bench.stack.options.plugin_folders),
+        **{f"{store}.storage.topic": f"bench-at-least-once-{store}" for store in ("config", "offset", "status")},
     }
     file = layout.configuration / "at-least-once.properties"
     write_properties(file, settings)
-    pid = place.stack.pid("connect")
+    pid = bench.stack.pid("connect")
     assert pid is not None
     command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
     log = layout.log("at-least-once")
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command[:-1], str(file)],
-            env={**os.environ, PASSWORD_VARIABLE: place.state.connector_password},
+            env={**os.environ, PASSWORD_VARIABLE: bench.state.connector_password},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -193,7 +193,7 @@ def worker_without_exactly_once(place: Stage) -> Iterator[ConnectClient]:
 
     try:
         wait_for("the second worker", poll, seconds=120)
-        yield place.deployment.connect.at(url)
+        yield bench.deployment.connect.at(url)
     finally:
         process.terminate()
         process.wait(timeout=60)

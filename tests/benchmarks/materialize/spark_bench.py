@@ -1,6 +1,7 @@
-"""Environment of the materialization benchmark: a stack, a topic, a warm Spark session, targets of every kind.
+"""Environment of the materialization benchmark: a stack, topics, a warm Spark session, targets of every kind.
 
-with place(stage) as here:  →  here.job("postgres", "bench.book_1", "book_1")  →  runs.materialize(here.spark, job, ...)
+with spark_bench(bench_stack) as bench, bench.topic("bench.book_1", keys) as topic:
+    materialize(bench.spark, bench.job("postgres", topic.name, "book_1"), ...)
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 import psycopg
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
+from tests.benchmarks.benchmark_stack import PARTITIONS, BenchmarkStack
 from tests.benchmarks.materialize.events import Books, Sender
-from tests.benchmarks.stage import PARTITIONS, Stage
 from tests.conftest import REPOSITORY
 
 from outbox_kit.stack import StackState
@@ -26,7 +27,7 @@ from outbox_spark.jobs.model import (
     IcebergTarget,
     MaterializeJob,
     PostgresTarget,
-    Registry,
+    RegistrySettings,
     Target,
 )
 from outbox_spark.session.spark_session import start_session
@@ -37,19 +38,19 @@ SUBJECT = "bench.book-value"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A running stack and a session with the launchers' settings. `folder` holds the lake's tables."""
+class SparkBench:
+    """A running stack and a Spark session with the launchers' settings. `folder` contains the lake tables."""
 
-    stage: Stage
+    bench_stack: BenchmarkStack
     spark: SparkSession
     folder: Path
 
     @property
     def state(self) -> StackState:
-        return self.stage.state
+        return self.bench_stack.state
 
     def kinds(self) -> list[str]:
-        """The kinds of target."""
+        """Return the kinds of target."""
         return list(targets(self.state, self.folder))
 
     def job(self, kind: str, topic: str, table: str) -> MaterializeJob:
@@ -57,30 +58,30 @@ class Place:
         return job_for(self.state, targets(self.state, self.folder)[kind], topic, table)
 
     @contextmanager
-    def topic(self, name: str, keys: int) -> Iterator[Stock]:
-        """Create a topic with its own subject, and its books."""
-        registry = self.stage.deployment.registry
+    def topic(self, name: str, keys: int) -> Iterator[BookTopic]:
+        """Create a topic with its subject; yield it with its books."""
+        registry = self.bench_stack.deployment.registry
         declared = registry.latest(SUBJECT)
         assert declared is not None
         registry.register(f"{name}-value", declared.text)
         registered = registry.latest(f"{name}-value")
         assert registered is not None
-        with self.stage.topic(name) as topic:
-            yield Stock(self.stage, topic, Books(keys, registered.id))
+        with self.bench_stack.topic(name) as topic:
+            yield BookTopic(self.bench_stack, topic, Books(keys, registered.id))
 
     def warehouse(self) -> psycopg.Connection[tuple[object, ...]]:
-        """An autocommit connection to the target database, as its owner."""
+        """Open an autocommit connection to the target database, as its owner."""
         return psycopg.connect(self.state.target, autocommit=True)
 
     def count(self, table: str) -> int:
-        """Rows of a table in PostgreSQL."""
+        """Return the number of rows of a PostgreSQL table."""
         with self.warehouse() as connection:
             row = connection.execute(SQL("select count(*) from {}").format(Identifier(table))).fetchone()
         assert row is not None
         return int(str(row[0]))
 
-    def forget(self, kind: str, table: str) -> None:
-        """Remove a table and its companion tables, so that earlier tables do not fill disk and caches."""
+    def drop_table(self, kind: str, table: str) -> None:
+        """Drop a table and its companion tables, so that they do not fill disk and caches."""
         if kind != POSTGRES:
             for path in self.folder.glob(f"**/{table}*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -96,30 +97,30 @@ class Place:
 
     @property
     def spark_pid(self) -> int:
-        """Pid of the JVM, which runs the tasks too."""
+        """Pid of the JVM, which is driver and executor."""
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         return int(jvm.java.lang.ProcessHandle.current().pid())
 
-    def settle(self) -> None:
-        """Collect garbage and flush pages, so that a sample does not affect the next one."""
+    def collect_garbage(self) -> None:
+        """Run the JVM's garbage collector and a checkpoint, so that a sample does not affect the next one."""
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         jvm.java.lang.System.gc()
-        with self.stage.database() as connection:
+        with self.bench_stack.database() as connection:
             connection.execute("checkpoint")
 
 
 @dataclass(frozen=True)
-class Stock:
+class BookTopic:
     """A topic and the books whose events it contains."""
 
-    stage: Stage
-    topic: str
+    bench_stack: BenchmarkStack
+    name: str
     books: Books
 
-    def send_each(self) -> None:
-        """One event for each book."""
+    def send_first_events(self) -> None:
+        """Send one event for each book."""
         with self._sender() as sender:
             sender.send(self.books.first_events())
 
@@ -129,18 +130,18 @@ class Stock:
             sender.send(self.books.events(count))
 
     def send_markers(self) -> None:
-        """The last record of each partition, see Books.markers."""
+        """Send the last record of each partition, see Books.markers."""
         with self._sender() as sender:
             for partition, event in enumerate(self.books.markers(PARTITIONS)):
                 sender.send_to(partition, *event)
 
     def _sender(self) -> Sender:
-        return Sender(self.stage.deployment.environment.kafka, self.topic)
+        return Sender(self.bench_stack.deployment.environment.kafka, self.name)
 
 
 @contextmanager
-def place(stage: Stage) -> Iterator[Place]:
-    """Start Spark as the launchers do, on two cores, with the collector's log in build/bench."""
+def spark_bench(bench_stack: BenchmarkStack) -> Iterator[SparkBench]:
+    """Start Spark as the launchers do, on two cores, with the garbage collector's log in build/bench."""
     GC_LOG.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("SPARK_MASTER", "local[2]")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xlog:gc:file={GC_LOG}")
@@ -148,13 +149,13 @@ def place(stage: Stage) -> Iterator[Place]:
     spark.sparkContext.setLogLevel("ERROR")
     try:
         with tempfile.TemporaryDirectory(prefix="outbox-bench-lake-", ignore_cleanup_errors=True) as folder:
-            yield Place(stage, spark, Path(folder))
+            yield SparkBench(bench_stack, spark, Path(folder))
     finally:
         spark.stop()
 
 
 def targets(state: StackState, folder: Path) -> dict[str, Target]:
-    """One target of each kind."""
+    """Return one target of each kind."""
     return {
         POSTGRES: PostgresTarget(
             host=state.postgres_host,
@@ -175,7 +176,7 @@ def job_for(state: StackState, target: Target, topic: str, table: str) -> Materi
         topic=topic,
         table=table,
         kafka={"bootstrap.servers": state.kafka},
-        registry=Registry(state.registry),
+        registry=RegistrySettings(state.registry),
         target_name="bench",
         target=target,
     )
