@@ -1,4 +1,4 @@
-"""The interface of target tables: read the progress, apply one batch together with its offsets."""
+"""Interface of target tables: read the progress, and write one batch together with its offsets."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ REBUILD_HINT = "run `outbox-rebuild` (with --restart after a rebuild that was in
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Rows that a target has received but not yet applied."""
+    """Rows that a target has received but not yet merged."""
 
     metrics: Mapping[str, Any]
     """Observed metrics of the pass that staged the rows, by name."""
     location: Any
-    """Where the rows are; only the target that staged them reads this."""
+    """Location of the rows, in a form that only the target itself reads."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Batch:
     """The newest rows of one range of the topic, and the progress to commit with them."""
 
     rows: DataFrame
-    """As decode() returns them; evaluated more than once, so their source is persisted. Not evaluated with `staged`.
-    At most one row of a key has no `_reason` (in history mode: one of each version). Rows with a `_reason` go to the
-    quarantine and flag an older row of their `aggregate_id` as stale."""
+    """Rows of decode(). Persisted, because they are evaluated more than once; not evaluated with `staged`.
+    At most one row of a key has no `_reason` (in history mode: of each version of a key). Rows with a `_reason` are
+    quarantined and flag an older row of their `aggregate_id` as stale."""
     counts: DecodedCounts
-    """Of `rows`, including records without a key and quarantined records."""
+    """Counts of `rows`, including records without a key and quarantined records."""
     columns: Sequence[Column]
     reader: str
     """The Avro schema that `columns` were derived from, as JSON."""
@@ -76,14 +76,14 @@ class TargetTable(Protocol):
     def stage_early(
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
     ) -> StagedRows | None:
-        """Stage the rows of the next batch in the same pass that computes `metrics`, before the counts are known.
+        """Stage the rows of the next batch in the pass that computes `metrics`.
 
-        Invisible to readers. Returns None when the target cannot do this, or not for these rows. Rows that are not
-        written are given to `discard`, or removed at the end of the run.
+        Staged rows are invisible to readers. Returns None when the target does not support this, or not for these rows.
+        Rows that are not written are passed to `discard`, or removed at the end of the run.
         """
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Remove staged rows. `disable`: `stage_early` returns None for the rest of the run."""
+        """Remove staged rows. `disable`: `stage_early` returns None until the end of the run."""
 
     def write(self, batch: Batch) -> WriteCounts:
         """Apply a batch: rows, deletions, tombstones, quarantine and progress become visible together or not at all.
@@ -98,14 +98,14 @@ class TargetTable(Protocol):
     def expire_ledger(self, before: datetime) -> int:
         """Remove ledger entries whose record (`_timestamp`) is older, and return their number.
 
-        The progress already has `ledger_since` = `before`, so after a crash in between the ledger has entries too
-        many, never too few.
+        Called after a commit with `ledger_since` = `before`: after a crash in between, the ledger has entries that are
+        too old, but lacks none.
         """
 
     def replace_by(self, shadow: Self) -> None:
         """Replace rows, ledger and progress by those of `shadow`, in one step for readers, and drop `shadow`.
 
-        Works also when this table does not exist. Raises OverlapError when another run has committed to this table
+        Creates this table if it does not exist. Raises OverlapError when another run has committed to this table
         since it was entered.
         """
 
@@ -113,7 +113,7 @@ class TargetTable(Protocol):
         """Drop the table and its ledger, but not its quarantine."""
 
     def maintain(self) -> str:
-        """Compact files and expire old snapshots; return a summary line."""
+        """Compact files and remove obsolete data; return a summary line."""
 
 
 class NoEarlyStaging:

@@ -95,7 +95,7 @@ def test_slower_takeover_keeps_the_new_lease(spark: SparkSession, file: Path) ->
     write(file)
     lease = Lease(spark, str(file), print)
     with pytest.raises(OverlapError, match="process 7 on elsewhere"):
-        lease._remove_dead(LeaseHolder("dead", "elsewhere", 6, 0.0))
+        lease._remove_ended(LeaseHolder("dead", "elsewhere", 6, 0.0))
     assert json.loads(file.read_text())["token"] == "other"
 
 

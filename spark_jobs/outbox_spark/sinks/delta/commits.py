@@ -13,7 +13,7 @@ from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 
 def read_commits(spark: SparkSession, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the `commitInfo` of the commits that are in the log, newest first.
+    """Yield the `commitInfo` of the commits in the log, newest first.
 
     Read from the log files: DESCRIBE HISTORY returns the same, but is a Spark job and takes a third of a second.
     """
@@ -44,7 +44,7 @@ def progress_in(commit: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _commit_info(reader: Any) -> dict[str, Any]:  # noqa: ANN401 - java.io.BufferedReader
-    """Return the `commitInfo` of one log file, near its beginning, and close the reader."""
+    """Return the `commitInfo` of one log file, and close the reader."""
     empty: dict[str, Any] = {"operation": None, "operationMetrics": {}}
     try:
         while (line := reader.readLine()) is not None:

@@ -10,8 +10,8 @@ _LISTING_TASKS = 16
 def compact(storage: LakeStorage, suffix: str) -> str:
     """Run OPTIMIZE and VACUUM; return the numbers of files.
 
-    VACUUM retains files as long as the table's `delta.deletedFileRetentionDuration` says, by default 7 days, for
-    readers of older versions and time travel.
+    VACUUM retains files for the table's `delta.deletedFileRetentionDuration`, by default 7 days, for readers of older
+    versions and time travel.
     """
     name = storage.sql_name(suffix)
     metrics = storage.spark.sql(f"OPTIMIZE {name}").collect()[0]["metrics"]
@@ -20,7 +20,7 @@ def compact(storage: LakeStorage, suffix: str) -> str:
 
 
 def _vacuum(storage: LakeStorage, name: str) -> None:
-    """Run VACUUM with fewer tasks than the 10,000 that Spark lists folders with by default."""
+    """Run VACUUM with fewer tasks than the 10,000 that Spark uses by default to list folders."""
     conf, setting = storage.spark.conf, "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     before = conf.get(setting)
     conf.set(setting, str(_LISTING_TASKS))

@@ -15,7 +15,7 @@ from outbox_spark.sinks.lake.storage import LakeStorage
 TABLE_PROPERTIES = {
     # Without deletion vectors one stale row in a MERGE rewrites the whole file that has its key.
     "delta.enableDeletionVectors": "true",
-    # The progress is in the log of commits, which Delta otherwise cleans after 30 days.
+    # The progress is in the log, whose entries Delta removes after 30 days by default.
     "delta.logRetentionDuration": "interval 365 days",
 }
 
@@ -51,5 +51,5 @@ class DeltaStorage(LakeStorage):
         folder.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).delete(folder, True)
 
     def commits(self, suffix: str = "") -> Iterator[dict[str, Any]]:
-        """Yield what the commits state about themselves, newest first."""
+        """Yield the `commitInfo` of the commits, newest first."""
         return read_commits(self.spark, self.path + suffix)

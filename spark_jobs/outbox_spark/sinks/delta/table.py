@@ -1,6 +1,6 @@
 """Delta target: the progress is in the user metadata of commits.
 
-Commits are told apart by the run number, which is Delta's transaction version. Of two runs with the same number one
+The run number identifies a commit and is Delta's transaction version. If two runs have the same number, one of them
 fails, or Delta skips its write without an error, which is detected after the commit.
 """
 
@@ -43,7 +43,7 @@ class DeltaTable(LakeTable):
         progress = self._copy_companions(shadow)
         run = max(int(progress["run"]), int(latest["run"]) if latest else 0) + 1
         progress = {**progress, "run": run, "token": secrets.token_hex(8)}
-        with self._conflicts_raised():
+        with self._raising_conflicts():
             self._overwrite(shadow._storage.read(), progress)
         self._progress, self._ledger.id = progress, shadow._ledger.id
         for suffix in ("", TOMBSTONES_SUFFIX, QUARANTINE_SUFFIX):
@@ -57,7 +57,7 @@ class DeltaTable(LakeTable):
     def maintain(self) -> str:
         """Compact and vacuum the table, its ledger and its quarantine, then commit the progress again.
 
-        The latest progress is thus always near the end of the log: found fast, and never cleaned.
+        So the latest progress remains near the end of the log: reading it is fast, and log cleanup does not remove it.
         """
         if self.committed() is None:
             return f"{self._label}: the table does not exist yet"
@@ -67,18 +67,18 @@ class DeltaTable(LakeTable):
         return f"{self._label}: rewrote {main}" + (f"; companion tables: {', '.join(companions)}" if companions else "")
 
     def _commit_progress_again(self) -> None:
-        """Commit the progress if the newest commit has none, with a run number of its own."""
+        """Commit the progress with the next run number if the newest commit has none."""
         commit = next(self._storage.commits(), None)
         if self._progress is not None and commit is not None and progress_in(commit) is None:
             progress = {**self._progress, "run": int(self._progress["run"]) + 1, "token": secrets.token_hex(8)}
-            with self._conflicts_raised():
+            with self._raising_conflicts():
                 self._commit_progress(progress)
             self._progress = progress
 
     def _read_progress(self) -> dict[str, Any] | None:
         for commit in self._storage.commits():
             if commit["operation"] == "RESTORE":
-                # The rows are older than the latest progress, so continuing would skip what was undone.
+                # The rows are older than the latest progress: the next run would skip the changes that RESTORE undid.
                 raise RefusedError(f"{self._label} was restored to an older version", REBUILD_HINT)
             progress = progress_in(commit)
             if progress is not None:
@@ -93,27 +93,27 @@ class DeltaTable(LakeTable):
             progress = progress_in(commit)
             if progress is not None:
                 return progress
-        raise self._not_ours()
+        raise self._foreign_table_error()
 
     def _commit_first(self, rows: DataFrame, progress: dict[str, Any]) -> ChangedRows:
         self._append(rows, progress, TABLE_PROPERTIES)
-        return ChangedRows(int(self._own_commit(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
+        return ChangedRows(int(self._commit_of(progress)["operationMetrics"].get("numOutputRows", 0)), 0, 0)
 
     def _commit_merge(self, merge: MergeStatement, source: str, progress: dict[str, Any]) -> ChangedRows:
         with self._session_settings(progress):
             rows = self._storage.spark.sql(merge.sql(self._storage.sql_name(), source)).collect()
         if not rows:  # skipped, because the run number is taken
-            raise self._conflict()
+            raise self._conflict_error()
         if not rows[0]["num_affected_rows"]:
             # A MERGE of only stale rows makes no commit, but the progress needs one.
             self._commit_progress(progress)
-        self._own_commit(progress)
+        self._commit_of(progress)
         return ChangedRows(*(rows[0][f"num_{kind}_rows"] for kind in ("inserted", "updated", "deleted")))
 
     def _commit_progress(self, progress: dict[str, Any]) -> None:
         storage = self._storage
         self._append(storage.spark.createDataFrame([], storage.read().schema), progress, {})
-        self._own_commit(progress)
+        self._commit_of(progress)
 
     def _append(self, rows: DataFrame, progress: dict[str, Any], properties: Mapping[str, str]) -> None:
         options = {**properties, **_commit_options(progress)}
@@ -123,9 +123,9 @@ class DeltaTable(LakeTable):
         properties = {} if self._storage.exists() else TABLE_PROPERTIES
         options = {**properties, "overwriteSchema": "true", **_commit_options(progress)}
         rows.write.format("delta").mode("overwrite").options(**options).save(self._storage.path)
-        self._own_commit(progress)
+        self._commit_of(progress)
 
-    def _own_commit(self, progress: dict[str, Any]) -> dict[str, Any]:
+    def _commit_of(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Return the commit of this progress. Raises OverlapError when Delta skipped it for its run number."""
         for commit in self._storage.commits():
             stored = progress_in(commit)
@@ -133,7 +133,7 @@ class DeltaTable(LakeTable):
                 return commit
             if stored is not None and stored["run"] >= progress["run"]:
                 break
-        raise self._conflict()
+        raise self._conflict_error()
 
     @contextmanager
     def _session_settings(self, progress: dict[str, Any]) -> Iterator[None]:
@@ -154,7 +154,7 @@ class DeltaTable(LakeTable):
                 conf.unset(key)
 
     def _is_conflict(self, error: Exception) -> bool:
-        # DeltaConcurrentModificationException and its subclasses, which PySpark has no classes for.
+        # DeltaConcurrentModificationException and its subclasses, for which PySpark has no classes.
         return "io.delta.exceptions" in str(error) or "DELTA_CONCURRENT" in str(error)
 
 

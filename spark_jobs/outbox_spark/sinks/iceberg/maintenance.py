@@ -9,14 +9,14 @@ from outbox_spark.sinks.iceberg.snapshots import latest_with_progress
 from outbox_spark.sinks.iceberg.storage import IcebergStorage
 
 _AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
-_AGE_DAYS = 5  # Iceberg's own default
+_AGE_DAYS = 5  # Iceberg's default
 _DAY_MILLIS = 86_400_000
 
 
 def compact(storage: IcebergStorage, suffix: str) -> str:
     """Rewrite small files and deleted rows, and expire snapshots; return the numbers of files and snapshots.
 
-    Snapshots are retained as long as the table's `history.expire.max-snapshot-age-ms` says, by default 5 days. The
+    Snapshots are retained for the table's `history.expire.max-snapshot-age-ms`, by default 5 days. The
     latest snapshot with progress is never expired.
     """
     row = storage.spark.sql(

@@ -9,7 +9,7 @@ from outbox_spark.sinks.lake.table import PROGRESS_KEY
 
 
 def progress_in(snapshot: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """Return the progress that a snapshot carries; None in snapshots of other jobs."""
+    """Return the progress in a snapshot; None in snapshots of other jobs."""
     text = snapshot.summary().get(PROGRESS_KEY)
     return None if text is None else json.loads(text)
 

@@ -20,7 +20,7 @@ _TABLE_PROPERTIES = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    # A batch has few rows: shuffling them before the write only costs.
+    # A batch has few rows, so a shuffle before the write has no benefit.
     "write.distribution-mode": "none",
     "write.merge.distribution-mode": "none",
     # Every commit writes a metadata file.
@@ -42,7 +42,7 @@ class IcebergStorage(LakeStorage):
         return table_name(self.spark, self._target, self._table + suffix)
 
     def name_in_catalog(self, suffix: str) -> str:
-        """Return the unquoted name without the catalog, as Iceberg's procedures take it."""
+        """Return the unquoted name without the catalog, for Iceberg's procedures."""
         return f"{self._target.namespace}.{self._table}{suffix}"
 
     def exists(self, suffix: str = "") -> bool:

@@ -1,7 +1,8 @@
 """Iceberg target: the progress is in the summaries of snapshots.
 
 A batch is merged into a branch, which is created from the snapshot that the run has read. Then the main branch is
-fast-forwarded to it, which the catalog rejects after another commit. So rows and progress become visible together.
+fast-forwarded to it, so that rows and progress become visible together. The catalog rejects this if another run has
+committed to the main branch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CONFLICTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "Cannot fast-forward", "CommitFail
 
 
 class IcebergTable(LakeTable):
-    """One table of a namespace. There is a lease where the catalog is a folder."""
+    """One table of a namespace. It has a lease if the catalog is a folder."""
 
     _storage: IcebergStorage
 
@@ -65,15 +66,15 @@ class IcebergTable(LakeTable):
         """Replace the content by the shadow's in one commit, then drop the shadow.
 
         Raises RefusedError for a table of another job. Raises OverlapError when, without a lease, a run has committed
-        since this table was entered. Iceberg does not check for conflicts when it replaces a table: the work of a run
-        that ends while the rows are written is repeated by the next run.
+        since this table was entered. Iceberg does not detect conflicts when it replaces a table: a commit of another
+        run while the rows are written is lost, and the next run repeats it.
         """
         if self._storage.exists() and latest_with_progress(self._storage.load()) is None:
-            raise self._not_ours()
+            raise self._foreign_table_error()
         if self._lease is None and self._current_token() != self._token_at_entry:
-            raise self._conflict()
+            raise self._conflict_error()
         progress = self._copy_companions(shadow)
-        with self._snapshot_property(progress), self._conflicts_raised():
+        with self._snapshot_property(progress), self._raising_conflicts():
             self._storage.replace(shadow._storage.read())
         self._progress, self._ledger.id = progress, shadow._ledger.id
         if self._ledger.exists():
@@ -130,7 +131,7 @@ class IcebergTable(LakeTable):
         """Yield the SQL name of a branch to commit to, then fast-forward the main branch to it."""
         table = self._storage.load()
         if self._progress is None or _latest_token(table) != self._progress["token"]:
-            raise self._conflict()
+            raise self._conflict_error()
         name = _BRANCH_PREFIX + progress["token"]
         change = table.manageSnapshots()
         for abandoned in [ref for ref in table.refs() if ref.startswith(_BRANCH_PREFIX)]:  # of runs that were killed
@@ -158,7 +159,7 @@ class IcebergTable(LakeTable):
             conf.unset(_SNAPSHOT_PROPERTY)
 
     def _is_conflict(self, error: Exception) -> bool:
-        return any(sign in str(error) for sign in _CONFLICTS)
+        return any(text in str(error) for text in _CONFLICTS)
 
 
 def _latest_token(table: Any) -> str | None:  # noqa: ANN401 - org.apache.iceberg.Table

@@ -1,8 +1,8 @@
-"""One run per table for targets that are folders: a small file next to the table names the holder and the expiry time.
+"""Lease of a run on a table in a folder: a file next to the table that contains the holder and the expiry time.
 
-The file is created with the Hadoop FileSystem's create without overwriting, so it works wherever the tables do. The
-lease only saves a second run the work: clocks differ, and not every object store rejects overwriting. Correctness
-rests on the conflict detection of the commits.
+The file is created by Hadoop's FileSystem without overwriting, so a lease works in every store that tables work in.
+It only prevents wasted work: clocks differ, and not every object store rejects overwriting. Correctness depends on
+the conflict detection of the commits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outbox_spark.jobs.model import Reporter
 
 LEASE_SUFFIX = "__lease"
 LEASE_SECONDS = 60.0
-"""Time until a lease expires that is not renewed. It is renewed three times in this time."""
+"""Time until a lease expires unless it is renewed. It is renewed three times within this time."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LeaseHolder:
         until = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} on {self.host}, until {until}"
 
-    def is_dead(self, now: float) -> bool:
+    def has_ended(self, now: float) -> bool:
         """Return whether the lease has expired, or its process on this machine has ended."""
         if self.until <= now:
             return True
@@ -63,7 +63,7 @@ class LeaseHolder:
 
 
 class Lease:
-    """Held from `acquire` to `release`, and renewed by a thread in between."""
+    """Lease of one run; a thread renews it from `acquire` to `release`."""
 
     def __init__(
         self,
@@ -85,7 +85,10 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Raises OverlapError when another run holds the lease, UnreachableError when the folder cannot be written."""
+        """Acquire the lease.
+
+        Raises OverlapError when another run holds it, UnreachableError when the folder cannot be written.
+        """
         try:
             if not self._create():
                 self._take_over()
@@ -99,7 +102,7 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """Stop renewing and delete the file. Never raises, because the lease expires by itself."""
+        """Stop renewing and delete the file. Does not raise, because the lease expires anyway."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(self._seconds)
@@ -113,7 +116,7 @@ class Lease:
         """Raise OverlapError when another run took the lease because it was not renewed in time."""
         if self._lost_to is not None:
             message = f"the lease {self.path} was taken over by {self._lost_to}: this run did not renew it in time"
-            raise OverlapError(message, "nothing is lost; run again")
+            raise OverlapError(message, "uncommitted rows are read again: run again")
 
     def renew(self) -> bool:
         """Renew once; return False when another run has taken the lease."""
@@ -140,34 +143,34 @@ class Lease:
             if parent_is_file or "AlreadyExists" not in java_error.getClass().getName():
                 raise
             return False
-        # Where create() overwrites after all, the last writer holds the lease.
+        # If the store overwrites nevertheless, the last writer holds the lease.
         holder = self._read(self._file)
         return holder is not None and holder.token == self._token
 
     def _take_over(self) -> None:
         holder = self._read(self._file)
-        if holder is not None and not holder.is_dead(self._clock()):
+        if holder is not None and not holder.has_ended(self._clock()):
             raise self._held_by(holder)
         if holder is not None:
-            self._remove_dead(holder)
+            self._remove_ended(holder)
             self._report(f"took over {self.path} from a run that has ended: {holder}")
         if not self._create():
             raise self._held_by(self._read(self._file))
 
-    def _remove_dead(self, dead: LeaseHolder) -> None:
-        """Rename the file before checking it: of two runs that take over, one must not delete the other's new lease."""
+    def _remove_ended(self, ended: LeaseHolder) -> None:
+        """Remove the file. It is renamed first, so that of two runs neither deletes the new lease of the other."""
         files, renamed = self._file_system(), self._jvm.org.apache.hadoop.fs.Path(f"{self.path}.{self._token}")
         if not files.rename(self._file, renamed):
             return
         holder = self._read(renamed)
-        if holder is not None and holder.token != dead.token:
+        if holder is not None and holder.token != ended.token:
             files.rename(renamed, self._file)
             raise self._held_by(holder)
         files.delete(renamed, False)
 
     def _held_by(self, holder: LeaseHolder | None) -> OverlapError:
         message = f"another run holds {self.path}: {holder or 'it has just started'}"
-        return OverlapError(message, "wait for it; the lease of a run that was killed expires by itself")
+        return OverlapError(message, "wait for it; the lease of a run that was killed expires")
 
     def _write(self, *, overwrite: bool) -> None:
         holder = LeaseHolder(
@@ -180,7 +183,7 @@ class Lease:
             stream.close()
 
     def _read(self, file: Any) -> LeaseHolder | None:  # noqa: ANN401 - org.apache.hadoop.fs.Path
-        """Return the holder, or None without a file. A half-written file counts from its modification time."""
+        """Return the holder, or None without a file. An incomplete file is valid from its modification time."""
         files = self._file_system()
         try:
             status = files.getFileStatus(file)

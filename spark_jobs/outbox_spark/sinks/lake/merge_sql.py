@@ -1,8 +1,8 @@
 """The guarded MERGE of the lake formats, as SQL text.
 
-A source row is a record to apply (`_readable`; a tombstone where `_deleted`), or only states that the quarantine has
-records of its key. `_stale` is the flag of the row that is written. `_quarantined`, where it exists, is the newest
-version of the key in quarantine.
+A source row with `_readable` is a record to merge, a tombstone if `_deleted` is set. Without `_readable` it only flags
+the row of its key, which has quarantined records. `_stale` is the flag to write. `_quarantined`, which the source has
+only if there is a quarantine, is the newest version of the key in quarantine.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ STATE_TYPES: Mapping[str, str] = {
     VALID_FROM_COLUMN: "timestamp",
     VALID_TO_COLUMN: "timestamp",
 }
-"""Types of the columns that tables have in addition to key, fields and METADATA_COLUMNS; which depends on the mode."""
+"""Types of the columns for the state of a row. Which of them a table has depends on its mode."""
 
 
 def state_columns(mode: Mode) -> list[str]:
     """Return the columns of STATE_TYPES that tables of a mode have."""
-    more = {Mode.SOFT_DELETE: [DELETED_AT_COLUMN], Mode.HISTORY: [VALID_FROM_COLUMN, VALID_TO_COLUMN]}
-    return [STALE_COLUMN, *more.get(mode, [])]
+    columns = {Mode.SOFT_DELETE: [DELETED_AT_COLUMN], Mode.HISTORY: [VALID_FROM_COLUMN, VALID_TO_COLUMN]}
+    return [STALE_COLUMN, *columns.get(mode, [])]
 
 
 def table_columns(columns: Sequence[Column], mode: Mode) -> list[str]:
@@ -49,7 +49,7 @@ def table_columns(columns: Sequence[Column], mode: Mode) -> list[str]:
 
 @dataclass(frozen=True)
 class MergeStatement:
-    """One MERGE."""
+    """The MERGE of one batch."""
 
     mode: Mode
     names: Sequence[str]
@@ -57,7 +57,7 @@ class MergeStatement:
     removed: Sequence[str] = ()
     """Columns of the table that the latest schema no longer has."""
     filled: Mapping[str, str] = field(default_factory=dict)
-    """SQL defaults of new columns, which existing rows are filled with, by name."""
+    """Defaults of new columns for existing rows: SQL by column name."""
     has_quarantined: bool = False
 
     def sql(self, target: str, source: str) -> str:
@@ -71,7 +71,7 @@ class MergeStatement:
         return f"MERGE INTO {target} t USING {source} s ON {on} {' '.join(clauses)}"
 
     def _current_clauses(self) -> list[str]:
-        """One row per key: only a greater version changes it, except for its stale flag."""
+        """Return the clauses for one row per key: only a greater version changes it, except for its stale flag."""
         newer = f"s.{READABLE} AND {version_sql('s')} > {version_sql('t')}"
         values = {name: f"s.{quoted(name)}" for name in self.names if name != DELETED_AT_COLUMN}
         values |= {name: "null" for name in self.names if name == DELETED_AT_COLUMN}
@@ -83,7 +83,7 @@ class MergeStatement:
             unflagged = f"s.{QUARANTINED} > {version_sql('t')} AND NOT coalesce(t.{STALE_COLUMN}, false)"
             clauses.append(f"WHEN MATCHED AND {unflagged} THEN {self._update({STALE_COLUMN: 'true'})}")
         if self.filled:
-            # Existing rows show the field's default, as if their records were decoded again.
+            # Existing rows get the field's default, as if their records were decoded again.
             clauses.append(f"WHEN MATCHED THEN {self._update({})}")
         names = ", ".join(map(quoted, values))
         insert = f"INSERT ({names}) VALUES ({', '.join(values.values())})"  # noqa: S608 - quoted
@@ -98,7 +98,7 @@ class MergeStatement:
         return self._update({**values, DELETED_AT_COLUMN: "s._timestamp"})
 
     def _history_clauses(self) -> list[str]:
-        """One row per version: only its end and its stale flag change."""
+        """Return the clauses for one row per version: only its end and its stale flag change."""
         changed = {name: f"s.{name}" for name in (VALID_TO_COLUMN, STALE_COLUMN)}
         names = ", ".join(map(quoted, self.names))
         values = ", ".join(f"s.{quoted(name)}" for name in self.names)

@@ -1,6 +1,6 @@
 """The quarantine of a lake table: the records that could not be decoded.
 
-Like the ledger it is written before the table's commit and only added to. It outlives the table.
+Like the ledger, it is written before the table's commit, and records are only added. It is not dropped with the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RECORD_ID = ["topic_id", "_partition", "_offset"]
 
 
 class Quarantine:
-    """Quarantined records of one table, each once."""
+    """Quarantined records of one table, without duplicates."""
 
     def __init__(self, storage: LakeStorage) -> None:
         self._storage = storage
@@ -57,8 +57,8 @@ class Quarantine:
 
     def _append_missing(self, rows: DataFrame) -> None:
         if self._exists():
-            known = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
-            rows = rows.join(known, _RECORD_ID, "left_anti").select(*rows.columns)
+            stored = self._storage.read(QUARANTINE_SUFFIX).select(*_RECORD_ID)
+            rows = rows.join(stored, _RECORD_ID, "left_anti").select(*rows.columns)
         self._storage.append(QUARANTINE_SUFFIX, rows)
 
     def _exists(self) -> bool:

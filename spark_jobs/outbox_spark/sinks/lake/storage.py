@@ -1,4 +1,4 @@
-"""Storage of a lake table and its companion tables. What differs between Delta and Iceberg is abstract."""
+"""Storage of a lake table and its companion tables; Delta and Iceberg implement the abstract methods."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from outbox_spark.sinks.lake.merge_sql import literal, quoted
 
 
 class LakeStorage(ABC):
-    """The table and its companion tables, which methods select by suffix. The empty suffix is the table itself."""
+    """The table and its companion tables. Methods select one by its suffix, which is empty for the table itself."""
 
     stored_names: ClassVar[Mapping[str, str]] = {}
-    """Columns of ours that have a different name in storage. `read` and `append` translate them."""
+    """Names in storage of columns that cannot have their own name there. `read` and `append` translate them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark

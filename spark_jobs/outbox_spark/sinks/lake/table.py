@@ -1,6 +1,6 @@
-"""What Delta and Iceberg tables share: one guarded MERGE per batch, in a commit that carries the progress.
+"""Base class of Delta and Iceberg tables: one guarded MERGE per batch, in a commit that contains the progress.
 
-Ledger and quarantine are written before that commit. The commit itself is abstract.
+Ledger and quarantine are written before that commit. Subclasses implement the commit.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from outbox_spark.sinks.lake.tombstone_ledger import LEDGER_ID, Ledger
 from outbox_spark.sinks.target_table import REBUILD_HINT, Batch, NoEarlyStaging
 
 PROGRESS_KEY = "outbox"
-"""The entry of a commit's metadata that holds the progress."""
+"""Key of the progress in the metadata of a commit."""
 
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Rows that a commit changed, as the format counts them. `updated` includes rows that were only flagged."""
+    """Numbers of rows that a commit changed, from Delta or Iceberg. `updated` includes rows that were only flagged."""
 
     inserted: int
     updated: int
@@ -65,7 +65,7 @@ class ChangedRows:
 
 
 class LakeTable(NoEarlyStaging, ABC):
-    """One table with its ledger and quarantine. Where there is a lease, it is held from `with` to its end."""
+    """One table with its ledger and quarantine. The lease, if any, is held inside `with`."""
 
     def __init__(self, storage: LakeStorage, label: str, mode: Mode, lease: Lease | None) -> None:
         self._storage = storage
@@ -75,7 +75,7 @@ class LakeTable(NoEarlyStaging, ABC):
         self._ledger = Ledger(storage, mode)
         self._quarantine = Quarantine(storage)
         self._progress: dict[str, Any] | None = None
-        """The progress that was read or written last, as a commit holds it."""
+        """The progress that was last read or written, in the form of the commit metadata."""
 
     def __enter__(self) -> Self:
         if self._lease is not None:
@@ -89,12 +89,12 @@ class LakeTable(NoEarlyStaging, ABC):
             self._lease.release()
 
     def committed(self) -> TableProgress | None:
-        """Return the latest progress among the table's commits; other jobs (compaction, ...) commit too."""
+        """Return the latest progress in the table's commits; commits of other jobs (compaction, ...) have none."""
         if not self._storage.exists():
             return None
         progress = self._read_progress()
         if progress is None:
-            raise self._not_ours()
+            raise self._foreign_table_error()
         committed = TableProgress.from_json(progress, f"the progress of {self._label}")  # checks the layout first
         self._progress, self._ledger.id = progress, progress[LEDGER_ID]
         return committed
@@ -114,7 +114,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     @staticmethod
     def is_unsupported(column: Column, value: Expression) -> Expression | None:  # noqa: ARG004 - of the protocol
-        """Return None: the lake formats store every Avro value."""
+        """Return None: Delta and Iceberg store every Avro value."""
         return None
 
     def current_versions(self) -> DataFrame:
@@ -133,7 +133,7 @@ class LakeTable(NoEarlyStaging, ABC):
         """Write ledger and quarantine, then rows and progress in one commit."""
         self._check_lease()
         progress = self._progress_of(batch)
-        with self._conflicts_raised():
+        with self._raising_conflicts():
             self._quarantine.add(batch)
             tombstones = self._ledger.add(batch)
             if self._mode is Mode.HISTORY:
@@ -147,7 +147,7 @@ class LakeTable(NoEarlyStaging, ABC):
 
     def _create(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
         """Create and fill the table in the first commit; return (upserts, deletes)."""
-        rows = self._source(batch, flag_other_keys=False).where(~F.col("_deleted"))
+        rows = self._merge_source(batch, flag_other_keys=False).where(~F.col("_deleted"))
         return self._commit_first(self._first_rows(rows, batch), progress).inserted, 0
 
     def _merge(self, batch: Batch, progress: dict[str, Any]) -> tuple[int, int]:
@@ -155,7 +155,7 @@ class LakeTable(NoEarlyStaging, ABC):
         if not batch.counts.rows and not filled:
             self._commit_progress(progress)
             return 0, 0
-        rows = self._source(batch, flag_other_keys=bool(batch.counts.quarantined))
+        rows = self._merge_source(batch, flag_other_keys=bool(batch.counts.quarantined))
         merge = self._merge_for(batch, filled, has_quarantined=QUARANTINED in rows.columns)
         with self._temporary_view(rows) as source:
             changes = self._commit_merge(merge, source, progress)
@@ -171,16 +171,16 @@ class LakeTable(NoEarlyStaging, ABC):
         new = readable.where(~F.col("_deleted")).select(*table_columns(batch.columns, Mode.HARD_DELETE)[:-1])
         stored = None if first else self._storage.read()
         if stored is not None:
-            new = history.without(new, stored)
-        touched = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
+            new = history.without_stored(new, stored)
+        affected = batch.rows.select(KEY_COLUMN).where(F.col(KEY_COLUMN).isNotNull()).distinct()
         quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
-        touched = (
-            touched.withColumn(QUARANTINED, _no_version())
+        affected = (
+            affected.withColumn(QUARANTINED, _null_version())
             if quarantined is None
-            else touched.join(quarantined, KEY_COLUMN, "left")
+            else affected.join(quarantined, KEY_COLUMN, "left")
         )
         deletions = self._ledger.entries() if self._ledger.exists() else None
-        rows = history.timeline(new, stored, deletions, touched).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = history.timeline(new, stored, deletions, affected).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             ended = rows.where(history.ENDED).count()
             changed = rows.drop(history.NEW, history.ENDED)
@@ -192,24 +192,24 @@ class LakeTable(NoEarlyStaging, ABC):
         finally:
             rows.unpersist()
 
-    def _source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
+    def _merge_source(self, batch: Batch, *, flag_other_keys: bool) -> DataFrame:
         """Return the source rows of the MERGE, see merge_sql.py.
 
         `flag_other_keys`: include keys of which the batch has only quarantined records.
         """
         readable = batch.rows.where(F.col("_reason").isNull())
         if batch.previous is not None:
-            # The ledger of a new table holds only this batch's own tombstones: of keys that have no other row here.
+            # The ledger of a new table has only tombstones of this batch, whose keys have no other row in it.
             readable = self._ledger.without_deleted(readable)
         names = table_columns(batch.columns, Mode.HARD_DELETE)[:-1]
         readable = readable.select(*names, "_deleted").withColumn(READABLE, F.lit(True))
         quarantined = self._quarantine.newest_versions(batch.committed.topic_id)
         if quarantined is None:
             return readable.withColumn(STALE_COLUMN, F.lit(False))
-        both = readable.join(quarantined, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
+        joined = readable.join(quarantined, KEY_COLUMN, "full_outer" if flag_other_keys else "left")
         newer = F.col(QUARANTINED) > F.struct(*VERSION_COLUMNS)
         flags = {READABLE: F.coalesce(READABLE, F.lit(False)), "_deleted": F.coalesce("_deleted", F.lit(False))}
-        return both.withColumns({STALE_COLUMN: F.coalesce(newer, F.lit(False)), **flags}).where(
+        return joined.withColumns({STALE_COLUMN: F.coalesce(newer, F.lit(False)), **flags}).where(
             F.lit(True) if flag_other_keys else F.col(READABLE)
         )
 
@@ -231,10 +231,10 @@ class LakeTable(NoEarlyStaging, ABC):
         )
 
     def _add_columns(self, batch: Batch) -> dict[str, str]:
-        """Add the columns that the table lacks; return the SQL defaults of those that existing rows have to show.
+        """Add the columns that the table lacks; return the SQL defaults of new columns for existing rows.
 
-        New columns are those that the last progress does not list, not those that the table lacks: a run that crashed
-        after ADD COLUMNS leaves the filling to the next run.
+        New columns are those that the last progress does not list, not those that the table lacks: if a run crashes
+        after ADD COLUMNS, the next run fills them.
         """
         types, progress = batch.rows.schema, self._progress or {}
         expected = {column.name: types[column.name].dataType.simpleString() for column in batch.columns}
@@ -248,11 +248,11 @@ class LakeTable(NoEarlyStaging, ABC):
         return {column.name: default_sql(row[0], column.name, types) for column in new}
 
     def _count_changed(self, batch: Batch) -> tuple[int, int]:
-        """Count the rows whose record is in the batch's range: without and with a `_deleted_at`."""
-        before = {} if batch.previous is None else batch.previous.offsets
+        """Return the numbers of rows without and with `_deleted_at` whose record is in the batch's range."""
+        start = {} if batch.previous is None else batch.previous.offsets
         ranges = [
             (F.col("_partition") == partition)
-            & (F.col("_offset") >= before.get(partition, 0))
+            & (F.col("_offset") >= start.get(partition, 0))
             & (F.col("_offset") < end)
             for partition, end in batch.committed.offsets.items()
         ]
@@ -271,10 +271,11 @@ class LakeTable(NoEarlyStaging, ABC):
         }
 
     def _copy_companions(self, shadow: Self) -> dict[str, Any]:
-        """Copy the shadow's ledger entries and quarantine into this table's; return the shadow's progress.
+        """Copy the shadow's ledger entries and quarantine to this table; return the shadow's progress.
 
-        Before the rows, as in every run: the entries have the shadow's ledger id, so they have no effect until the
-        commit of the rows names it. Raises RefusedError when there is no shadow, OverlapError when the lease was lost.
+        As in every run, this precedes the commit of the rows. The entries have the shadow's ledger id, so they have no
+        effect until that commit refers to it. Raises RefusedError when there is no shadow, OverlapError when the lease
+        was lost.
         """
         self._check_lease()
         if shadow.committed() is None or shadow._progress is None:
@@ -288,7 +289,7 @@ class LakeTable(NoEarlyStaging, ABC):
         if self._lease is not None:
             self._lease.check()
 
-    def _not_ours(self) -> RefusedError:
+    def _foreign_table_error(self) -> RefusedError:
         message = (
             f"the history of {self._label} has no progress: outbox-materialize did not create it, or its log expired"
         )
@@ -296,20 +297,20 @@ class LakeTable(NoEarlyStaging, ABC):
             message, "materialize into another table, or drop this table so that the next run creates it"
         )
 
-    def _conflict(self) -> OverlapError:
+    def _conflict_error(self) -> OverlapError:
         message = f"another run has committed to {self._label}"
         return OverlapError(message, "run again; schedule one run per table at a time")
 
     @contextmanager
-    def _conflicts_raised(self) -> Iterator[None]:
-        """Raise OverlapError for the format's own conflict errors."""
+    def _raising_conflicts(self) -> Iterator[None]:
+        """Convert conflict errors of Delta or Iceberg to OverlapError."""
         try:
             yield
         except RefusedError:
             raise
         except Exception as error:
             if self._is_conflict(error):
-                raise self._conflict() from error
+                raise self._conflict_error() from error
             raise
 
     @contextmanager
@@ -339,8 +340,8 @@ class LakeTable(NoEarlyStaging, ABC):
 
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
-        """Return whether the format raised this because of a concurrent commit."""
+        """Return whether Delta or Iceberg raised this because of a concurrent commit."""
 
 
-def _no_version() -> Expression:
+def _null_version() -> Expression:
     return F.lit(None).cast("struct<_sequence: string, _partition_epoch: int, _offset: bigint>")

@@ -1,7 +1,7 @@
-"""The ledger of a lake table: the deleted keys, and the version at which each was deleted.
+"""The ledger of a lake table: the deleted keys, and the version of each deletion.
 
-A deletion is true whether or not the table's commit follows, so entries are written before that commit, and only
-added. After a crash in between, the next run reads the same tombstones and adds nothing.
+A deletion is valid even if the table's commit fails. Entries are therefore written before that commit, and are only
+added. After a crash in between, the next run reads the same tombstones and adds no entries.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SAME_OR_OLDER = f"s.{KEY_COLUMN} = t.{KEY_COLUMN} AND {version_sql('t')} >= {ve
 
 
 class Ledger:
-    """Entries of one table from its first commit to its removal, identified by `id`.
+    """Entries of one table from its creation to its removal, identified by `id`.
 
-    Each first run generates a new id, so that entries of a first run that lost the race have no effect.
+    Every run that creates the table generates an id, so that entries of a concurrent run that failed have no effect.
     """
 
     def __init__(self, storage: LakeStorage, mode: Mode) -> None:
@@ -46,32 +46,34 @@ class Ledger:
         """Add the tombstones of a batch that are not in the ledger, and return their number."""
         if not batch.counts.tombstones:
             return 0
-        dead = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(KEY_COLUMN, *METADATA_COLUMNS)
+        deletions = batch.rows.where(F.col("_reason").isNull() & F.col("_deleted")).select(
+            KEY_COLUMN, *METADATA_COLUMNS
+        )
         if self.exists():
             if self._mode is Mode.HISTORY:
-                dead = history.without(dead, self.entries())
+                deletions = history.without_stored(deletions, self.entries())
             else:
-                dead = dead.alias("s").join(self.entries().alias("t"), F.expr(_SAME_OR_OLDER), "left_anti")
-        return self._storage.append(TOMBSTONES_SUFFIX, dead.withColumn(LEDGER_ID, F.lit(self.id)))
+                deletions = deletions.alias("s").join(self.entries().alias("t"), F.expr(_SAME_OR_OLDER), "left_anti")
+        return self._storage.append(TOMBSTONES_SUFFIX, deletions.withColumn(LEDGER_ID, F.lit(self.id)))
 
     def copy_from(self, source: Ledger) -> None:
-        """Append the entries of another table's ledger. They take effect once `id` is that ledger's."""
+        """Append the entries of another table's ledger. They take effect when `id` becomes that ledger's."""
         if source.exists():
             self._storage.append(TOMBSTONES_SUFFIX, source.entries())
 
     def without_deleted(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that no entry supersedes, and all tombstones."""
+        """Return all tombstones, and the rows that no ledger entry supersedes."""
         if not self.exists():
             return rows
         superseded = F.expr(f"NOT s._deleted AND {_SAME_OR_OLDER}")
         return rows.alias("s").join(self.entries().alias("t"), superseded, how="left_anti")
 
     def expire(self, before: datetime) -> int:
-        """Remove older entries, and return their number. In history mode none: they end the intervals of versions."""
+        """Remove older entries, and return their number. None in history mode, where entries end intervals."""
         if self._mode is Mode.HISTORY or not self.exists():
             return 0
         condition = f"_timestamp < timestamp'{before.astimezone(UTC).isoformat()}'"
-        # The count is read from file statistics when nothing is due, while a DELETE always takes a commit's time.
+        # The count usually comes from file statistics; a DELETE without matching rows is slower.
         count = self._storage.read(TOMBSTONES_SUFFIX).where(condition).count()
         if count:
             self._storage.execute(f"DELETE FROM {self._storage.sql_name(TOMBSTONES_SUFFIX)} WHERE {condition}")  # noqa: S608

@@ -22,7 +22,7 @@ def relation_exists(connection: Connection, relation: Identifier) -> bool:
 def column_types(connection: Connection, relation: Identifier, *, collations: bool = False) -> dict[str, str]:
     """Return the types by column name, in the table's order; empty when there is no table.
 
-    `collations`: with the collation where it is not the type's default.
+    `collations`: include collations other than the type's default.
     """
     rows = connection.execute(
         "select attname, format_type(atttypid, atttypmod), ' collate ' || quote_ident(collname) "
@@ -67,7 +67,7 @@ def primary_key(connection: Connection, relation: Identifier) -> list[str]:
 
 
 def dead_rows(connection: Connection, relation: Identifier) -> int:
-    """Return the number of dead rows by the server's statistics."""
+    """Return the number of dead rows in the server's statistics."""
     row = connection.execute(
         "select n_dead_tup from pg_stat_user_tables where relid = %s::regclass", (relation.as_string(connection),)
     ).fetchone()

@@ -15,15 +15,15 @@ APPLICATION_NAME = "outbox-materialize"
 CONNECT_SECONDS = 10
 LOCK_TIMEOUT = "60s"
 JDBC_DRIVER = "org.postgresql.Driver"
-# Set on the server: with Linux's default of two hours the session of a driver that died would keep its lock as long.
+# Set on the server. With Linux's default of two hours, the session of a crashed driver would hold its lock for so long.
 _KEEPALIVE = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-# With the default random_page_cost the planner reads all of a table of 1M rows to find 10,000 keys, although index
-# access costs little more than sequential access once the table is in memory. JIT takes longer than it saves.
+# With the default random_page_cost the planner scans a table of 1M rows for 10,000 keys, although index access costs
+# little more than sequential access when the table is in memory. JIT compilation takes longer than it saves.
 _MERGE_SETTINGS = {"lock_timeout": LOCK_TIMEOUT, "random_page_cost": "1.1", "jit": "off"}
 _WORK_MEM = 64 * 1024 * 1024
 
@@ -106,16 +106,16 @@ def unreachable(target: PostgresTarget, error: psycopg.Error) -> UnreachableErro
 
 
 def prepare_merge(connection: Connection) -> None:
-    """Change settings for the rest of the transaction."""
+    """Set the merge's settings until the end of the transaction."""
     for name, value in _MERGE_SETTINGS.items():
         connection.execute("select set_config(%s, %s, true)", (name, value))
     for name in ("work_mem", "maintenance_work_mem"):
-        raise_to = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
-        connection.execute(raise_to, (name, name, _WORK_MEM))
+        statement = "select set_config(%s, greatest(pg_size_bytes(current_setting(%s)), %s) / 1024 || 'kB', true)"
+        connection.execute(statement, (name, name, _WORK_MEM))
 
 
 def lock(connection: Connection, key: str, table: str) -> None:
-    """Take the advisory lock of a table, which ends with the connection. Raises OverlapError, naming the holder."""
+    """Take the advisory lock of a table until the connection ends. Raises OverlapError, which names the holder."""
     row = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
     if row is None or not row[0]:
         message = f"another run holds table {table}{_holder(connection, key)}"
@@ -124,7 +124,7 @@ def lock(connection: Connection, key: str, table: str) -> None:
 
 
 def unlock(connection: Connection, key: str) -> None:
-    """Release the lock before the connection closes, because the server ends the session later."""
+    """Release the lock. Closing the connection is not sufficient, because the server ends the session later."""
     connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (key,))
 
 

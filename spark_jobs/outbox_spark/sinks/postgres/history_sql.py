@@ -16,13 +16,13 @@ from outbox_spark.sinks.postgres.merge_sql import READABLE, TOMBSTONE, MergeStat
 from outbox_spark.sinks.postgres.statements import identifiers
 
 _IDENTITY = [KEY_COLUMN, *VERSION_COLUMNS]
-# Without "offset 0" the planner turns the index lookup per staged row into a scan of the table, because a table that
-# was just filled has no statistics about versions per key.
+# "offset 0" makes the planner use an index lookup per staged row. Otherwise it scans the table if that was just filled
+# and has no statistics about versions per key.
 _KNOWN = SQL(
     "exists (select from {stored} r where r.{key} = s.{key} and r._sequence = s._sequence and (s._sequence <> '' "
     "or (r._partition_epoch, r._offset) = (s._partition_epoch, s._offset)) offset 0)"
 )
-# All versions and deletions of the keys in the batch, each with its end.
+# All versions and deletions of the keys in the batch, each with the end of its interval.
 _ENDS = SQL(
     "with keys as (select distinct s.{key} from {staging} s where s._reason is null), "
     "known as ("
@@ -30,7 +30,7 @@ _ENDS = SQL(
     "cross join lateral (select * from {target} t where t.{key} = k.{key} offset 0) h "
     "union all select {stored}, h._timestamp, null, 'ledger' from keys k "
     "cross join lateral (select * from {ledger} l where l.{key} = k.{key} offset 0) h "
-    "union all select {staged}, s._timestamp, null, 'staged' from {staging} s where {good}), "
+    "union all select {staged}, s._timestamp, null, 'staged' from {staging} s where {readable}), "
     "ends as (select *, lead(_timestamp) over w as ends, lead(source) over w = 'ledger' as deleted "
     "from known window w as (partition by {key} order by {version}))"
 )
@@ -78,18 +78,18 @@ class HistoryMergeStatements(MergeStatements):
         """Insert the new versions with their ends."""
         names = [KEY_COLUMN, *(column.name for column in self.tables.columns), *METADATA_COLUMNS]
         return SQL(
-            "{ends} insert into {target} ({names}, {own}) select {values}, s.ends is null and {is_stale}, "
-            "s._timestamp, s.ends from {ended} s where {good} order by {staged}"
+            "{ends} insert into {target} ({names}, {state}) select {values}, s.ends is null and {is_stale}, "
+            "s._timestamp, s.ends from {ended} s where {readable} order by {staged}"
         ).format(
             ends=SQL("") if self.is_new_table else self._ends(),
             target=self.tables.target,
             names=identifiers(names),
-            own=identifiers([STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]),
+            state=identifiers([STALE_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN]),
             values=identifiers(names, "s"),
             is_stale=self.is_stale(),
             ended=self._ended(),
             staged=identifiers(_IDENTITY, "s"),
-            good=READABLE,
+            readable=READABLE,
         )
 
     def flag_stale(self) -> Composed:
@@ -117,5 +117,5 @@ class HistoryMergeStatements(MergeStatements):
             staged=identifiers(_IDENTITY, "s"),
             valid_to=identifiers([VALID_TO_COLUMN], "h"),
             version=identifiers(VERSION_COLUMNS),
-            good=READABLE,
+            readable=READABLE,
         )

@@ -9,7 +9,7 @@ from outbox_spark.sinks.postgres.connection import Connection
 
 
 def vacuum(connection: Connection, table: Identifier) -> str:
-    """Vacuum and analyze a table; return the numbers of dead rows, by the server's statistics.
+    """Vacuum and analyze a table; return the numbers of dead rows in the server's statistics.
 
     Rows that an open transaction may still read remain until the next VACUUM.
     """

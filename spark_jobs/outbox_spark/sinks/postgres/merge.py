@@ -1,4 +1,4 @@
-"""Applies one staged batch in the caller's transaction. Statements that would change nothing are not executed."""
+"""Merges one staged batch in the caller's transaction. Statements that would change nothing are not executed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def apply_staged(
     *,
     is_new_table: bool,
 ) -> WriteCounts:
-    """Apply quarantine, deletions, rows and stale flags. A new table was just created and has no key yet."""
+    """Write quarantine, deletions, rows and stale flags. A new table is empty and has no primary key yet."""
     quarantined = 0
     if counts.quarantined or not is_new_table:  # a new table is filled without a join of the staged rows
         analyze(connection, staging)
     if counts.quarantined:
-        plain = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
-        quarantined = connection.execute(plain.merge_quarantine()).rowcount
+        statements = MergeStatements(tables, staging, topic_id, is_new_table, has_ledger=False, has_quarantine=False)
+        quarantined = connection.execute(statements.merge_quarantine()).rowcount
     has_quarantine = _has_rows(connection, tables.quarantine)
     has_ledger = not is_new_table and _has_rows(connection, tables.tombstones)
     if tables.mode is Mode.HISTORY:
@@ -43,7 +43,7 @@ def apply_staged(
 def _change_rows(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> WriteCounts:
     upserts = deletes = tombstones = 0
     if counts.tombstones:
-        # The ledger skips tombstones older than their row, so it is written before the rows are deleted or marked.
+        # The ledger omits tombstones that are older than their row, so it is written before rows are deleted.
         tombstones = connection.execute(merge.merge_tombstones()).rowcount
         if not merge.is_new_table:
             deletes = connection.execute(merge.delete_rows()).rowcount
@@ -71,7 +71,7 @@ def _add_versions(connection: Connection, history: HistoryMergeStatements, count
 
 
 def _finish(connection: Connection, merge: MergeStatements, counts: StagedCounts) -> None:
-    """Add the keys of a new table, and flag rows that are older than the batch's quarantined records."""
+    """Add the primary key of a new table, and flag rows that are older than the batch's quarantined records."""
     for statement in merge.tables.add_keys() if merge.is_new_table else ():
         connection.execute(statement)
     if counts.quarantined:

@@ -26,7 +26,7 @@ class MergeStatements:
     has_ledger: bool
     """The ledger has entries."""
     has_quarantine: bool
-    """The quarantine has entries, so rows may be stale when they are written."""
+    """The quarantine has entries, so new rows may be stale."""
 
     def merge_quarantine(self) -> Composed:
         return SQL(
@@ -85,9 +85,9 @@ class MergeStatements:
     def merge_rows(self) -> Composed:
         """Upsert the rows that are newer than both the stored row and the key's tombstone.
 
-        The guard after ON CONFLICT is what ensures the order. The two anti-joins only make a stale replay three times
-        faster, without row locks. Rows are sorted by key so that the index is filled from left to right; a new table
-        gets its index afterwards.
+        The condition after ON CONFLICT ensures the order. The two anti-joins only make a replay of older records three
+        times as fast, without row locks. Rows are sorted by key, so that the index is filled from left to right. A new
+        table gets its index afterwards.
         """
         if self.is_new_table:
             return self._insert()
@@ -110,8 +110,8 @@ class MergeStatements:
     def remove_superseded_tombstones(self) -> Composed:
         """Delete the ledger entries of keys that have a newer row, whose version supersedes the entry."""
         return SQL(
-            "delete from {ledger} t using {staging} s where t.{key} = s.{key} and {good} and {stored} < {staged}"
-        ).format(**self._names(), good=READABLE)
+            "delete from {ledger} t using {staging} s where t.{key} = s.{key} and {readable} and {stored} < {staged}"
+        ).format(**self._names(), readable=READABLE)
 
     def flag_stale(self) -> Composed:
         """Flag the rows that are older than a quarantined record of this batch."""

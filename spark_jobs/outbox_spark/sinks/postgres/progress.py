@@ -25,7 +25,7 @@ def read_progress(connection: Connection, tables: TableStatements) -> tuple[int 
     if not relation_exists(connection, tables.target):
         return run, None
     if progress is None:
-        raise not_ours(tables)
+        raise foreign_table_error(tables)
     return run, TableProgress.from_json(progress, f"the progress of {tables.label}")
 
 
@@ -51,7 +51,7 @@ def delete_progress(connection: Connection, tables: TableStatements) -> None:
         connection.execute(SQL("delete from {} where table_name = %s").format(tables.offsets), (tables.table,))
 
 
-def not_ours(tables: TableStatements) -> RefusedError:
+def foreign_table_error(tables: TableStatements) -> RefusedError:
     """Return the error for a table that would be overwritten although another job created it."""
     message = f"table {tables.label} has no row in {OFFSETS_TABLE}: outbox-materialize did not create it"
     return RefusedError(message, "materialize into another table, or drop this table")

@@ -1,8 +1,8 @@
-"""Replaces the content of a table by that of a shadow table, and keeps the relation.
+"""Replaces the content of a table by that of a shadow table, without replacing the relation.
 
-Only rows that differ are written: views, grants, publications and indexes stay, readers are not blocked, and readers
-with an older snapshot see the older rows, whatever their isolation level. TRUNCATE and renaming lack the last
-property, see docs/decisions.
+Only rows that differ are written. Views, grants, publications and indexes remain, readers are not blocked, and readers
+with an older snapshot read the older rows, at any isolation level. TRUNCATE and renaming do not ensure the latter, see
+docs/decisions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def replace_content(connection: Connection, tables: TableStatements, shadow: Tab
 
 
 def _write_differences(connection: Connection, target: Identifier, source: Identifier) -> None:
-    """Delete, update and insert only rows that differ: in most rebuilds few do."""
+    """Delete, update and insert only rows that differ; most rebuilds change few rows."""
     keys = primary_key(connection, source)
     if keys != primary_key(connection, target):
         message = f"{target.as_string(connection)} has a different primary key than the tables of this version"
@@ -60,9 +60,9 @@ def _write_differences(connection: Connection, target: Identifier, source: Ident
     )
 
 
-def _insert(connection: Connection, target: Identifier, source: Identifier, rest: SQL | Composed) -> None:
+def _insert(connection: Connection, target: Identifier, source: Identifier, clause: SQL | Composed) -> None:
     columns = identifiers(column_types(connection, source))
-    insert = SQL("insert into {} ({}) select {} from {} s {}").format(target, columns, columns, source, rest)
+    insert = SQL("insert into {} ({}) select {} from {} s {}").format(target, columns, columns, source, clause)
     connection.execute(insert)
 
 

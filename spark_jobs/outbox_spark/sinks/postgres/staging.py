@@ -1,6 +1,6 @@
 """Staging: an unlogged table per batch, which the executors fill by COPY.
 
-Spark formats the lines of COPY's text format; CopyRows of outbox-spark.jar sends them, without Python on executors.
+Spark builds the lines of COPY's text format, and CopyRows of outbox-spark.jar sends them. Executors run no Python.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OUTCOME_TYPES = {
     "_key": "bytea",
     "_value": "bytea",
 }
-# Sent as the text of Spark's cast, because Java types do not carry years before 1582 and zones exactly.
+# Sent as the text of Spark's cast, because Java types do not represent years before 1582 and zones exactly.
 _CAST_TO_TEXT = frozenset(
     {ColumnType.UUID, ColumnType.JSON, ColumnType.DATE, ColumnType.TIME, ColumnType.TIMESTAMP, ColumnType.TIMESTAMPTZ}
 )
@@ -61,7 +61,7 @@ class StagingTable:
 
     name: Identifier
     loaded: Mapping[int, int]
-    """Number of rows by the id of the transaction that copied them, of the task attempts that Spark counts."""
+    """Number of rows by transaction id, one transaction for each task attempt that Spark accepted."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ def _escaped(value: Expression) -> Expression:
 
 
 def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
-    """Delete the rows of task attempts that Spark does not count, and count the others.
+    """Delete the rows of task attempts that Spark did not accept, and count the other rows.
 
     Called in the transaction of the merge. Each attempt copies in its own transaction, which xmin identifies. A
-    server that crashes empties unlogged tables, so the caller compares the counts with what was sent.
+    crash of the server empties unlogged tables, so the caller compares the counts with the rows that were sent.
     """
     # An attempt that Spark has abandoned may still be writing.
     connection.execute(SQL("lock table {} in exclusive mode").format(staging.name))
@@ -178,7 +178,7 @@ def count_staged(connection: Connection, staging: StagingTable) -> StagedCounts:
 
 
 def analyze(connection: Connection, name: Identifier) -> None:
-    """Update the planner's statistics: without them it expects a handful of staged rows."""
+    """Update the planner's statistics: without them it expects only a few staged rows."""
     connection.execute(SQL("analyze {} ({}, _deleted, _reason)").format(name, Identifier(KEY_COLUMN)))
 
 
@@ -191,7 +191,7 @@ def drop_staging(connection: Connection, names: Sequence[Identifier]) -> None:
 
 
 def abandoned_staging(connection: Connection, schema: str, table: str) -> list[Identifier]:
-    """Return the staging tables that runs of this table left; other tables, as `book__staging_prev`, do not match."""
+    """Return the staging tables that earlier runs left; tables of users, such as `book__staging_prev`, do not match."""
     prefix = table + STAGING_INFIX
     rows = connection.execute(
         "select relname from pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r' "

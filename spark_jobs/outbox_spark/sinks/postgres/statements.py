@@ -40,19 +40,19 @@ STATE_TYPES: Mapping[Mode, Mapping[str, str]] = {
         VALID_TO_COLUMN: _TIME,
     },
 }
-"""Columns for the state of a row, by the table's mode."""
+"""Types of the columns for the state of a row, by the table's mode."""
 
 _COMMENTS = {
     KEY_COLUMN: "Key of the records",
-    "_sequence": "Position of the change in the source's log; empty where records have none",
-    "_partition_epoch": "How often the topic had been given more partitions",
-    "_partition": "Partition of the record that this row shows",
-    "_offset": "Offset of the record that this row shows",
-    "_timestamp": "Kafka timestamp of the record that this row shows",
+    "_sequence": "Source epoch and WAL position of the change; empty if records have none",
+    "_partition_epoch": "Number of times that partitions had been added to the topic",
+    "_partition": "Partition of the record of this row",
+    "_offset": "Offset of the record of this row",
+    "_timestamp": "Kafka timestamp of the record of this row",
     STALE_COLUMN: "True while a newer record of the key is in quarantine",
-    DELETED_AT_COLUMN: "When the key was deleted; NULL while it exists",
-    VALID_FROM_COLUMN: "When this version began",
-    VALID_TO_COLUMN: "When the next version or a deletion ended this one; NULL for the current version",
+    DELETED_AT_COLUMN: "Time at which the key was deleted; NULL while it exists",
+    VALID_FROM_COLUMN: "Start of the validity of this version",
+    VALID_TO_COLUMN: "End of the validity, by the next version or a deletion; NULL for the current version",
 }
 _TABLE_COMMENTS = {
     Mode.HARD_DELETE: "Newest state of topic {}; deleted keys have no row (mode hard-delete)",
@@ -112,11 +112,11 @@ class TableStatements:
         ).format(self.offsets)
 
     def create_target(self) -> Composed:
-        """Without its primary key: adding it after the rows, by `add_keys`, takes half the time."""
+        """Create the table without its primary key; `add_keys` adds it after the rows, which takes half the time."""
         fields = [SQL("{} {}").format(Identifier(c.name), SQL(column_type(c))) for c in self.columns]
-        rest = typed({**METADATA_TYPES, **STATE_TYPES[self.mode]})
+        metadata = typed({**METADATA_TYPES, **STATE_TYPES[self.mode]})
         return SQL('create table {} ({} text collate "C" not null, {})').format(
-            self.target, Identifier(KEY_COLUMN), joined([*fields, rest])
+            self.target, Identifier(KEY_COLUMN), joined([*fields, metadata])
         )
 
     def add_keys(self) -> list[Composed]:
@@ -131,7 +131,7 @@ class TableStatements:
         return [key, current, analyze]
 
     def create_ledger(self) -> list[Composed]:
-        """Replace the ledger of a dropped table, whose entries do not apply to a new one."""
+        """Create the ledger. That of a dropped table is replaced, because its entries do not apply to the new table."""
         create = SQL('create table {} ({} text collate "C" not null, {}, primary key ({}))').format(
             self.tombstones, Identifier(KEY_COLUMN), typed(METADATA_TYPES), identifiers(self.identity)
         )
@@ -152,18 +152,18 @@ class TableStatements:
     def newer_quarantined(self, alias: str, topic_id: str) -> Composed:
         """Return the condition that the quarantine has a newer record of the key of `alias`."""
         return SQL(
-            "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {bad} > {row})"
+            "exists (select from {} q where q.{key} = {alias}.{key} and q.topic_id = {topic} and {quarantined} > {row})"
         ).format(
             self.quarantine,
             key=Identifier(KEY_COLUMN),
             alias=Identifier(alias),
             topic=Literal(topic_id),
-            bad=version("q"),
+            quarantined=version("q"),
             row=version(alias),
         )
 
     def add_column(self, column: Column, default: object) -> list[Composed]:
-        """Add a column that shows `default` in existing rows, and has no default for new rows."""
+        """Add a column. Existing rows get `default`; new rows have no default."""
         name, kind = Identifier(column.name), SQL(column_type(column))
         add = SQL("alter table {} add column {} {}").format(self.target, name, kind)
         if default is None:
@@ -181,9 +181,9 @@ class TableStatements:
 
     def comments(self, topic: str) -> dict[str, str]:
         """Return the comments by column name; that of the table has the empty name."""
-        ours = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
+        metadata = {name: _COMMENTS[name] for name in (KEY_COLUMN, *METADATA_COLUMNS, *STATE_TYPES[self.mode])}
         docs = {column.name: column.doc for column in self.columns if column.doc}
-        return {"": _TABLE_COMMENTS[self.mode].format(topic), **ours, **docs}
+        return {"": _TABLE_COMMENTS[self.mode].format(topic), **metadata, **docs}
 
     def comment(self, name: str, text: str) -> Composed:
         if not name:

@@ -1,6 +1,6 @@
 """PostgreSQL target: Spark copies the rows into a staging table, the driver merges them with the offsets.
 
-The merge is one transaction. A staging table that a crashed run left is dropped by the next run.
+The merge is one transaction. The next run drops the staging table of a run that crashed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,13 @@ from outbox_spark.sinks.postgres.connection import (
 )
 from outbox_spark.sinks.postgres.maintenance import vacuum
 from outbox_spark.sinks.postgres.merge import apply_staged
-from outbox_spark.sinks.postgres.progress import delete_progress, lock_run, not_ours, read_progress, write_progress
+from outbox_spark.sinks.postgres.progress import (
+    delete_progress,
+    foreign_table_error,
+    lock_run,
+    read_progress,
+    write_progress,
+)
 from outbox_spark.sinks.postgres.replace import replace_content
 from outbox_spark.sinks.postgres.staging import (
     STAGING_SUFFIX_LENGTH,
@@ -72,7 +78,7 @@ _FETCH_ROWS = 10_000
 
 
 class PostgresTable:
-    """One table of a PostgreSQL schema, locked from `with` to its end."""
+    """One table of a PostgreSQL schema, locked inside `with`."""
 
     def __init__(self, target: PostgresTarget, table: str, mode: Mode = Mode.HARD_DELETE) -> None:
         limit = MAX_NAME_LENGTH - STAGING_SUFFIX_LENGTH
@@ -83,7 +89,7 @@ class PostgresTable:
         self._tables = TableStatements(target.schema, table, mode=mode)
         self._opened: Connection | None = None
         self._run: int | None = None
-        """The run number that was read or committed last."""
+        """The run number that was last read or committed."""
         self._stages_early = True
 
     def __enter__(self) -> Self:
@@ -156,7 +162,7 @@ class PostgresTable:
     def stage_early(
         self, rows: DataFrame, columns: Sequence[Column], metrics: Sequence[Expression]
     ) -> StagedRows | None:
-        """Copy the rows into a staging table, and return the metrics observed meanwhile."""
+        """Copy the rows into a staging table, and return the metrics that the copy observed."""
         if not self._stages_early:
             return None
         staged = self._stage(rows.observe(OBSERVATION, *metrics), columns)
@@ -166,16 +172,16 @@ class PostgresTable:
         return staged
 
     def discard(self, staged: StagedRows, *, disable: bool) -> None:
-        """Drop the staging table; at the end of the run where an abandoned task still locks it."""
+        """Drop the staging table; if an abandoned task still locks it, the end of the run drops it."""
         self._stages_early = self._stages_early and not disable
         with self._server_errors(), suppress(psycopg.errors.LockNotAvailable):
             drop_staging(self._connection, [staged.location.name])
 
     def write(self, batch: Batch) -> WriteCounts:
-        """Stage the rows unless that was done, then merge them in one transaction."""
+        """Stage the rows unless they are staged, then merge them in one transaction."""
         types = self._column_types()
-        known = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
-        tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in known])
+        defined = {KEY_COLUMN, *(c.name for c in batch.columns), *METADATA_COLUMNS, *STATE_TYPES[self._tables.mode]}
+        tables = replace(self._tables, columns=batch.columns, extra=[name for name in types if name not in defined])
         added = self._new_columns(batch, types)
         staged = batch.staged or self._stage(batch.rows, batch.columns)
         staging: StagingTable = staged.location
@@ -189,7 +195,7 @@ class PostgresTable:
         return written
 
     def current_versions(self) -> DataFrame:
-        """Return key and METADATA_COLUMNS of the current rows, read through one connection: a snapshot."""
+        """Return key and METADATA_COLUMNS of the current rows, read through one connection, so from one snapshot."""
         names = SQL(", ").join(map(Identifier, (KEY_COLUMN, *METADATA_COLUMNS)))
         types = self._column_types()
         query = SQL("select {} from {}").format(names, self._tables.target)
@@ -229,7 +235,7 @@ class PostgresTable:
         with self._server_errors(), connection.transaction():
             run = lock_run(connection, self._tables)
             if run is None and relation_exists(connection, self._tables.target):
-                raise not_ours(self._tables)
+                raise foreign_table_error(self._tables)
             run = max(progress.run, run or 0) + 1
             replace_content(connection, self._tables, shadow._tables)
             delete_progress(connection, shadow._tables)
@@ -268,7 +274,7 @@ class PostgresTable:
                 connection.execute(tables.comment(name, text))
 
     def _create_tables(self, tables: TableStatements) -> None:
-        """Create table, ledger and quarantine. Only a quarantine that exists is retained."""
+        """Create table, ledger and quarantine. An existing quarantine is retained, an existing ledger replaced."""
         new_quarantine = not relation_exists(self._connection, tables.quarantine)
         quarantine = tables.create_quarantine() if new_quarantine else []
         for statement in [tables.create_target(), *tables.create_ledger(), *quarantine]:
@@ -289,7 +295,9 @@ class PostgresTable:
         total = counts.rows + counts.tombstones + counts.quarantined
         if total != batch.counts.rows:
             message = f"staging of {self._tables.label} holds {total} of {batch.counts.rows} rows"
-            raise OutboxKitError(message, "nothing was changed; run again. A server that crashes loses staged rows")
+            raise OutboxKitError(
+                message, "nothing was changed; run again. A crash of the server empties staging tables"
+            )
         return counts
 
     def _merge(self, tables: TableStatements, staging: StagingTable, counts: StagedCounts, batch: Batch) -> WriteCounts:
