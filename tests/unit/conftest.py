@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import psycopg
 import pytest
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.support import Script, ScriptedServer
 
 from outbox_kit.connect.client import ConnectClient
@@ -122,6 +124,14 @@ def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
     yield start
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> FakePostgres:
+    """The source database after the first apply; every connection is to it."""
+    fake = FakePostgres()
+    monkeypatch.setattr(psycopg, "connect", fake.connect)
+    return fake
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A Kafka Connect worker in memory: keeps connectors, states and offsets as a worker does."""
+"""A Kafka Connect worker in memory: stores connectors, states and offsets like a worker."""
 
 from __future__ import annotations
 
@@ -14,39 +14,69 @@ Answer = tuple[int, object]
 Offsets = list[dict[str, Any]]
 
 
+def error(status: int, message: str) -> Answer:
+    """Return an error in Connect's format."""
+    return status, {"error_code": status, "message": message}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Response to one request instead of the worker's; `done` if the worker executes the request nevertheless."""
+
+    answer: Answer
+    done: bool = False
+
+
 @dataclass
 class FakeConnect:
-    """Responds to requests like a worker. A connector whose config `fails` accepts gets a FAILED task.
+    """Responds to requests like a worker.
 
-    `configs`, `states` and `offsets` are by connector name.
+    `configs`, `states` and `offsets` are by connector name. A connector in `failed` has a FAILED task until it is
+    restarted, stopped or updated, one whose config `fails` accepts has it whenever it runs. Each of `polls` answers one
+    request for a status: states of the connector and of its tasks as they were before the worker acted, or () for none.
+    `faults` are by method and resource (`PUT config`, `POST connectors`, `DELETE connector`), each for one request;
+    None is no fault.
     """
 
     plugins: list[dict[str, str]] = field(default_factory=list)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     fails: Callable[[dict[str, str]], bool] = lambda _: False
+    polls: list[tuple[str, ...]] = field(default_factory=list)
+    faults: dict[str, list[Fault | None]] = field(default_factory=dict)
+    cluster: str = "cluster-1"
 
     def __call__(self, request: Request) -> Answer:
-        method, path = request.method, request.path.split("?")[0]
-        if path == "/connector-plugins":
-            return 200, self.plugins
-        if path.endswith("/config/validate"):
-            return 200, {"configs": []}
-        if path == "/connectors":
-            return self._create(request.body) if method == "POST" else (200, self._listing())
-        _, _, name, *rest = map(unquote, path.split("/"))
-        resource = rest[0] if rest else ""
+        _, root, *parts = map(unquote, request.path.split("?")[0].split("/"))
+        resource = parts[1] if len(parts) > 1 else "connector" if parts else root
+        faults = self.faults.get(f"{request.method} {resource}")
+        fault = faults.pop(0) if faults else None
+        if fault is not None and not fault.done:
+            return fault.answer
+        answer = self._respond(request, root, parts, resource)
+        return fault.answer if fault else answer
+
+    def _respond(self, request: Request, root: str, parts: list[str], resource: str) -> Answer:
+        method, body = request.method, request.body
+        if not root:
+            return 200, {"kafka_cluster_id": self.cluster}
+        if root == "connector-plugins":
+            return 200, {"configs": []} if parts else self.plugins
+        if not parts:
+            return self._create(body) if method == "POST" else (200, self._listing())
+        name = parts[0]
         if resource == "offsets":
-            return self._offsets(name, method, request.body)
+            return self._offsets(name, method, body)
         if name not in self.configs:
-            return 404, {"error_code": 404, "message": f"Connector {name} not found"}
-        return self._connector(name, method, resource, request.body)
+            return error(404, f"Connector {name} not found")
+        return self._connector(name, method, resource, body)
 
     def _create(self, body: dict[str, Any]) -> Answer:
         name = body["name"]
         if name in self.configs:
-            return 409, {"error_code": 409, "message": f"Connector {name} already exists"}
+            return error(409, f"Connector {name} already exists")
         self.configs[name], self.states[name] = body["config"], body.get("initial_state", "RUNNING")
         return 201, {}
 
@@ -58,27 +88,49 @@ class FakeConnect:
 
     def _connector(self, name: str, method: str, resource: str, body: dict[str, str] | None) -> Answer:
         if resource == "status":
-            return 200, self._status(name)
+            poll = self.polls.pop(0) if self.polls else None
+            if poll == ():
+                return error(404, f"No status found for connector {name}")
+            return 200, status_body(name, *poll) if poll else self._status(name)
         if resource == "config":
             if method == "PUT" and body is not None:
                 self.configs[name] = body
+                self.failed.discard(name)
             return 200, {**self.configs[name], "name": name}
         if method == "DELETE":
             del self.configs[name], self.states[name]
             return 204, None
-        self.states[name] = {"stop": "STOPPED", "pause": "PAUSED", "resume": "RUNNING"}[resource]
+        if resource in ("restart", "stop"):
+            self.failed.discard(name)
+        if resource != "restart":
+            self.states[name] = {"stop": "STOPPED", "pause": "PAUSED", "resume": "RUNNING"}[resource]
         return 202, None
 
     def _offsets(self, name: str, method: str, body: Any) -> Answer:  # noqa: ANN401 - JSON
+        stored = self.offsets.get(name, [])
         if method == "GET":
-            return 200, {"offsets": self.offsets.get(name, [])}
+            return 200, {"offsets": stored}
         if self.states.get(name) != "STOPPED":
-            return 400, {"error_code": 400, "message": "Connectors must be in the STOPPED state"}
-        self.offsets[name] = body["offsets"] if body else []
+            return error(400, "Connectors must be in the STOPPED state")
+        written = body["offsets"] if body else []
+        partitions = [entry["partition"] for entry in written]
+        retained = [entry for entry in stored if entry["partition"] not in partitions] if body else []
+        self.offsets[name] = retained + written
         return 200, {}
 
     def _status(self, name: str) -> dict[str, object]:
         state = self.states[name]
-        failed = self.fails(self.configs[name])
-        task = {"id": 0, "state": "FAILED" if failed else state, **({"trace": TRACE} if failed else {})}
-        return {"name": name, "connector": {"state": state}, "tasks": [] if state == "STOPPED" else [task]}
+        failed = name in self.failed or self.fails(self.configs[name])
+        return status_body(name, state, *([] if state == "STOPPED" else ["FAILED" if failed else state]))
+
+
+def status_body(name: str, connector: str, *tasks: str) -> dict[str, object]:
+    """Return Connect's status of a connector with these states; FAILED tasks have a stack trace."""
+    return {
+        "name": name,
+        "connector": {"state": connector, "worker_id": "w:1"},
+        "tasks": [
+            {"id": number, "state": task, "worker_id": "w:2", **({"trace": TRACE} if task == "FAILED" else {})}
+            for number, task in enumerate(tasks)
+        ],
+    }

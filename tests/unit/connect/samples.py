@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
-from outbox_kit.connect.client import ConnectorStatus
+from tests.unit.support import Script, ScriptedServer
+
+from outbox_kit.changes import Change
+from outbox_kit.connect.client import ConnectClient, ConnectorStatus
 from outbox_kit.connect.config_diff import with_fingerprint
+from outbox_kit.pipeline import HttpService
+
+Serve = Callable[[Script], ScriptedServer]
 
 PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
 ROUTER = "io.outboxkit.smt.OutboxRouter"
@@ -27,16 +34,31 @@ TRACE = (
     "Caused by: org.postgresql.util.PSQLException: ERROR: publication does not exist\n"
     "\tat org.postgresql.Core.x(Core.java:2)\n"
 )
-
-
+CREATE = Change("connect", "connector", "c", "create", "")
+UPDATE = Change("connect", "connector", "c", "update", "")
+START = Change("connect", "start", "c", "create", "")
+STATE = Change("connect", "state", "c", "update", "")
 NOBODY: tuple[int, object] = (200, {})
-LOOK_S = 0.01
+POLL_S = 0.01
 
 
 def ticking() -> Callable[[], float]:
-    """Clock by which every poll takes LOOK_S, for any load of the machine."""
+    """Clock by which every poll takes POLL_S, for any load of the machine."""
     ticks = itertools.count()
-    return lambda: next(ticks) * LOOK_S
+    return lambda: next(ticks) * POLL_S
+
+
+def client(server: ScriptedServer) -> ConnectClient:
+    return ConnectClient(HttpService(url=server.url))
+
+
+def writes(server: ScriptedServer) -> list[str]:
+    return [f"{request.method} {request.path}" for request in server.seen if request.method != "GET"]
+
+
+def stored(offset: dict[str, Any], prefix: str = "p") -> list[dict[str, Any]]:
+    """Offsets of a connector, as Connect stores them."""
+    return [{"partition": {"server": prefix}, "offset": offset}]
 
 
 def written(config: dict[str, str]) -> dict[str, str]:

@@ -1,54 +1,47 @@
-"""Rollback after a new config FAILED, and what counts as settled."""
+"""Rollback after a new config FAILED, against a Connect worker in memory."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
-from tests.unit.connect.samples import LOOK_S, TRACE, ticking, written
-from tests.unit.support import Request, Script, ScriptedServer
+from tests.unit.connect.samples import POLL_S, Serve, client, ticking, writes, written
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.support import ScriptedServer
 
-from outbox_kit.connect import lifecycle as connect_lifecycle
-from outbox_kit.connect.client import ConnectClient
+from outbox_kit.connect import lifecycle
 from outbox_kit.connect.config_diff import FINGERPRINT_KEY
-from outbox_kit.connect.lifecycle import FailedError, settle, wait_for_state
+from outbox_kit.connect.lifecycle import FailedError
 from outbox_kit.connect.rollback import roll_back
 from outbox_kit.connect.state import EPOCH_KEY, State
-from outbox_kit.errors import RejectedError, WaitTimeoutError
-from outbox_kit.pipeline import HttpService
-from outbox_kit.progress import silent
+from outbox_kit.errors import RejectedError
+from outbox_kit.progress import Reporter, silent
 
-Serve = Callable[[Script], ScriptedServer]
-Answer = tuple[int, object]
 GOOD, NEW = written({"a": "1", EPOCH_KEY: "2"}), written({"a": "2", EPOCH_KEY: "2"})
 FAILURE = FailedError("connector c FAILED: x.Y: no", "see docs/operations.md")
-DONE: Answer = (202, None)
-STOP, RESUME = Request("PUT", "/connectors/c/stop"), Request("PUT", "/connectors/c/resume")
-PUT = Request("PUT", "/connectors/c/config", GOOD)
-
-
-def status(connector: str, *tasks: str) -> Answer:
-    trace = TRACE if "FAILED" in tasks else ""
-    return 200, {"connector": {"state": connector}, "tasks": [{"state": task, "trace": trace} for task in tasks]}
-
-
-STOPPED, RUNS, FAILED = status("STOPPED"), status("RUNNING", "RUNNING"), status("RUNNING", "FAILED")
+STOP, PUT, RESUME = (f"PUT /connectors/c/{action}" for action in ("stop", "config", "resume"))
+Fails = Callable[[dict[str, str]], bool]
 
 
 @pytest.fixture(autouse=True)
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", LOOK_S)
-    monkeypatch.setattr(connect_lifecycle, "monotonic", ticking())
+    monkeypatch.setattr(lifecycle, "POLL_INTERVAL_S", POLL_S)
+    monkeypatch.setattr(lifecycle, "monotonic", ticking())
 
 
-def ended(
-    server: ScriptedServer, last_working: dict[str, str] | None, said: list[str] | None = None, state: State = "running"
+def worker(fails: Fails = lambda config: config == NEW) -> FakeConnect:
+    """A worker on which the new config runs, with a FAILED task."""
+    return FakeConnect(configs={"c": NEW}, states={"c": "RUNNING"}, fails=fails)
+
+
+def error_of(
+    server: ScriptedServer,
+    last_working: dict[str, str] | None,
+    progress: Reporter = silent,
+    state: State = "running",
 ) -> RejectedError:
-    client = ConnectClient(HttpService(url=server.url))
-    progress = said.append if said is not None else silent
     return roll_back(
-        client,
+        client(server),
         "c",
         FAILURE,
         config=NEW,
@@ -59,34 +52,32 @@ def ended(
     )
 
 
-def writes(server: ScriptedServer) -> list[Request]:
-    return [request for request in server.seen if request.method != "GET"]
-
-
 def test_restores_the_last_working_config_while_stopped(serve: Serve) -> None:
-    server = serve([DONE, FAILED, STOPPED, (200, {}), DONE, STOPPED, RUNS])
+    connect = worker()
+    connect.polls = [("RUNNING", "FAILED"), ("STOPPED",), ("STOPPED",)]  # the last one: after the resume
+    server = serve(connect)
     messages: list[str] = []
-    error = ended(server, GOOD, messages)
-    mark = GOOD[FINGERPRINT_KEY][:12]
+    error = error_of(server, GOOD, messages.append)
+    fingerprint = GOOD[FINGERPRINT_KEY][:12]
     assert (
         error.message
-        == f"connector c FAILED: x.Y: no; rolled back to the last working config ({mark}), connector RUNNING"
+        == f"connector c FAILED: x.Y: no; rolled back to the last working config ({fingerprint}), connector RUNNING"
     )
     assert "outbox apply" in error.hint
     assert writes(server) == [STOP, PUT, RESUME]
-    assert messages == [f"connector c FAILED: x.Y: no; roll back to the last working config ({mark})"]
+    assert (connect.configs["c"], connect.states["c"]) == (GOOD, "RUNNING")
+    assert messages == [f"connector c FAILED: x.Y: no; roll back to the last working config ({fingerprint})"]
 
 
 def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) -> None:
-    server = serve([DONE, STOPPED, (200, {}), DONE, FAILED])
-    error = ended(server, GOOD)
+    error = error_of(serve(worker(lambda _: True)), GOOD)
     assert "connector c FAILED: x.Y: no; rolled back to the last working config (" in error.message
     assert "which FAILED too: connector c FAILED: org.postgresql.util.PSQLException" in error.message
     assert "not in the config" in error.hint
 
 
 @pytest.mark.parametrize(
-    ("last_working", "why"),
+    ("last_working", "reason"),
     [
         (None, "no earlier config has run"),
         (written({"a": "1", EPOCH_KEY: "1"}), "the last working config has an earlier source epoch"),
@@ -98,101 +89,38 @@ def test_reports_both_causes_when_the_last_working_config_fails(serve: Serve) ->
     ids=["first config", "recovered since", "prefix", "slot", "host", "port", "database"],
 )
 def test_stops_the_connector_without_a_working_config(
-    serve: Serve, last_working: dict[str, str] | None, why: str
+    serve: Serve, last_working: dict[str, str] | None, reason: str
 ) -> None:
-    server = serve([DONE, STOPPED])
-    assert (
-        ended(server, last_working).message == f"connector c FAILED: x.Y: no; {why}, so the connector is left STOPPED"
-    )
-    assert writes(server) == [STOP]
+    connect = worker()
+    error = error_of(serve(connect), last_working)
+    assert error.message == f"connector c FAILED: x.Y: no; {reason}, so the connector is left STOPPED"
+    assert (connect.configs["c"], connect.states["c"]) == (NEW, "STOPPED")
 
 
-@pytest.mark.parametrize(
-    ("state", "script", "move", "ending"),
-    [
-        ("paused", [DONE, status("PAUSED")], [Request("PUT", "/connectors/c/pause")], "connector PAUSED"),
-        ("stopped", [STOPPED], [], "connector STOPPED"),
-    ],
-)
-def test_rollback_ends_in_the_declared_state(
-    serve: Serve, state: State, script: list[Answer], move: list[Request], ending: str
-) -> None:
-    server = serve([DONE, STOPPED, (200, {}), *script])
-    assert ended(server, GOOD, state=state).message.endswith(ending)
-    assert writes(server) == [STOP, PUT, *move]
+@pytest.mark.parametrize(("state", "requests"), [("paused", ["PUT /connectors/c/pause"]), ("stopped", [])])
+def test_rollback_ends_in_the_declared_state(serve: Serve, state: State, requests: list[str]) -> None:
+    connect = worker()
+    server = serve(connect)
+    assert error_of(server, GOOD, state=state).message.endswith(f"connector {state.upper()}")
+    assert writes(server) == [STOP, PUT, *requests]
+    assert (connect.configs["c"], connect.states["c"]) == (GOOD, state.upper())
 
 
-def test_changed_login_keeps_the_offset(serve: Serve) -> None:
-    valid = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
-    assert ended(serve([DONE, STOPPED, (200, {}), DONE, RUNS]), valid).message.endswith("connector RUNNING")
+def test_rolls_back_to_a_config_with_another_login(serve: Serve) -> None:
+    """The stored offset applies to it, too."""
+    before = written({"a": "1", EPOCH_KEY: "2", "database.user": "before"})
+    assert error_of(serve(worker()), before).message.endswith("connector RUNNING")
 
 
 def test_does_not_change_a_connector_that_failed_before(serve: Serve) -> None:
     """The cause is elsewhere: writing the same config again fixes nothing."""
-    server = serve([DONE])
-    assert ended(server, NEW) is FAILURE
+    server = serve(worker())
+    assert error_of(server, NEW) is FAILURE
     assert server.seen == []
 
 
 def test_reports_no_secret_of_a_config(serve: Serve) -> None:
-    valid = written({"a": "1", "database.password": "s3cret", EPOCH_KEY: "2"})
+    before = written({"a": "1", "database.password": "s3cret", EPOCH_KEY: "2"})
     messages: list[str] = []
-    error = ended(serve([DONE, STOPPED, (200, {}), DONE, FAILED]), valid, messages)
+    error = error_of(serve(worker(lambda _: True)), before, messages.append)
     assert "s3cret" not in error.message + error.hint + repr(messages)
-
-
-# --- settled
-
-
-def settled(server: ScriptedServer, state: State, stability: float = 0.05) -> bool:
-    client = ConnectClient(HttpService(url=server.url))
-    return settle(client, "c", silent, started=True, state=state, stability_seconds=stability)
-
-
-PAUSED = status("PAUSED", "PAUSED")
-
-
-@pytest.mark.parametrize(
-    ("state", "script", "proven"),
-    [
-        ("running", [STOPPED, STOPPED, status("RUNNING"), RUNS], True),
-        ("paused", [RUNS, status("PAUSED", "RUNNING"), PAUSED], False),
-        # Observed with Kafka 4.3: out of STOPPED it has no task before it is resumed.
-        ("paused", [STOPPED, status("PAUSED")], False),
-        ("stopped", [RUNS, status("STOPPED", "RUNNING"), STOPPED], False),
-    ],
-)
-def test_waits_for_each_state(serve: Serve, state: State, script: Script, proven: bool) -> None:
-    """Only a config that ran is one to go back to."""
-    server = serve(script)
-    assert settled(server, state) is proven
-    assert len(server.seen) >= len(script)
-
-
-@pytest.mark.parametrize("state", ["running", "paused"])
-def test_failure_is_not_a_settled_state(serve: Serve, state: State) -> None:
-    with pytest.raises(FailedError, match="publication does not exist"):
-        settled(serve([status("RUNNING" if state == "running" else "PAUSED", "FAILED")]), state)
-
-
-def test_running_is_settled_after_the_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
-    began = time.monotonic()
-    assert settled(serve([RUNS]), "running", 0.4)
-    assert time.monotonic() - began >= 0.4
-
-
-def test_interruption_restarts_the_window(serve: Serve) -> None:
-    """Eleven polls are RUNNING, but never eight in succession."""
-    script = [RUNS] * 5 + [status("RUNNING", "RESTARTING")] + [RUNS] * 6 + [FAILED]
-    with pytest.raises(FailedError):
-        settled(serve(script), "running", 8 * LOOK_S)
-
-
-def test_window_is_added_to_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window may be longer than the time within which the connector must start."""
-    monkeypatch.setattr(connect_lifecycle, "monotonic", time.monotonic)
-    running, stopped = (ConnectClient(HttpService(url=serve([answer]).url)) for answer in (RUNS, STOPPED))
-    wait_for_state(running, "c", seconds=0.6, stability_seconds=0.8)
-    with pytest.raises(WaitTimeoutError, match=r"waited 0\.25 s for connector c"):
-        wait_for_state(stopped, "c", seconds=0.05, stability_seconds=0.2)

@@ -6,32 +6,35 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.connect.samples import written
-from tests.unit.deployment.samples import CONFIRMED, PLUGINS, Deployed, Given, Serve, registered, service
-from tests.unit.fake_connect import FakeConnect
+from tests.unit.deployment.samples import (
+    CONFIRMED,
+    NAME,
+    PLUGINS,
+    Deployed,
+    Serve,
+    deployed_connector,
+    registered,
+    service,
+    stored,
+)
+from tests.unit.fake_connect import FakeConnect, Fault, error
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
 from tests.unit.support import Request, ScriptedServer
 
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Plan, apply, execution
+from outbox_kit.deployment import apply
 from outbox_kit.errors import RefusedError, RejectedError
 from outbox_kit.operations.resume_guard import refuse_unsafe_start
 from outbox_kit.pipeline import Lock
-from outbox_kit.progress import Reporter, silent
+from outbox_kit.progress import silent
 
-NAME = "library-outbox"
 PATH = f"/connectors/{NAME}"
 SERVER_AT = DEPLOYED.wal_position
+SEEDED = [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}]
 STOP, RESUME = Request("PUT", f"{PATH}/stop"), Request("PUT", f"{PATH}/resume")
-
-
-def stored(lsn: int) -> list[dict[str, object]]:
-    """Offsets as Debezium commits them."""
-    return [{"partition": {"server": "library"}, "offset": {"lsn": lsn, "messageType": "INSERT"}}]
-
-
-def deployed_connector(config: dict[str, str], state: str = "RUNNING", lsn: int = SERVER_AT) -> FakeConnect:
-    return FakeConnect(PLUGINS, {NAME: written(config)}, {NAME: state}, {NAME: stored(lsn)})
+pytestmark = pytest.mark.usefixtures("database", "kafka")
 
 
 def writes(server: ScriptedServer) -> list[Request]:
@@ -51,36 +54,20 @@ def writes(server: ScriptedServer) -> list[Request]:
     ids=["at the server", "at the slot", "beyond the server", "before the slot", "recovering", "first config"],
 )
 def test_uses_the_offset_of_a_deleted_connector_only_if_valid(
-    serve: Serve,
-    deployed: Deployed,
-    lock: Lock,
-    given: Given,
-    monkeypatch: pytest.MonkeyPatch,
-    lsn: int,
-    update: dict[str, object],
-    seeded: bool,
+    serve: Serve, deployed: Deployed, lock: Lock, lsn: int, update: dict[str, object], seeded: bool
 ) -> None:
     """Deleted with REST, then the database was restored: rows up to the offset would be skipped without an error."""
-    given(DEPLOYED)
-    now = lock.model_copy(update={"config": {"a": "1"}, **update})
-    deployed().write_lock(now)
-    monkeypatch.setattr(execution, "apply_prerequisites", lambda *_: now)
+    deployed().write_lock(lock.model_copy(update={"config": {"a": "1"}, **update}))
     connect = FakeConnect(PLUGINS, offsets={NAME: stored(lsn)})
     apply(deployed(connect=service(serve(connect)), registry=service(serve(registered(lock)))), silent)
     assert connect.states == {NAME: "RUNNING"}
-    expected = [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}] if seeded else stored(lsn)
-    assert connect.offsets[NAME] == expected
+    assert connect.offsets[NAME] == (SEEDED if seeded else stored(lsn))
 
 
-def test_rolls_back_a_start_after_an_interruption(
-    serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rolls_back_a_start_after_an_interruption(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     """Interrupted between writing a config that fails and the resume: only the start is left to do."""
-    given(DEPLOYED)
     valid = written({**deployed().render(lock), "poll.interval.ms": "77"})
-    now = lock.model_copy(update={"config": valid, "unfinished": "update"})
-    deployed().write_lock(now)
-    monkeypatch.setattr(execution, "apply_prerequisites", lambda *_: now)
+    deployed().write_lock(lock.model_copy(update={"config": valid, "unfinished": "update"}))
     connect = deployed_connector(deployed().render(lock), "STOPPED")
     connect.fails = lambda config: config != valid
     with pytest.raises(RejectedError, match=r"rolled back to the last working config .* connector RUNNING"):
@@ -88,53 +75,50 @@ def test_rolls_back_a_start_after_an_interruption(
     assert (connect.configs[NAME], connect.states[NAME]) == (valid, "RUNNING")
 
 
-def test_connector_recovery_steps(
-    serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped before the slot is read, its offsets deleted before it gets new ones, started last."""
-    given(replace(DEPLOYED, timeline=2))
+def test_connector_recovery_steps(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
+    """Stopped before the new slot is read, its offsets deleted before it gets new ones, started last."""
+    database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
-    after = lock.model_copy(update={"source_epoch": 3, "unfinished": "recover"})
+    recovering = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
     connect = deployed_connector(deployed().render(lock), lsn=SERVER_AT + 1)
     server = serve(connect)
-    prepared: list[bool] = []
+    at_slot_reads: list[tuple[str, Lock | None]] = []
 
-    def apply_prerequisites(_: object, plan: Plan, __: Reporter) -> Lock:
-        prepared.append(plan.recover)
-        assert connect.states == {NAME: "STOPPED"}
-        assert deployed().lock() == after.model_copy(update={"source": None}), "recorded"
-        return after
+    def is_read() -> bool:
+        at_slot_reads.append((connect.states[NAME], deployed().lock()))
+        return connect.states[NAME] == "RUNNING"
 
-    monkeypatch.setattr(execution, "apply_prerequisites", apply_prerequisites)
+    database.is_read = is_read
     changes = apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=True)
-    offsets = {"offsets": [{"partition": {"server": "library"}, "offset": seed(CONFIRMED)}]}
+    # For the plan, then for the identity in the lock file.
+    assert at_slot_reads[:2] == [("RUNNING", lock), ("STOPPED", recovering)]
     assert writes(server) == [
         STOP,
         STOP,
         Request("DELETE", f"{PATH}/offsets"),
-        Request("PUT", f"{PATH}/config", written(deployed().render(after))),
-        Request("PATCH", f"{PATH}/offsets", offsets),
+        Request("PUT", f"{PATH}/config", written(deployed().render(recovering))),
+        Request("PATCH", f"{PATH}/offsets", {"offsets": SEEDED}),
         RESUME,
     ]
-    assert prepared == [True]
     assert [change.kind for change in changes] == ["offsets", "connector", "start"]
+    finished = deployed().lock()
+    assert finished is not None
+    assert finished.source is not None
+    assert (finished.source.timeline, finished.source_epoch, finished.unfinished) == (2, 3, None)
 
 
 def test_records_a_recovery_before_any_change(
-    serve: Serve, deployed: Deployed, lock: Lock, given: Given, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
 ) -> None:
     """It fails at its first step: resume is rejected from then on, and a plain apply stops the connector again."""
-
-    def apply_prerequisites(*_: object) -> Lock:
-        raise InterruptedError
-
-    given(replace(DEPLOYED, timeline=2))
-    monkeypatch.setattr(execution, "apply_prerequisites", apply_prerequisites)
+    database.actual = replace(DEPLOYED, timeline=2)
     deployed().write_lock(lock)
     recorded = lock.model_copy(update={"source": None, "source_epoch": 3, "unfinished": "recover"})
     for recover in (True, False):
-        server = serve(deployed_connector(deployed().render(lock)))
-        with pytest.raises(InterruptedError):
+        connect = deployed_connector(deployed().render(lock))
+        connect.faults = {"PUT stop": [Fault(error(403, "Forbidden"))]}
+        server = serve(connect)
+        with pytest.raises(RejectedError, match="Forbidden"):
             apply(deployed(connect=service(server), registry=service(serve(registered(lock)))), silent, recover=recover)
         assert writes(server) == [STOP]
         assert deployed().lock() == recorded, "the epoch is raised once"

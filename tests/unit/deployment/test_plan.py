@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.unit.deployment.samples import (
-    CONFIRMED,
     PLUGINS,
     Deployed,
     Serve,
@@ -26,8 +25,10 @@ from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import HttpService, Lock
 from outbox_kit.rules import Status
 
+pytestmark = pytest.mark.usefixtures("database", "kafka")
 
-def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
+
+def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     """An apply that died after registering: the lock file has not heard of the id, the plan must show it."""
     deployed().write_lock(lock)
     registry = serve(registered(lock, {"book": [8]}))
@@ -40,23 +41,22 @@ def test_plan_uses_the_schemas_of_the_registry(serve: Serve, deployed: Deployed,
 
 
 @pytest.mark.parametrize(
-    ("template", "status", "planned"),
+    ("template", "state", "planned"),
     [
-        ("outbox-postgres", STATUS, ["connector library-outbox"]),
+        ("outbox-postgres", "RUNNING", ["connector library-outbox"]),
         # Apply detects both after registering: a plan without one of them would be rejected.
-        ("outbox-postgres", STOPPED, ["connector library-outbox", "state library-outbox"]),
+        ("outbox-postgres", "STOPPED", ["connector library-outbox", "state library-outbox"]),
         # Its config has no schema: nothing restarts.
-        ("outbox-postgres-eventrouter", STATUS, []),
-        ("outbox-postgres-eventrouter", STOPPED, ["state library-outbox"]),
+        ("outbox-postgres-eventrouter", "RUNNING", []),
+        ("outbox-postgres-eventrouter", "STOPPED", ["state library-outbox"]),
     ],
 )
 def test_new_schema_changes_a_connector_with_schemas(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
-    database: FakePostgres,
     template: str,
-    status: dict[str, object],
+    state: str,
     planned: list[str],
 ) -> None:
     deployment = deployed()
@@ -65,9 +65,9 @@ def test_new_schema_changes_a_connector_with_schemas(
     deployment.write_lock(lock)
     config = replace(deployment, pipeline=pipeline).render(lock)
     new = [Change("registry", "schema", "library.book-value", "update", "payload of book")]
-    plugins = [*PLUGINS, {"class": "io.debezium.transforms.outbox.EventRouter"}]
-    connect = serve(connector)
-    changed = replace(deployed(connect=service(connect)), pipeline=pipeline)
+    connect = deployed_connector(config, state)
+    connect.plugins = [*PLUGINS, {"class": "io.debezium.transforms.outbox.EventRouter"}]
+    changed = replace(deployed(connect=service(serve(connect))), pipeline=pipeline)
     assert [change.object for change in plan_connect(changed, lock, new, DEPLOYED)] == planned
 
 
@@ -95,10 +95,10 @@ def test_plan_does_not_require_secrets_of_jobs(workspace: Path, monkeypatch: pyt
     assert [check.id for check in checks if check.status is Status.FAIL] == []
 
 
-def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres) -> None:
+def test_plan_of_a_deployed_pipeline_is_empty(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     deployed().write_lock(lock)
     registry = serve(registered(lock))
-    connect = serve([listing(deployed().render(lock), STATUS), (200, OFFSETS)])
+    connect = serve(deployed_connector(deployed().render(lock)))
     registry_service = HttpService(url=registry.url.replace("//", "//robot:s3cret@"))
     plan = make_plan(deployed(connect=service(connect), registry=registry_service))
     assert plan.changes == ()
@@ -125,7 +125,7 @@ def test_plan_with_recover_accepts_a_lost_slot(
     database.actual = replace(DEPLOYED, **changes)
     deployed().write_lock(lock)
     registry = serve(registered(lock))
-    connect = serve([listing(deployed().render(lock), STATUS), (200, AHEAD), (200, PLUGINS)])
+    connect = serve(deployed_connector(deployed().render(lock), lsn=DEPLOYED.wal_position + 1))
     deployment = deployed(connect=service(connect), registry=service(registry))
     with pytest.raises(RefusedError, match=message):
         make_plan(deployment)

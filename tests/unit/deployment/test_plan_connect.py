@@ -6,22 +6,18 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.unit.connect.samples import NOBODY, listing
 from tests.unit.deployment.samples import (
-    AHEAD,
     CONFIRMED,
-    NO_CONNECTOR,
-    NO_OFFSET,
-    OFFSETS,
-    PASSED,
+    NAME,
     PLUGINS,
-    STATUS,
-    STOPPED,
     Deployed,
-    Given,
     Serve,
+    deployed_connector,
     service,
+    stored,
 )
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED, SLOT
 
 from outbox_kit.changes import Change
@@ -33,23 +29,25 @@ from outbox_kit.deployment.plan import lock_for, plan_connect
 from outbox_kit.errors import RefusedError
 from outbox_kit.pipeline import Lock
 
+pytestmark = pytest.mark.usefixtures("database", "kafka")
+
 
 def test_plan_of_a_new_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    server = serve([NOBODY, NO_CONNECTOR, (200, PLUGINS)])
+    server = serve(FakeConnect(PLUGINS))
     changes = plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
 
 
 def test_plan_of_an_unchanged_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     config = deployed().render(lock)
-    server = serve([listing({**config, "name": "library-outbox"}, STATUS), (200, OFFSETS)])
+    server = serve(deployed_connector(config))
     assert plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED) == []
 
 
 def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     """Its id is not known yet, so the rendered config shows no difference."""
     config = deployed().render(lock)
-    server = serve([listing(config, STATUS), (200, OFFSETS)])
+    server = serve(deployed_connector(config))
     before = [Change("registry", "schema", "library.book-value", "update", "payload of book")]
     changes = plan_connect(deployed(connect=service(server)), lock, before, DEPLOYED)
     assert [(change.object, change.action, change.after) for change in changes] == [
@@ -59,35 +57,32 @@ def test_plan_reports_that_a_new_schema_changes_the_connector(serve: Serve, depl
 
 @pytest.mark.parametrize("missing", [entry["class"] for entry in PLUGINS])
 def test_plan_rejects_plugins_that_the_worker_lacks(serve: Serve, deployed: Deployed, lock: Lock, missing: str) -> None:
-    server = serve([NOBODY, NO_CONNECTOR, (200, [entry for entry in PLUGINS if entry["class"] != missing])])
+    server = serve(FakeConnect([entry for entry in PLUGINS if entry["class"] != missing]))
     with pytest.raises(RefusedError, match=rf"lacks plugin {re.escape(missing)}$"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
-@pytest.mark.parametrize("state", [STATUS, STOPPED], ids=["running", "stopped"])
-def test_plan_rejects_a_connector_ahead_of_the_server(
-    serve: Serve, deployed: Deployed, lock: Lock, given: Given, state: object
-) -> None:
+@pytest.mark.parametrize("state", ["RUNNING", "STOPPED"])
+def test_plan_rejects_a_connector_ahead_of_the_server(serve: Serve, deployed: Deployed, lock: Lock, state: str) -> None:
     """Also after a second read of the server: on a busy outbox both have advanced in between."""
-    given(DEPLOYED)
-    server = serve([listing(deployed().render(lock), state), (200, AHEAD)])
+    server = serve(deployed_connector(deployed().render(lock), state, DEPLOYED.wal_position + 1))
     with pytest.raises(RefusedError, match=f"the server only at {DEPLOYED.wal_position}"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
-FAILED = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED"}]}
-
-
 @pytest.mark.parametrize(
     ("state", "edit", "new_schema"),
-    [(STOPPED, {}, False), (FAILED, {"poll.interval.ms": "7"}, False), (FAILED, {}, True)],
+    [("STOPPED", {}, False), ("FAILED", {"poll.interval.ms": "7"}, False), ("FAILED", {}, True)],
     ids=["to be started", "to be restarted", "restarted for a schema"],
 )
 def test_plan_rejects_starting_a_connector_behind_its_slot(
-    serve: Serve, deployed: Deployed, lock: Lock, state: object, edit: dict[str, str], new_schema: bool
+    serve: Serve, deployed: Deployed, lock: Lock, state: str, edit: dict[str, str], new_schema: bool
 ) -> None:
     """Advanced manually, or read by another client: PostgreSQL would silently serve from the slot's LSN."""
-    server = serve([listing({**deployed().render(lock), **edit}, state), (200, PASSED)])
+    config = {**deployed().render(lock), **edit}
+    connect = deployed_connector(config, "RUNNING" if state == "FAILED" else state, CONFIRMED - 1)
+    connect.failed = {NAME} if state == "FAILED" else set()
+    server = serve(connect)
     before = [Change("registry", "schema", "library.book-value", "update", "payload of book")] if new_schema else []
     with pytest.raises(
         RefusedError, match=r"slot 'library_outbox' is at 16/B374D848 .*, beyond the offset of connector"
@@ -97,26 +92,28 @@ def test_plan_rejects_starting_a_connector_behind_its_slot(
     assert {request.method for request in server.seen} == {"GET"}
 
 
-@pytest.mark.parametrize("state", [STATUS, STOPPED], ids=["nothing to do", "left stopped"])
+@pytest.mark.parametrize("state", ["RUNNING", "STOPPED"], ids=["nothing to do", "left stopped"])
 def test_accepts_a_lagging_connector_that_is_not_started(
-    serve: Serve, deployed: Deployed, lock: Lock, state: object
+    serve: Serve, deployed: Deployed, lock: Lock, state: str
 ) -> None:
     """apply does not check what it does not change: verify and status do."""
     deployment = deployed()
-    halted = deployment.environment.connector.model_copy(update={"state": "stopped" if state is STOPPED else "running"})
-    environment = deployment.environment.model_copy(update={"connector": halted})
-    server = serve([listing(deployment.render(lock), state), (200, PASSED)])
+    settings = deployment.environment.connector.model_copy(update={"state": state.lower()})
+    environment = deployment.environment.model_copy(update={"connector": settings})
+    server = serve(deployed_connector(deployment.render(lock), state, CONFIRMED - 1))
     actual = replace(deployed(connect=service(server)), environment=environment)
     assert plan_connect(actual, lock, [], DEPLOYED) == []
 
 
-def test_concurrent_progress_is_not_a_slot_ahead(serve: Serve, deployed: Deployed, lock: Lock, given: Given) -> None:
+def test_concurrent_progress_is_not_a_slot_ahead(
+    serve: Serve, deployed: Deployed, lock: Lock, database: FakePostgres
+) -> None:
     """On a busy outbox the server is read again: the slot of that read is newer than the offset."""
     assert DEPLOYED.slot is not None
     early = replace(DEPLOYED, wal_position=CONFIRMED - 1)
-    given(replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000)))
+    database.actual = replace(DEPLOYED, slot=replace(SLOT, confirmed_flush=0x1700000000))
     live = {**deployed().render(lock), "poll.interval.ms": "7"}
-    server = serve([listing(live, STATUS), (200, OFFSETS), (200, PLUGINS)])
+    server = serve(deployed_connector(live))
     changes = plan_connect(deployed(connect=service(server)), lock, [], early)
     assert [change.object for change in changes] == ["connector library-outbox"]
 
@@ -124,14 +121,14 @@ def test_concurrent_progress_is_not_a_slot_ahead(serve: Serve, deployed: Deploye
 def test_plan_rejects_an_outdated_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     live = deployed().render(lock.model_copy(update={"source_epoch": 3}))
     assert live[EPOCH_KEY] == "3"
-    server = serve([listing(live, STATUS), (200, OFFSETS)])
+    server = serve(deployed_connector(live))
     with pytest.raises(RefusedError, match="writes source epoch 3, the lock file has a lower one"):
         plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED)
 
 
 def test_plan_rejects_a_connector_without_a_lock_file(serve: Serve, deployed: Deployed, lock: Lock) -> None:
     first = deployed().render(lock.model_copy(update={"source_epoch": 1}))
-    server = serve([listing(first, STATUS), (200, OFFSETS)])
+    server = serve(deployed_connector(first))
     with pytest.raises(RefusedError, match="the lock file does not contain its slot"):
         plan_connect(deployed(connect=service(server)), None, [], DEPLOYED)
 
@@ -162,14 +159,20 @@ def test_lock_for_recovery_without_a_lock_file(
     assert lock_for(deployed(), recover=True) == expected
 
 
-@pytest.mark.parametrize("offsets", [OFFSETS, AHEAD, PASSED, NO_OFFSET], ids=["behind", "ahead", "passed", "none"])
+@pytest.mark.parametrize(
+    "offsets",
+    [stored(CONFIRMED), stored(DEPLOYED.wal_position + 1), stored(CONFIRMED - 1), []],
+    ids=["behind", "ahead", "passed", "none"],
+)
 def test_plan_with_recover_lists_the_offsets(
-    serve: Serve, deployed: Deployed, lock: Lock, offsets: dict[str, object]
+    serve: Serve, deployed: Deployed, lock: Lock, offsets: list[dict[str, object]]
 ) -> None:
     deployment = deployed()
     deployment.write_lock(lock)
     recovering = lock_for(deployment, recover=True)
-    server = serve([listing(deployment.render(lock), STATUS), (200, offsets), (200, PLUGINS)])
+    connect = deployed_connector(deployment.render(lock))
+    connect.offsets = {NAME: offsets}
+    server = serve(connect)
     changes = plan_connect(deployed(connect=service(server)), recovering, [], DEPLOYED, recover=True)
     assert [(change.object, change.action, change.after) for change in changes] == [
         ("offsets library-outbox", "update", ""),
@@ -181,7 +184,7 @@ def test_plan_with_recover_lists_the_offsets(
 
 
 def test_plan_with_recover_of_a_missing_connector(serve: Serve, deployed: Deployed, lock: Lock) -> None:
-    server = serve([NOBODY, NO_CONNECTOR, (200, PLUGINS)])
+    server = serve(FakeConnect(PLUGINS))
     changes = plan_connect(deployed(connect=service(server)), lock, [], DEPLOYED, recover=True)
     assert [(change.object, change.action) for change in changes] == [("connector library-outbox", "create")]
 

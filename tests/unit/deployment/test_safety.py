@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.deployment.samples import Deployed, Given, Serve, service
-from tests.unit.postgres.samples import DEPLOYED
+from tests.unit.deployment.samples import Deployed, Serve, service
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_kafka import FakeKafka
 
 from outbox_kit.changes import Change
 from outbox_kit.deployment import Plan, make_plan, safety
@@ -18,7 +19,7 @@ from outbox_kit.deployment.safety import (
     refuse_wrong_cluster,
 )
 from outbox_kit.errors import RECOVER_HINT, RefusedError
-from outbox_kit.kafka.client import Bounds, KafkaClient
+from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Kafka, Lock
 from outbox_kit.rules import Check, Severity, Status
 
@@ -29,13 +30,6 @@ SLOT = Change("postgres", "slot", "s", "create", "why", danger="rows are lost")
 PLAN = Plan("library", "local", (GROW, RULE), files="f1")
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka with cluster id k."""
-    monkeypatch.setattr(KafkaClient, "cluster_id", lambda _: "k")
-
-
-@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     ("expected", "locked", "connect", "words"),
     [
@@ -57,14 +51,15 @@ def test_rejects_disagreement_of_any_two_sources(
     serve: Serve,
     deployed: Deployed,
     lock: Lock,
+    kafka: FakeKafka,
     expected: str | None,
     locked: str | None,
     connect: str,
     words: str | None,
 ) -> None:
-    server = serve([(200, {"version": "4.3.1", "kafka_cluster_id": connect})])
-    kafka = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
-    deployment = deployed(connect=service(server), kafka=kafka)
+    kafka.cluster = "k"
+    settings = Kafka(bootstrap_servers="127.0.0.1:1", cluster_id=expected)
+    deployment = deployed(connect=service(serve(FakeConnect(cluster=connect))), kafka=settings)
     lock = lock.model_copy(update={"cluster_id": locked})
     if words is None:
         assert refuse_wrong_cluster(deployment, lock, BOTH) == "k"
@@ -77,19 +72,13 @@ def test_does_not_query_unselected_systems(deployed: Deployed, lock: Lock) -> No
     assert refuse_wrong_cluster(deployed(), lock, ["postgres", "registry"]) is None
 
 
-class _Kafka:
-    """Two of the pipeline's topics, and a foreign one."""
-
-    def topics(self) -> dict[str, tuple[int, int]]:
-        return {"library.book": (2, 1), "library.author": (1, 1), "other": (9, 1)}
-
-    def bounds(self, name: str) -> dict[int, Bounds]:
-        return {0: Bounds(0, len(name))}
-
-
-def test_uses_the_highest_epoch_of_all_state_topics(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment = deployed()
-    vars(deployment)["kafka"] = _Kafka()
+def test_uses_the_highest_epoch_of_all_state_topics(
+    deployed: Deployed, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the foreign topic."""
+    topics = ("library.book", "library.author", "other")
+    kafka.states = {name: kafka.states["library.book"] for name in topics}
+    kafka.bounds_by_topic = {name: {0: Bounds(0, len(name))} for name in topics}
     requests: dict[str, object] = {}
 
     def of_topic(_: object, topic: str, bounds: object) -> int:
@@ -97,7 +86,7 @@ def test_uses_the_highest_epoch_of_all_state_topics(deployed: Deployed, monkeypa
         return {"library.book": 3}.get(topic, 1)
 
     monkeypatch.setattr(safety.source_epoch, "highest_epoch", of_topic)
-    assert safety.highest_epoch(deployment) == 3
+    assert safety.highest_epoch(deployed()) == 3
     assert requests == {"library.book": {0: Bounds(0, 12)}, "library.author": {0: Bounds(0, 14)}}
 
 
@@ -135,13 +124,16 @@ def test_reads_no_topic_with_a_lock_file(deployed: Deployed, lock: Lock, monkeyp
     refuse_lost_lock(deployed(), lock)
 
 
+@pytest.mark.usefixtures("database", "kafka")
 def test_plan_rejects_before_querying_registry_and_connect(
-    deployed: Deployed, given: Given, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given(DEPLOYED)
+    connect, registry = serve(FakeConnect()), serve([])
     monkeypatch.setattr(safety, "highest_epoch", lambda _: 2)
     with pytest.raises(RefusedError, match="records of source epoch 2"):
-        make_plan(deployed())
+        make_plan(deployed(connect=service(connect), registry=service(registry)))
+    assert [request.path for request in connect.seen] == ["/"], "for the id of its Kafka cluster"
+    assert registry.seen == []
 
 
 def test_rejects_a_dangerous_change_with_the_required_flag() -> None:

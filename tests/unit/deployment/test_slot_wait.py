@@ -1,74 +1,62 @@
-"""Waits after a connector was started, and the message it is given to read."""
+"""Wait until a started connector reads its slot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.unit.deployment.samples import Deployed, Serve, deployed_connector, service
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import SLOT
 
-from outbox_kit.connect.client import ConnectorStatus
 from outbox_kit.connect.lifecycle import FailedError
-from outbox_kit.deployment import Deployment, slot_wait
+from outbox_kit.deployment import slot_wait
 from outbox_kit.errors import WaitTimeoutError
 from outbox_kit.postgres.replication_slot import Slot
 
-Deployed = Callable[..., Deployment]
-RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), ())
-FAILED = ConnectorStatus("RUNNING", ("FAILED",), ("x.Exception: why\n\tat a\n",))
 UNCHANGED = replace(SLOT, active=True, confirmed_flush=5)
 INACTIVE = replace(SLOT, active=False, confirmed_flush=5)
 ADVANCED = replace(SLOT, active=True, confirmed_flush=9)
+Wait = Callable[..., list[str]]
 
 
 @pytest.fixture
-def play(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Wait on a slot with these states, the last repeated; return the actions in order."""
+def wait(serve: Serve, deployed: Deployed, database: FakePostgres, monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """Wait on a slot with these states, the last repeated; return the queries in order."""
+    monkeypatch.setattr(slot_wait, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(slot_wait, "SLOT_TIMEOUT_S", 0.2)
+    database.confirms = False
 
-    @contextmanager
-    def connected(_: object) -> Iterator[None]:
-        yield None
-
-    def run(*rows: Slot, status: ConnectorStatus = RUNNING) -> list[str]:
-        rows_left, done = list(rows), list[str]()
-
-        def read_slot(*_: object) -> Slot:
-            done.append("read")
-            return rows_left.pop(0) if len(rows_left) > 1 else rows_left[0]
-
-        monkeypatch.setattr(slot_wait, "POLL_INTERVAL_S", 0.01)
-        monkeypatch.setattr(slot_wait, "SLOT_TIMEOUT_S", 0.2)
-        monkeypatch.setattr(slot_wait.postgres_client, "connected", connected)
-        monkeypatch.setattr(slot_wait.postgres_client, "commit_heartbeat", lambda _: done.append("commit"))
-        monkeypatch.setattr(slot_wait, "read_slot", read_slot)
-        deployment = deployed()
-        monkeypatch.setattr(deployment.connect, "status", lambda _: status)
-        slot_wait.wait_until_reading(deployment)
-        return done
+    def run(*slots: Slot, failed: bool = False) -> list[str]:
+        database.polls = [*slots[:-1]]
+        database.actual = replace(database.actual, slot=slots[-1])
+        connect = deployed_connector({})
+        connect.fails = lambda _: failed
+        slot_wait.wait_until_reading(deployed(connect=service(serve(connect))))
+        return database.queries
 
     return run
 
 
-def test_reads_the_slot_before_the_transaction(play: Callable[..., list[str]]) -> None:
-    assert play(UNCHANGED, UNCHANGED, ADVANCED) == ["read", "commit", "read", "read"]
+def test_reads_the_slot_before_the_transaction(wait: Wait) -> None:
+    assert wait(UNCHANGED, UNCHANGED, ADVANCED) == ["slot", "heartbeat", "slot", "slot"]
 
 
-def test_slot_that_advanced_and_was_released_is_not_active(play: Callable[..., list[str]]) -> None:
+def test_slot_that_advanced_and_was_released_is_not_active(wait: Wait) -> None:
     """Debezium reconnects at the first transaction; until then the slot is not active."""
-    assert play(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("read") == 3
+    assert wait(UNCHANGED, replace(ADVANCED, active=False), ADVANCED).count("slot") == 3
 
 
-def test_waits_for_a_large_transaction(play: Callable[..., list[str]]) -> None:
-    assert play(UNCHANGED).count("read") > 3
+def test_waits_for_a_large_transaction(wait: Wait) -> None:
+    assert wait(UNCHANGED).count("slot") > 3
 
 
-def test_reports_an_inactive_slot(play: Callable[..., list[str]]) -> None:
+def test_reports_an_inactive_slot(wait: Wait) -> None:
     with pytest.raises(WaitTimeoutError, match="slot library_outbox to be active"):
-        play(INACTIVE)
+        wait(INACTIVE)
 
 
-def test_does_not_wait_for_a_connector_that_fails(play: Callable[..., list[str]]) -> None:
-    with pytest.raises(FailedError, match=r"FAILED: x\.Exception: why"):
-        play(UNCHANGED, status=FAILED)
+def test_does_not_wait_for_a_connector_that_fails(wait: Wait) -> None:
+    with pytest.raises(FailedError, match=r"FAILED: .*ERROR: publication does not exist"):
+        wait(UNCHANGED, failed=True)

@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+import psycopg
 import pytest
-from tests.unit.connect.samples import listing
-from tests.unit.deployment.samples import NO_CONNECTOR, Deployed, Serve, service
+from tests.unit.deployment.samples import NAME, Deployed, Serve, service
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_kafka import FakeKafka
+from tests.unit.fake_postgres import FakePostgres
 from tests.unit.postgres.samples import DEPLOYED
+from tests.unit.support import Request
 
 from outbox_kit.connect.state import ActualConnector
-from outbox_kit.deployment import Deployment, DestroyOptions, plan_destroy, teardown
-from outbox_kit.deployment.teardown import delivered
+from outbox_kit.deployment import Deployment, DestroyOptions, destroy, plan_destroy
+from outbox_kit.deployment.teardown import delivered_range
 from outbox_kit.errors import RefusedError, RejectedError
-from outbox_kit.kafka.client import KafkaClient
+from outbox_kit.kafka.client import Bounds
 from outbox_kit.pipeline import Lock
-from outbox_kit.postgres.state import ActualDatabase
 from outbox_kit.postgres.undelivered_events import Delivered
+from outbox_kit.progress import silent
 
-NO_SUBJECT: tuple[int, object] = (404, {"error_code": 40401, "message": "not found"})
-SUBJECT: tuple[int, object] = (200, {"subject": "s", "version": 1, "id": 1, "schema": '"string"'})
-TOPICS = {"library.book": (4, 3), "library.author": (4, 3), "__debezium-heartbeat.library": (1, 3), "else": (1, 1)}
-Scenario = Callable[..., Deployment]
+TOPICS = ("library.book", "library.author", "__debezium-heartbeat.library")
 
 
 @pytest.fixture
-def scenario(serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> Scenario:
-    """A deployment with these topics (books and heartbeats have records), database, and connector or not."""
-
-    def made(
-        *, database: ActualDatabase = DEPLOYED, topics: dict[str, tuple[int, int]] = TOPICS, running: bool = True
-    ) -> Deployment:
-        monkeypatch.setattr(teardown, "refuse_wrong_cluster", lambda *_: "k")
-        monkeypatch.setattr(Deployment, "read_database", lambda _: database)
-        monkeypatch.setattr(KafkaClient, "topics", lambda _: topics)
-        monkeypatch.setattr(KafkaClient, "has_records", lambda _, name, __: name.endswith(("book", ".library")))
-        connect = serve([(200, {"a": "b"}) if running else NO_CONNECTOR])
-        return deployed(connect=service(connect), registry=service(serve([SUBJECT if running else NO_SUBJECT])))
-
-    return made
+def connect(database: FakePostgres) -> FakeConnect:
+    """A worker on which the connector runs."""
+    fake = FakeConnect(configs={NAME: {"a": "b"}}, states={NAME: "RUNNING"})
+    database.is_read = lambda: fake.states.get(NAME) == "RUNNING"
+    return fake
 
 
-def test_keeps_data_without_its_flag(scenario: Scenario, lock: Lock) -> None:
-    deployment = scenario()
-    deployment.write_lock(lock)
+@pytest.fixture
+def subjects() -> set[str]:
+    """Names of the subjects in the registry."""
+    return {f"library.{name}-value" for name in ("author", "book", "outbox-canary")}
+
+
+@pytest.fixture
+def deployment(
+    serve: Serve, deployed: Deployed, kafka: FakeKafka, connect: FakeConnect, subjects: set[str], lock: Lock
+) -> Deployment:
+    """A deployment with three topics, of which books and heartbeats have records, and with its lock file."""
+    kafka.states = {name: state for name, state in kafka.states.items() if name in TOPICS}
+    kafka.bounds_by_topic = {name: {0: Bounds(0, 1)} for name in (TOPICS[0], TOPICS[2])}
+
+    def registry(request: Request) -> tuple[int, object]:
+        name = request.path.split("/")[2]
+        if name not in subjects:
+            return 404, {"error_code": 40401, "message": "not found"}
+        if request.method == "DELETE":
+            subjects.remove(name)
+            return 200, [1]
+        return 200, {"subject": name, "version": 1, "id": 1, "schema": '"string"'}
+
+    target = deployed(connect=service(serve(connect)), registry=service(serve(registry)))
+    target.write_lock(lock)
+    return target
+
+
+def test_keeps_data_without_its_flag(deployment: Deployment) -> None:
     actual = plan_destroy(deployment, DestroyOptions())
     assert [(change.object, change.action, change.danger) for change in actual.changes] == [
         ("connector library-outbox", "delete", ""),
@@ -62,9 +79,7 @@ def test_keeps_data_without_its_flag(scenario: Scenario, lock: Lock) -> None:
     )
 
 
-def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(scenario: Scenario, lock: Lock) -> None:
-    deployment = scenario()
-    deployment.write_lock(lock)
+def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(deployment: Deployment) -> None:
     actual = plan_destroy(deployment, DestroyOptions(drop_slot=True, delete_topics=True, delete_schemas=True))
     assert [change.system for change in actual.changes] == [
         "connect",
@@ -83,36 +98,44 @@ def test_deletes_all_but_the_table_in_reverse_order_with_every_flag(scenario: Sc
     assert actual.retained == ("table public.outbox_event and its rows: they belong to the service",)
 
 
-def test_reports_nothing_to_delete(scenario: Scenario) -> None:
-    """A second run, without a lock file: it went with the last topic."""
-    removed = replace(DEPLOYED, slot=None, publication=None)
-    assert plan_destroy(scenario(database=removed, topics={}, running=False), DestroyOptions()).changes == ()
+def test_reports_nothing_to_delete(
+    deployment: Deployment, database: FakePostgres, kafka: FakeKafka, connect: FakeConnect, subjects: set[str]
+) -> None:
+    """A second run, without a lock file: it was deleted with the last topic."""
+    database.actual = replace(DEPLOYED, slot=None, publication=None)
+    connect.configs.clear()
+    kafka.states.clear()
+    subjects.clear()
+    deployment.lock_file.unlink()
+    assert plan_destroy(deployment, DestroyOptions()).changes == ()
 
 
-def test_rejects_objects_without_a_lock_file(scenario: Scenario) -> None:
+def test_rejects_objects_without_a_lock_file(deployment: Deployment) -> None:
+    deployment.lock_file.unlink()
     with pytest.raises(RefusedError, match=r"connector library-outbox may belong to another pipeline"):
-        plan_destroy(scenario(), DestroyOptions())
+        plan_destroy(deployment, DestroyOptions())
 
 
-def test_rejects_another_database(scenario: Scenario, lock: Lock) -> None:
-    deployment = scenario(database=replace(DEPLOYED, system_identifier="99"))
-    deployment.write_lock(lock)
+def test_rejects_another_database(deployment: Deployment, database: FakePostgres) -> None:
+    database.actual = replace(DEPLOYED, system_identifier="99")
     with pytest.raises(RefusedError, match=r"system identifier 99, the lock file has 7301"):
         plan_destroy(deployment, DestroyOptions(drop_slot=True))
 
 
-def test_deletes_the_lock_file_with_the_last_topic(scenario: Scenario, lock: Lock) -> None:
-    deployment = scenario()
-    deployment.write_lock(lock)
-    teardown._reset_lock(deployment)
+def test_deletes_the_lock_file_with_the_last_topic(
+    deployment: Deployment, database: FakePostgres, kafka: FakeKafka, connect: FakeConnect, lock: Lock
+) -> None:
+    destroy(deployment, silent, DestroyOptions())
+    assert (connect.configs, list(kafka.states)) == ({}, ["library.book"])
+    assert (database.actual.slot, database.actual.publication) == (None, None)
     retained = deployment.lock()
     assert retained is not None
     assert (retained.source, retained.source_epoch) == (None, lock.source_epoch + 1)
-    teardown._reset_lock(deployment)
+    destroy(deployment, silent, DestroyOptions())
     assert deployment.lock() == retained, "a second run does not raise it again"
-    teardown._reset_lock(scenario(topics={"else": (1, 1)}))
+    destroy(deployment, silent, DestroyOptions(delete_topics=True))
     assert deployment.lock() is None
-    teardown._reset_lock(deployment)
+    destroy(deployment, silent, DestroyOptions())
 
 
 @pytest.mark.parametrize(
@@ -129,24 +152,32 @@ def test_deletes_the_lock_file_with_the_last_topic(scenario: Scenario, lock: Loc
     ids=["none", "reset", "seed", "in a transaction"],
 )
 def test_delivered_rows_follow_the_offset(offsets: list[dict[str, object]], expected: Delivered) -> None:
-    assert delivered(ActualConnector({}, None, offsets)) == expected
+    assert delivered_range(ActualConnector({}, None, offsets)) == expected
 
 
-@pytest.mark.parametrize(("state", "last"), [("RUNNING", ["stop", "resume"]), ("STOPPED", ["stop"])])
-def test_keeps_the_connector_when_the_slot_cannot_be_read(
-    serve: Serve, deployed: Deployed, monkeypatch: pytest.MonkeyPatch, state: str, last: list[str]
+@pytest.mark.parametrize("state", ["RUNNING", "STOPPED"])
+@pytest.mark.parametrize(
+    ("events", "error", "message"),
+    [
+        (psycopg.errors.QueryCanceled("timeout"), RejectedError, "whether it contains undelivered events is unknown"),
+        (2, RefusedError, "has 2 rows that the connector has not delivered; nothing was deleted"),
+    ],
+    ids=["unreadable", "undelivered rows"],
+)
+def test_keeps_everything_when_rows_would_be_lost(
+    deployment: Deployment,
+    connect: FakeConnect,
+    database: FakePostgres,
+    events: int | Exception,
+    error: type[Exception],
+    message: str,
+    state: str,
 ) -> None:
-    def fails(*_: object) -> int:
-        raise RejectedError("the WAL was not read to its end")
-
-    status = {"connector": {"state": state, "worker_id": "w"}, "tasks": []}
-    stopped = {"connector": {"state": "STOPPED", "worker_id": "w"}, "tasks": []}
-    offsets: tuple[int, object] = (200, {"offsets": []})
-    script = [listing({"a": "b"}, status), offsets, (204, None), (200, stopped), listing({"a": "b"}, stopped), offsets]
-    server = serve([*script, (204, None)])
-    monkeypatch.setattr(teardown, "_count_undelivered", fails)
+    connect.states[NAME], database.events = state, events
     messages: list[str] = []
-    with pytest.raises(RejectedError, match="not read to its end"):
-        teardown._stop(deployed(connect=service(server)), messages.append, DestroyOptions())
-    assert [request.path.rsplit("/", 1)[1] for request in server.seen if request.method == "PUT"] == last
+    before = deployment.lock()
+    with pytest.raises(error, match=message):
+        destroy(deployment, messages.append, DestroyOptions())
+    assert connect.states == {NAME: state}
+    assert (database.actual, deployment.lock()) == (DEPLOYED, before)
     assert ("resume connector library-outbox: nothing was changed" in messages) == (state == "RUNNING")

@@ -9,19 +9,15 @@ from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.connect.state import ActualConnector
 from outbox_kit.operations.lag import Positions
 
+NAME = "library-outbox"
 CONFIRMED = 0x16B374D848
 RUNNING = ConnectorStatus("RUNNING", ("RUNNING",), (), ("w:1", "w:2"))
-STOPPED = ConnectorStatus("STOPPED", (), (), ("w:1",))
-TRACE = "x.ConnectException: no\n\tat a\nCaused by: y.PSQLException: ERROR: why\n\tat b\n"
-FAILED = ConnectorStatus("RUNNING", ("FAILED",), (TRACE,), ("w:1", "w:1"))
 
 
-def connector(
-    status: ConnectorStatus | None = RUNNING, position: int | None = CONFIRMED, **config: str
-) -> ActualConnector:
-    """Return a connector with its offset at `position`."""
-    offsets = [] if position is None else [{"partition": {"server": "library"}, "offset": seed(position)}]
-    return ActualConnector({"transforms.outbox.source.epoch": "2", **config}, status, offsets)
+def connector(position: int = CONFIRMED) -> ActualConnector:
+    """Return a running connector with its offset at `position`."""
+    offsets = [{"partition": {"server": "library"}, "offset": seed(position)}]
+    return ActualConnector({"transforms.outbox.source.epoch": "2"}, RUNNING, offsets)
 
 
 def positions(connector: int | None = 1000, confirmed: int | None = 1000, server: int = 5000) -> Positions:

@@ -3,157 +3,132 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from tests.unit.connect.samples import listing
-from tests.unit.operations.samples import TRACE
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.connect.samples import writes
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_postgres import FakePostgres
+from tests.unit.operations.samples import NAME
+from tests.unit.postgres.samples import DEPLOYED
+from tests.unit.support import ScriptedServer
 
-from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError, RejectedError, WaitTimeoutError
 from outbox_kit.operations import lifecycle
-from outbox_kit.pipeline import ConnectorSettings, HttpService
+from outbox_kit.pipeline import ConnectorSettings
 from outbox_kit.progress import silent
 
-Deployed = Callable[..., Deployment]
-Play = Callable[[Script], tuple[Deployment, ScriptedServer]]
-PATH = "/connectors/library-outbox"
-OFFSETS: tuple[int, object] = (200, {"offsets": [{"partition": {"server": "library"}, "offset": {"lsn": 9}}]})
-DONE: tuple[int, object] = (202, None)
-
-
-def status(connector: str, *tasks: str) -> tuple[int, object]:
-    """Return Connect's response to GET status."""
-    parts: list[dict[str, Any]] = [
-        {"id": number, "state": task, "worker_id": "w", "trace": TRACE if task == "FAILED" else ""}
-        for number, task in enumerate(tasks)
-    ]
-    return 200, {"name": "c", "connector": {"state": connector, "worker_id": "w"}, "tasks": parts}
-
-
-RUNNING, FAILED = status("RUNNING", "RUNNING"), status("RUNNING", "FAILED")
-STOPPED, PAUSED = status("STOPPED"), status("PAUSED", "PAUSED")
-
-
-@pytest.fixture
-def play(deployed: Deployed, serve: Callable[[Script], ScriptedServer], monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Return a deployment whose Connect has scripted responses, without the guard."""
-    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "refuse_unsafe_start", lambda *_: None)
-    monkeypatch.setattr(lifecycle, "wait_until_reading", lambda _: None)
-
-    def start(script: Script) -> tuple[Deployment, ScriptedServer]:
-        server = serve(script)
-        return deployed(connect=HttpService(url=server.url)), server
-
-    return start
-
-
-def writes(server: ScriptedServer) -> list[str]:
-    return [f"{request.method} {request.path}" for request in server.seen if request.method != "GET"]
-
-
-def actual(state: tuple[int, object]) -> list[tuple[int, object]]:
-    """Return the responses to read_actual(): connectors with config and status, offsets."""
-    return [listing({"a": "b"}, state[1]), OFFSETS]
+PATH = f"/connectors/{NAME}"
+ROOT_CAUSE = r"FAILED: org\.postgresql\.util\.PSQLException: ERROR: publication does not exist"
 
 
 @pytest.mark.parametrize(
-    ("only_failed", "state", "path"),
+    ("only_failed", "failed", "query"),
     [
-        (False, RUNNING, "/restart?includeTasks=true"),
-        (False, FAILED, "/restart?includeTasks=true"),
-        (True, FAILED, "/restart?includeTasks=true&onlyFailed=true"),
+        (False, False, "includeTasks=true"),
+        (False, True, "includeTasks=true"),
+        (True, True, "includeTasks=true&onlyFailed=true"),
     ],
 )
-def test_restart(play: Play, only_failed: bool, state: tuple[int, object], path: str) -> None:
-    deployment, server = play([*actual(state), DONE, RUNNING])
-    assert lifecycle.restart(deployment, silent, only_failed=only_failed).connector == "RUNNING"
-    assert writes(server) == [f"POST {PATH}{path}"]
+def test_restart(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer, only_failed: bool, failed: bool, query: str
+) -> None:
+    connect.failed = {NAME} if failed else set()
+    status = lifecycle.restart(deployment, silent, only_failed=only_failed)
+    assert (status.connector, status.tasks) == ("RUNNING", ("RUNNING",))
+    assert writes(server) == [f"POST {PATH}/restart?{query}"]
 
 
-def test_restart_of_failed_tasks_changes_nothing_that_runs(play: Play) -> None:
-    deployment, server = play([*actual(RUNNING), RUNNING])
+def test_restart_of_failed_tasks_changes_nothing_that_runs(deployment: Deployment, server: ScriptedServer) -> None:
     messages: list[str] = []
     lifecycle.restart(deployment, messages.append, only_failed=True)
     assert writes(server) == []
-    assert messages == ["nothing FAILED: connector RUNNING, tasks: RUNNING"]
+    assert messages == ["neither connector nor task is FAILED: connector RUNNING, tasks: RUNNING"]
 
 
-def test_a_restart_that_fails_again_shows_the_root_cause(play: Play) -> None:
-    deployment, _ = play([*actual(FAILED), DONE, FAILED])
-    with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
+def test_a_restart_that_fails_again_shows_the_root_cause(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.fails = lambda _: True
+    with pytest.raises(RejectedError, match=ROOT_CAUSE):
         lifecycle.restart(deployment, silent)
 
 
-@pytest.mark.parametrize("state", [STOPPED, PAUSED])
-def test_a_paused_or_stopped_connector_is_not_restarted(play: Play, state: tuple[int, object]) -> None:
-    deployment, server = play(actual(state))
-    with pytest.raises(RejectedError, match="is paused or stopped") as refused:
+@pytest.mark.parametrize("state", ["STOPPED", "PAUSED"])
+def test_a_paused_or_stopped_connector_is_not_restarted(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer, state: str
+) -> None:
+    connect.states[NAME] = state
+    with pytest.raises(RejectedError, match="is paused or stopped") as rejected:
         lifecycle.restart(deployment, silent)
-    assert "`outbox resume`" in refused.value.hint
+    assert "`outbox resume`" in rejected.value.hint
     assert writes(server) == []
 
 
-@pytest.mark.parametrize("state", [STOPPED, PAUSED])
-def test_resume(play: Play, state: tuple[int, object]) -> None:
-    deployment, server = play([*actual(state), DONE, RUNNING])
+@pytest.mark.parametrize("state", ["STOPPED", "PAUSED"])
+def test_resume(deployment: Deployment, connect: FakeConnect, server: ScriptedServer, state: str) -> None:
+    connect.states[NAME] = state
     assert lifecycle.resume(deployment, silent).tasks == ("RUNNING",)
     assert writes(server) == [f"PUT {PATH}/resume"]
 
 
-def test_resume_of_a_running_connector_does_nothing(play: Play) -> None:
-    deployment, server = play([*actual(RUNNING), RUNNING])
+def test_resume_of_a_running_connector_does_nothing(deployment: Deployment, server: ScriptedServer) -> None:
     lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
 
-def test_resume_of_a_failed_connector_is_rejected(play: Play) -> None:
-    deployment, server = play(actual(FAILED))
-    with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
+def test_resume_of_a_failed_connector_is_rejected(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer
+) -> None:
+    connect.failed = {NAME}
+    with pytest.raises(RejectedError, match=ROOT_CAUSE):
         lifecycle.resume(deployment, silent)
     assert writes(server) == []
 
 
-@pytest.mark.parametrize(("command", "state"), [(lifecycle.resume, STOPPED), (lifecycle.restart, FAILED)])
+@pytest.mark.parametrize(
+    ("command", "state", "failed"), [(lifecycle.resume, "STOPPED", False), (lifecycle.restart, "RUNNING", True)]
+)
 def test_rejects_a_start_that_could_lose_rows(
-    play: Play, monkeypatch: pytest.MonkeyPatch, command: Callable[..., object], state: tuple[int, object]
+    deployment: Deployment,
+    connect: FakeConnect,
+    server: ScriptedServer,
+    database: FakePostgres,
+    command: Callable[..., object],
+    state: str,
+    failed: bool,
 ) -> None:
-    deployment, server = play(actual(state))
-
-    def refuse(*_: object) -> None:
-        raise RefusedError("the slot is gone", "recover")
-
-    monkeypatch.setattr(lifecycle, "refuse_unsafe_start", refuse)
-    with pytest.raises(RefusedError, match="the slot is gone"):
+    connect.states[NAME], connect.failed = state, {NAME} if failed else set()
+    database.actual = replace(DEPLOYED, slot=None)
+    with pytest.raises(RefusedError, match=r"slot 'library_outbox', created at .*, does not exist"):
         command(deployment, silent)
     assert writes(server) == []
 
 
-def test_pause_waits_for_every_task(play: Play) -> None:
-    deployment, server = play([*actual(RUNNING), DONE, status("PAUSED", "RUNNING"), PAUSED])
+def test_pause_waits_for_every_task(deployment: Deployment, connect: FakeConnect, server: ScriptedServer) -> None:
+    connect.polls = [("PAUSED", "RUNNING")]
     assert lifecycle.pause(deployment, silent).tasks == ("PAUSED",)
     assert writes(server) == [f"PUT {PATH}/pause"]
 
 
-def test_pause_of_a_failed_task_shows_the_root_cause(play: Play) -> None:
-    deployment, _ = play([*actual(FAILED), DONE, status("PAUSED", "FAILED")])
-    with pytest.raises(RejectedError, match=r"FAILED: y\.PSQLException: ERROR: why"):
+def test_pause_of_a_failed_task_shows_the_root_cause(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer
+) -> None:
+    connect.failed = {NAME}
+    with pytest.raises(RejectedError, match=ROOT_CAUSE):
         lifecycle.pause(deployment, silent)
+    assert writes(server) == []
 
 
-def test_pause_times_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_times_out(deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.3)
-    deployment, _ = play([*actual(RUNNING), DONE, RUNNING])
+    connect.polls = [("RUNNING", "RUNNING")] * 100
     with pytest.raises(WaitTimeoutError, match="last seen: connector RUNNING, tasks: RUNNING"):
         lifecycle.pause(deployment, silent)
 
 
-@pytest.mark.parametrize("state", [RUNNING, FAILED, STOPPED])
-def test_stop(play: Play, state: tuple[int, object]) -> None:
-    deployment, server = play([*actual(state), (204, None), STOPPED])
+@pytest.mark.parametrize(("state", "failed"), [("RUNNING", False), ("RUNNING", True), ("STOPPED", False)])
+def test_stop(deployment: Deployment, connect: FakeConnect, server: ScriptedServer, state: str, failed: bool) -> None:
+    connect.states[NAME], connect.failed = state, {NAME} if failed else set()
     assert lifecycle.stop(deployment, silent).connector == "STOPPED"
     assert writes(server) == [f"PUT {PATH}/stop"]
 
@@ -167,7 +142,7 @@ def test_stop(play: Play, state: tuple[int, object]) -> None:
         ("paused", "running", True),
     ],
 )
-def test_note_on_the_declared_state(deployed: Deployed, declared: str, state: str, note: bool) -> None:
+def test_note_on_the_declared_state(deployed: Callable[..., Deployment], declared: str, state: str, note: bool) -> None:
     deployment = deployed(connector=ConnectorSettings.model_validate({"state": declared}))
     text = lifecycle.declared_state_note(deployment, state)
     assert bool(text) is note

@@ -3,142 +3,128 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from tests.unit.connect.samples import listing
-from tests.unit.operations.samples import positions
-from tests.unit.operations.test_lifecycle import RUNNING, STOPPED
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.fake_connect import FakeConnect, Fault, error
+from tests.unit.fake_postgres import FakePostgres
+from tests.unit.operations.samples import NAME, positions
+from tests.unit.postgres.samples import DEPLOYED, SLOT
+from tests.unit.support import ScriptedServer
 
-from outbox_kit.connect import lifecycle as connect_lifecycle
 from outbox_kit.connect.offset_seeding import seed
 from outbox_kit.deployment import Deployment
-from outbox_kit.errors import ConfigurationError, RefusedError
-from outbox_kit.operations import lifecycle, offsets
+from outbox_kit.errors import ConfigurationError, OutboxKitError, RefusedError
+from outbox_kit.operations import offsets
 from outbox_kit.operations.lag import Positions
 from outbox_kit.operations.offsets import OffsetChange, refuse_unreachable
-from outbox_kit.pipeline import HttpService, Lock
+from outbox_kit.progress import silent
 
-PATH = "/connectors/library-outbox"
-OWN = {"server": "library"}
-Play = Callable[..., tuple[Deployment, ScriptedServer]]
-
-
-def at(*entries: tuple[dict[str, str], int]) -> tuple[int, object]:
-    """Return Connect's response to GET offsets."""
-    return 200, {"offsets": [{"partition": partition, "offset": seed(lsn)} for partition, lsn in entries]}
+PATH = f"/connectors/{NAME}"
+OWN, OTHER = {"server": "library"}, {"server": "old"}
+SLOT_AT_1000 = replace(SLOT, confirmed_flush=1000, restart=900)
+PATCH = (f"PATCH {PATH}/offsets", {"offsets": [{"partition": OWN, "offset": seed(1000)}]})
+STOP, RESUME, DELETE = (f"PUT {PATH}/stop", None), (f"PUT {PATH}/resume", None), (f"DELETE {PATH}/offsets", None)
 
 
-STANDS = at((OWN, 1200))
-SET = at((OWN, 1000))
-NO_BODY: tuple[int, object] = (204, None)
-OK: tuple[int, object] = (200, {"message": "ok"})
+def offset_at(lsn: int, partition: dict[str, str] = OWN) -> dict[str, Any]:
+    return {"partition": partition, "offset": seed(lsn)}
 
 
-@pytest.fixture
-def play(
-    deployed: Callable[..., Deployment],
-    serve: Callable[[Script], ScriptedServer],
-    lock: Lock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Play:
-    """Return a deployment whose Connect has scripted responses; offsets are read in this order, the last repeatedly."""
-    monkeypatch.setattr(connect_lifecycle, "POLL_INTERVAL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "wait_until_reading", lambda _: None)
-
-    @contextmanager
-    def connected(_: object) -> Iterator[None]:
-        yield None
-
-    def start(script: Script, *read: Positions) -> tuple[Deployment, ScriptedServer]:
-        looks = list(read or (positions(1200),))
-        monkeypatch.setattr(offsets, "refuse_other_source", lambda _: (lock, None))
-        monkeypatch.setattr(offsets, "read_positions", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0])
-        monkeypatch.setattr(offsets, "count_rows", lambda *_: 3)
-        monkeypatch.setattr(offsets.postgres_client, "connected", connected)
-        monkeypatch.setattr(offsets, "wait_inactive", lambda *_: None)
-        server = serve(script)
-        return deployed(connect=HttpService(url=server.url)), server
-
-    return start
+@pytest.fixture(autouse=True)
+def at_1200(connect: FakeConnect, database: FakePostgres) -> None:
+    """The connector is at 1200, the slot at 1000, the server at 5000; 3 events are in between."""
+    connect.offsets[NAME] = [offset_at(1200)]
+    database.actual = replace(DEPLOYED, slot=SLOT_AT_1000, wal_position=5000)
+    database.events = 3
 
 
 def writes(server: ScriptedServer) -> list[tuple[str, Any]]:
     return [(f"{request.method} {request.path}", request.body) for request in server.seen if request.method != "GET"]
 
 
-def looks(state: tuple[int, object], offsets_: tuple[int, object] = STANDS) -> list[tuple[int, object]]:
-    return [listing({"a": "b"}, state[1]), offsets_]
-
-
-PATCHED = (f"PATCH {PATH}/offsets", {"offsets": [{"partition": OWN, "offset": seed(1000)}]})
-STOP, RESUME, DELETE = (f"PUT {PATH}/stop", None), (f"PUT {PATH}/resume", None), (f"DELETE {PATH}/offsets", None)
-
-
-def test_stop_back_up_reset_resume(play: Play) -> None:
-    script = [*looks(RUNNING), *looks(RUNNING), NO_BODY, STOPPED, *looks(STOPPED), OK, SET, NO_BODY, RUNNING]
-    deployment, server = play(script)
+def test_stop_back_up_reset_resume(deployment: Deployment, server: ScriptedServer) -> None:
     messages: list[str] = []
     done = offsets.reset(deployment, None, messages.append)
-    assert writes(server) == [STOP, PATCHED, RESUME]
+    assert writes(server) == [STOP, PATCH, RESUME]
     assert (done.before, done.after, done.rows, done.resumed) == (1200, 1000, 3, True)
-    assert json.loads(done.backup.read_text())["offsets"][0]["offset"] == seed(1200)
+    assert json.loads(done.backup.read_text())["offsets"] == [offset_at(1200)]
     backed_up = next(number for number, message in enumerate(messages) if str(done.backup) in message)
     moved = messages.index("set the offset of connector library-outbox")
     assert backed_up < moved
     assert any("3 outbox rows in 200 bytes of WAL" in message for message in messages[:moved])
 
 
-def test_a_stopped_connector_stays_stopped(play: Play) -> None:
-    script = [*looks(STOPPED), *looks(STOPPED), NO_BODY, STOPPED, *looks(STOPPED), OK, SET]
-    deployment, server = play(script)
-    assert offsets.reset(deployment, None, lambda _: None).resumed is False
-    assert writes(server) == [STOP, PATCHED]
-
-
-def test_offsets_of_another_prefix_are_deleted_first(play: Play) -> None:
-    both = at((OWN, 1200), ({"server": "old"}, 9))
-    script = [*looks(STOPPED), *looks(STOPPED), NO_BODY, STOPPED, *looks(STOPPED, both), OK, OK, SET]
-    deployment, server = play(script)
-    offsets.reset(deployment, None, lambda _: None)
-    assert writes(server) == [STOP, DELETE, PATCHED]
-
-
-@pytest.mark.parametrize(("state", "last"), [(RUNNING, [STOP, RESUME]), (STOPPED, [STOP])])
-def test_rejects_a_slot_that_advances_before_the_stop(
-    play: Play, state: tuple[int, object], last: list[object]
+def test_a_stopped_connector_stays_stopped(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer
 ) -> None:
-    script = [*looks(state), *looks(state), NO_BODY, STOPPED, *looks(STOPPED), NO_BODY, RUNNING]
-    deployment, server = play(script, positions(1200), positions(1200, confirmed=1300))
+    connect.states[NAME] = "STOPPED"
+    assert offsets.reset(deployment, None, silent).resumed is False
+    assert writes(server) == [STOP, PATCH]
+
+
+def test_offsets_of_another_prefix_are_deleted_first(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer
+) -> None:
+    connect.offsets[NAME] = [offset_at(1200), offset_at(9, OTHER)]
+    offsets.reset(deployment, None, silent)
+    assert writes(server) == [STOP, DELETE, PATCH, RESUME]
+    assert connect.offsets[NAME] == [offset_at(1000)]
+
+
+RESTORED = pytest.mark.parametrize(("state", "requests"), [("RUNNING", [STOP, RESUME]), ("STOPPED", [STOP])])
+
+
+@RESTORED
+def test_rejects_a_slot_that_advances_before_the_stop(
+    deployment: Deployment,
+    connect: FakeConnect,
+    server: ScriptedServer,
+    database: FakePostgres,
+    state: str,
+    requests: list[object],
+) -> None:
+    connect.states[NAME] = state
+    database.polls = [SLOT_AT_1000, SLOT_AT_1000]  # before the stop
+    database.actual = replace(database.actual, slot=replace(SLOT_AT_1000, confirmed_flush=1300))
     with pytest.raises(RefusedError, match="is ahead of the connector"):
-        offsets.reset(deployment, None, lambda _: None)
-    assert writes(server) == last
+        offsets.reset(deployment, None, silent)
+    assert writes(server) == requests
 
 
 def fails(*_: object) -> None:
     raise ConfigurationError("cannot write", "")
 
 
-@pytest.mark.parametrize(("state", "last"), [(RUNNING, [STOP, RESUME]), (STOPPED, [STOP])])
-@pytest.mark.parametrize("failing", ["backup", "count_rows"])
+@RESTORED
+@pytest.mark.parametrize("failing", ["backup", "count"])
 def test_a_failure_after_the_stop_restores_the_state(
-    play: Play, monkeypatch: pytest.MonkeyPatch, failing: str, state: tuple[int, object], last: list[object]
+    deployment: Deployment,
+    connect: FakeConnect,
+    server: ScriptedServer,
+    database: FakePostgres,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
+    state: str,
+    requests: list[object],
 ) -> None:
-    script = [*looks(state), *looks(state), NO_BODY, STOPPED, *looks(STOPPED), NO_BODY]
-    deployment, server = play(script)
-    monkeypatch.setattr(*((offsets.offset_backup, "write") if failing == "backup" else (offsets, "count_rows")), fails)
-    with pytest.raises(ConfigurationError, match="cannot write"):
-        offsets.reset(deployment, None, lambda _: None)
-    assert writes(server) == last
+    connect.states[NAME] = state
+    if failing == "backup":
+        monkeypatch.setattr(offsets.offset_backup, "write", fails)
+    else:
+        database.events = psycopg.OperationalError("cannot write")
+    with pytest.raises(OutboxKitError, match="cannot write"):
+        offsets.reset(deployment, None, silent)
+    assert writes(server) == requests
 
 
-def test_a_failed_resume_is_reported_and_the_first_error_raised(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = [*looks(RUNNING), *looks(RUNNING), NO_BODY, STOPPED, *looks(STOPPED), (500, {"message": "no leader"})]
-    deployment, _ = play(script)
+def test_a_failed_resume_is_reported_and_the_first_error_raised(
+    deployment: Deployment, connect: FakeConnect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect.faults = {"PUT resume": [Fault(error(500, "no leader"))]}
     monkeypatch.setattr(offsets.offset_backup, "write", fails)
     messages: list[str] = []
     with pytest.raises(ConfigurationError, match="cannot write"):
@@ -146,26 +132,27 @@ def test_a_failed_resume_is_reported_and_the_first_error_raised(play: Play, monk
     assert "stays STOPPED, start it with `outbox resume`" in messages[-1]
 
 
-def test_rejected_preview_does_not_stop_the_connector(play: Play, tmp_path: Path) -> None:
-    deployment, server = play([*looks(RUNNING), *looks(RUNNING)], positions(900))
+def test_rejected_preview_does_not_stop_the_connector(
+    deployment: Deployment, connect: FakeConnect, server: ScriptedServer, tmp_path: Path
+) -> None:
+    connect.offsets[NAME] = [offset_at(900)]
     with pytest.raises(RefusedError, match="is ahead of the connector"):
-        offsets.reset(deployment, None, lambda _: None)
+        offsets.reset(deployment, None, silent)
     with pytest.raises(RefusedError):
         offsets.preview(deployment, None)
     assert writes(server) == []
     assert list(tmp_path.glob("*.offsets.*")) == []
 
 
-def test_reports_an_offset_that_connect_does_not_return(play: Play) -> None:
-    script = [*looks(STOPPED), *looks(STOPPED), NO_BODY, STOPPED, *looks(STOPPED), OK, STANDS]
-    deployment, _ = play(script)
+def test_reports_an_offset_that_connect_does_not_return(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.faults = {"PATCH offsets": [Fault((200, {}))]}
     with pytest.raises(RefusedError, match="does not return the offset"):
-        offsets.reset(deployment, None, lambda _: None)
+        offsets.reset(deployment, None, silent)
 
 
-def test_passes_skip(play: Play) -> None:
-    deployment, _ = play(looks(RUNNING), positions(900))
-    assert offsets.preview(deployment, None, skip=True).loses
+def test_passes_skip(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.offsets[NAME] = [offset_at(900)]
+    assert offsets.preview(deployment, None, skip=True).skips_rows
 
 
 @pytest.mark.parametrize(
@@ -182,7 +169,7 @@ def test_passes_skip(play: Play) -> None:
 )
 def test_effect_of_a_move(before: int | None, after: int, loses: bool, countable: bool, fragment: str) -> None:
     move = OffsetChange(before, after, confirmed=1000)
-    assert (move.loses, move.countable) == (loses, countable)
+    assert (move.skips_rows, move.countable) == (loses, countable)
     assert move.describe(3).startswith(fragment)
 
 
@@ -193,8 +180,8 @@ def test_effect_of_a_move_whose_rows_are_not_counted() -> None:
 @pytest.mark.parametrize(
     ("actual", "target", "message"),
     [
-        (positions(), 999, "is below the slot's confirmed position 0/3E8"),
-        (positions(), 5001, "is beyond the server's position 0/1388"),
+        (positions(), 999, "is below the slot's confirmed LSN 0/3E8"),
+        (positions(), 5001, "is beyond the server's LSN 0/1388"),
         (positions(), 1001, "is ahead of the connector"),
         (positions(connector=900), 1000, "is ahead of the connector"),
         (positions(confirmed=None), 1000, "the slot does not exist"),

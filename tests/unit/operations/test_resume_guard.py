@@ -4,43 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.unit.connect.samples import NOBODY
-from tests.unit.operations.samples import CONFIRMED, connector, positions
-from tests.unit.postgres.samples import DEPLOYED
-from tests.unit.support import Script, ScriptedServer
+from tests.unit.fake_connect import FakeConnect
+from tests.unit.fake_postgres import FakePostgres
+from tests.unit.operations.samples import CONFIRMED, NAME
+from tests.unit.postgres.samples import DEPLOYED, SLOT
 
-from outbox_kit.connect.state import ActualConnector
+from outbox_kit.connect.state import EPOCH_KEY
 from outbox_kit.deployment import Deployment
 from outbox_kit.errors import RefusedError
-from outbox_kit.operations import resume_guard
-from outbox_kit.pipeline import HttpService, Lock
-from outbox_kit.postgres.state import ActualDatabase
-
-Deployed = Callable[..., Deployment]
-Serve = Callable[[Script], ScriptedServer]
+from outbox_kit.operations.resume_guard import refuse_other_source, refuse_unsafe_start, require_connector
+from outbox_kit.pipeline import Lock
 
 
-@pytest.fixture
-def database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set the state that is read from the database."""
-
-    def given(actual: ActualDatabase = DEPLOYED, confirmed: int = CONFIRMED) -> None:
-        monkeypatch.setattr(Deployment, "read_database", lambda _: actual)
-        at = positions(CONFIRMED, confirmed, server=2**40)
-        monkeypatch.setattr(resume_guard, "read_positions", lambda *_: at)
-
-    return given
-
-
-def test_accepts_a_connector_that_matches_the_lock_file(
-    deployed: Deployed, lock: Lock, database: Callable[..., None]
-) -> None:
-    deployment = deployed()
-    deployment.write_lock(lock)
-    database()
-    resume_guard.refuse_unsafe_start(deployment, connector())
+def test_accepts_a_connector_that_matches_the_lock_file(deployment: Deployment) -> None:
+    refuse_unsafe_start(deployment, require_connector(deployment))
 
 
 @pytest.mark.parametrize(
@@ -51,52 +31,52 @@ def test_accepts_a_connector_that_matches_the_lock_file(
         ({"timeline": 2}, "timeline of the server is 2"),
         ({"standby": True}, "is a standby"),
         ({"wal_position": 5}, "the server only at 5"),
+        ({"slot": replace(SLOT, confirmed_flush=CONFIRMED + 1)}, "beyond the offset of connector"),
     ],
 )
 def test_rejects_a_different_source(
-    deployed: Deployed, lock: Lock, database: Callable[..., None], change: dict[str, object], message: str
+    deployment: Deployment, database: FakePostgres, change: dict[str, Any], message: str
 ) -> None:
-    deployment = deployed()
-    deployment.write_lock(lock)
-    database(replace(DEPLOYED, **change))  # type: ignore[arg-type]
-    with pytest.raises(RefusedError, match=message):
-        resume_guard.refuse_unsafe_start(deployment, connector())
-
-
-@pytest.mark.parametrize(
-    ("actual", "update", "confirmed", "message"),
-    [
-        (connector(position=None), {}, CONFIRMED, "has no offset"),
-        (connector(), {"unfinished": "recover"}, CONFIRMED, "was interrupted"),
-        (connector(**{"transforms.outbox.source.epoch": "3"}), {}, CONFIRMED, "writes source epoch 3"),
-        (connector(), {}, CONFIRMED + 1, "beyond the offset of connector"),
-        (connector(), {"source": None}, CONFIRMED, "does not contain the slot"),
-    ],
-    ids=["no offset", "recovery", "epoch", "slot beyond", "no lock"],
-)
-def test_rejects_a_connector_that_would_lose_rows(
-    deployed: Deployed,
-    lock: Lock,
-    database: Callable[..., None],
-    actual: ActualConnector,
-    update: dict[str, object],
-    confirmed: int,
-    message: str,
-) -> None:
-    deployment = deployed()
-    deployment.write_lock(lock.model_copy(update=update))
-    database(confirmed=confirmed)
+    database.actual = replace(DEPLOYED, **change)
     with pytest.raises(RefusedError, match=message) as refused:
-        resume_guard.refuse_unsafe_start(deployment, actual)
+        refuse_unsafe_start(deployment, require_connector(deployment))
     assert refused.value.hint
 
 
-def test_requires_a_lock_file(deployed: Deployed) -> None:
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [({"unfinished": "recover"}, "was interrupted"), ({"source": None}, "does not contain the slot")],
+    ids=["recovery", "no source"],
+)
+def test_rejects_a_lock_file_of_an_unfinished_apply(
+    deployment: Deployment, lock: Lock, update: dict[str, object], message: str
+) -> None:
+    deployment.write_lock(lock.model_copy(update=update))
+    with pytest.raises(RefusedError, match=message) as refused:
+        refuse_unsafe_start(deployment, require_connector(deployment))
+    assert refused.value.hint
+
+
+def test_rejects_a_connector_without_an_offset(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.offsets.clear()
+    with pytest.raises(RefusedError, match="has no offset") as refused:
+        refuse_unsafe_start(deployment, require_connector(deployment))
+    assert refused.value.hint
+
+
+def test_rejects_a_connector_with_a_later_epoch(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.configs[NAME] = {EPOCH_KEY: "3"}
+    with pytest.raises(RefusedError, match="writes source epoch 3") as refused:
+        refuse_unsafe_start(deployment, require_connector(deployment))
+    assert refused.value.hint
+
+
+def test_requires_a_lock_file(deployed: Callable[..., Deployment]) -> None:
     with pytest.raises(RefusedError, match=r"library\.fixed\.lock\.json does not contain the slot"):
-        resume_guard.refuse_other_source(deployed())
+        refuse_other_source(deployed())
 
 
-def test_requires_a_connector(deployed: Deployed, serve: Serve) -> None:
-    server = serve([NOBODY, (404, {"error_code": 404, "message": "Connector library-outbox not found"})])
+def test_requires_a_connector(deployment: Deployment, connect: FakeConnect) -> None:
+    connect.configs.clear()
     with pytest.raises(RefusedError, match="connector 'library-outbox' does not exist"):
-        resume_guard.require_connector(deployed(connect=HttpService(url=server.url)))
+        require_connector(deployment)

@@ -1,0 +1,127 @@
+"""The source database in memory, in place of psycopg.connect: answers the queries of outbox_kit.postgres."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from tests.unit.postgres.samples import DEPLOYED
+
+from outbox_kit.postgres import advisory_lock, client, replication_slot, undelivered_events
+from outbox_kit.postgres.replication_slot import Slot
+from outbox_kit.postgres.state import ActualDatabase
+
+Rows = list[dict[str, Any]]
+COMMAND = re.compile("set local|drop publication|select pg_drop_replication_slot")
+SERVER_COLUMNS = ("version", "wal_level", "database", "standby", "timeline", "wal_position")
+
+
+@dataclass
+class FakePostgres:
+    """A database in state `actual`; while it is `down`, it rejects connections.
+
+    `is_read` returns whether a connector reads the slot, else the slot is not active.
+
+    Each of `polls` is the slot at one query for it, before those of `actual`. `events` is the number of events in the
+    WAL of the slot, or the error of counting them. A connector that reads the slot confirms each heartbeat at once.
+    `users` are those that connected, `queries` are "slot" or "heartbeat".
+    """
+
+    actual: ActualDatabase = DEPLOYED
+    down: bool = False
+    is_read: Callable[[], bool] = lambda: True
+    polls: list[Slot | None] = field(default_factory=list)
+    events: int | Exception = 0
+    confirms: bool = True
+    users: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+
+    def connect(self, *, user: str, **_: object) -> FakeConnection:
+        """Stand in for psycopg.connect."""
+        if self.down:
+            raise psycopg.OperationalError("connection refused")
+        self.users.append(user)
+        return FakeConnection(self)
+
+    def rows(self, query: str) -> Rows:
+        actual = self.actual
+        if query == replication_slot.SLOT:
+            return self._slot()
+        if query == client.HEARTBEAT:
+            return self._heartbeat()
+        if query == undelivered_events.EVENTS:
+            if isinstance(self.events, Exception):
+                raise self.events
+            return [{"events": self.events}]
+        results: dict[str, Rows] = {
+            client.SERVER: [{name: getattr(actual, name) for name in SERVER_COLUMNS}],
+            client.SYSTEM_IDENTIFIER: [{"value": actual.system_identifier}],
+            client.STANDBY_TIMELINE: [{"value": actual.timeline}],
+            client.TABLE_COLUMNS: [{"name": name, "type": kind} for name, kind in actual.columns.items()],
+            client.PUBLICATION: [actual.publication] if actual.publication else [],
+            client.ROLE: [actual.role] if actual.role else [],
+            advisory_lock.SETTINGS: [],
+            advisory_lock.ACQUIRE: [{"acquired": True}],
+            advisory_lock.RELEASE: [],
+        }
+        return results[query]
+
+    def command(self, text: str) -> Rows:
+        """Drop the slot or the publication; ignore settings of the session."""
+        if "slot" in text:
+            self.actual = replace(self.actual, slot=None)
+        elif "publication" in text:
+            self.actual = replace(self.actual, publication=None)
+        return []
+
+    def _slot(self) -> Rows:
+        self.queries.append("slot")
+        if self.polls:
+            slot = self.polls.pop(0)
+        else:
+            slot = self.actual.slot
+            slot = slot and replace(slot, active=slot.active and self.is_read())
+        return [dict(vars(slot))] if slot else []
+
+    def _heartbeat(self) -> Rows:
+        self.queries.append("heartbeat")
+        slot = self.actual.slot
+        if slot and slot.confirmed_flush is not None and self.confirms and self.is_read():
+            self.actual = replace(self.actual, slot=replace(slot, confirmed_flush=slot.confirmed_flush + 1))
+        return []
+
+
+class FakeConnection:
+    """Session of a FakePostgres."""
+
+    def __init__(self, database: FakePostgres) -> None:
+        self._database = database
+
+    def __enter__(self) -> FakeConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the session."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+
+    def execute(self, query: str | sql.Composable, _: object = None) -> FakeCursor:
+        text = query if isinstance(query, str) else query.as_string(None)
+        return FakeCursor(self._database.command(text) if COMMAND.match(text) else self._database.rows(text))
+
+
+class FakeCursor(Rows):
+    """Result of a query."""
+
+    def fetchall(self) -> Rows:
+        return self
+
+    def fetchone(self) -> dict[str, Any] | None:
+        return self[0] if self else None
